@@ -1,0 +1,23 @@
+"""Both servers, once a session. CONFORMANCE_KAFKA and CONFORMANCE_GATEWAY (host:port) use servers that already run;
+the same address in both compares Kafka with itself, which proves the normalisation."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+import pytest
+
+from tests.conformance.conversation import Pair, Server
+
+
+@pytest.fixture(scope="session")
+def pair(request: pytest.FixtureRequest) -> Pair:
+    kafka = os.environ.get("CONFORMANCE_KAFKA") or request.getfixturevalue("kafka").bootstrap
+    gateway = os.environ.get("CONFORMANCE_GATEWAY") or request.getfixturevalue("gateway").bootstrap
+    run = uuid.uuid4().hex[:6]
+    return Pair(
+        Server("kafka", kafka, f"c{run}k-"),
+        Server("gateway", gateway, f"c{run}g-"),
+        apply_table=kafka != gateway,
+    )

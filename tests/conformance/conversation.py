@@ -1,0 +1,249 @@
+"""The same conversation with Apache Kafka and with the gateway, and the comparison of what they said.
+
+A case is a function of a `Conversation` and a version. The decorator `case` runs it for every version of an API
+that Kafka serves, once with each server, and fails where the normalised answers differ.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from tests.conformance import differences
+from tests.conformance.normalise import Names, normalise
+from tests.conformance.normalise import differences as compare
+from tests.support.raw_client import ConnectionClosedError, RawClient, TrailingBytesError, decode_response
+
+# Highest version of each API that Apache Kafka 3.9.2 serves; all start at 0. test_api_versions.py holds it true.
+LAST_VERSION = {
+    "Produce": 11,
+    "Fetch": 17,
+    "ListOffsets": 9,
+    "Metadata": 12,
+    "FindCoordinator": 6,
+    "ApiVersions": 4,
+    "CreateTopics": 7,
+    "DeleteTopics": 6,
+    "InitProducerId": 5,
+    "DescribeConfigs": 4,
+    "CreatePartitions": 3,
+    "DescribeCluster": 1,
+}
+RECORD_FILE = os.environ.get("CONFORMANCE_RECORD")
+READY_WITHIN_S = 20.0
+
+
+class Server:
+    """One of the two servers, with the names that this run uses on it."""
+
+    def __init__(self, name: str, bootstrap: str, prefix: str) -> None:
+        self.name = name
+        self.bootstrap = bootstrap
+        self.names = Names(prefix)
+        self.topics: set[str] = set()
+
+
+class Conversation:
+    """A connection to one server, and everything that the server said on it, normalised."""
+
+    def __init__(self, server: Server) -> None:
+        self.names = server.names
+        self.answers: list[Any] = []
+        self._server = server
+        self._clients: list[RawClient] = []
+        self.client = self.connect()
+        self.names.start_offset = 0
+        self.names.hide_timestamps = False
+
+    def connect(self) -> RawClient:
+        """One more connection, closed when the case ends."""
+        client = RawClient(self._server.bootstrap)
+        self._clients.append(client)
+        return client
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def say(self, answer: Any) -> None:
+        """Note something to compare."""
+        self.answers.append(answer)
+
+    def call(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
+        """Ask, note the normalised answer for the comparison, and return it as it came."""
+        correlation_id = self.client.send(api, version, **fields)
+        return self.receive(api, version, correlation_id)
+
+    def receive(self, api: str, version: int, correlation_id: int, client: RawClient | None = None) -> dict[str, Any]:
+        """Read one response and note it. A closed connection or bad bytes are answers too, noted and raised."""
+        try:
+            answer = (client or self.client).receive(api, version, correlation_id)
+        except Exception as error:
+            self.say(_failure(error))
+            raise AnsweredBadlyError(str(error)) from error
+        self.say({api: normalise(answer, self.names)})
+        return answer
+
+    def outcome(self, client: RawClient | None = None) -> None:
+        """Note what follows on a connection without knowing its schema: a frame's bytes, or the close."""
+        try:
+            self.say({"frame": (client or self.client).read_frame().hex()})
+        except (ConnectionClosedError, TimeoutError) as error:
+            self.say(_failure(error))
+
+    def frame(self, api: str, version: int, payload: bytes, client: RawClient | None = None) -> None:
+        """Send a request as bytes; note the response, or the close."""
+        peer = client or self.client
+        peer.send_frame(payload)
+        try:
+            _, answer = decode_response(api, version, peer.read_frame())
+        except (ConnectionClosedError, TimeoutError, TrailingBytesError) as error:
+            self.say(_failure(error))
+        else:
+            self.say({api: normalise(answer, self.names)})
+
+    # Set-up: not part of the comparison.
+
+    def topic(self, name: str, *, partitions: int = 1, configs: dict[str, str] | None = None) -> str:
+        """This run's topic of that name, created at first use and ready to be led."""
+        full = self.names.prefix + name
+        if full not in self._server.topics:
+            self._create(full, partitions, configs or {})
+            self._server.topics.add(full)
+        return full
+
+    def topic_id(self, name: str) -> uuid.UUID:
+        """The id of this run's topic of that name."""
+        for known, label in self.names.topic_ids.items():
+            if label == f"<id of {name}>":
+                return known
+        answer = self.client.call("Metadata", 12, topics=[{"name": self.names.prefix + name}])
+        found: uuid.UUID = answer["topics"][0]["topic_id"]
+        self.names.topic_ids[found] = f"<id of {name}>"
+        return found
+
+    def end_offset(self, topic: str, partition: int = 0) -> int:
+        return self._offset(topic, partition, -1)
+
+    def start_here(self, topic: str, partition: int = 0) -> None:
+        """Count this case's offsets from the log's present end, so that cases can share a partition."""
+        self.names.start_offset = self.end_offset(topic, partition)
+
+    def _offset(self, topic: str, partition: int, timestamp: int) -> int:
+        asked = [{"name": topic, "partitions": [{"partition_index": partition, "timestamp": timestamp}]}]
+        answer = self.client.call("ListOffsets", 5, replica_id=-1, topics=asked)
+        return int(answer["topics"][0]["partitions"][0]["offset"])
+
+    def _create(self, full: str, partitions: int, configs: dict[str, str]) -> None:
+        wanted = {
+            "name": full,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+        }
+        answer = self.client.call("CreateTopics", 4, topics=[wanted], timeout_ms=15000)
+        if answer["topics"][0]["error_code"]:
+            raise AssertionError(f"{self._server.name} did not create {full}: {answer}")
+        self._await_leaders(full, partitions)
+
+    def _await_leaders(self, full: str, partitions: int) -> None:
+        asked = [
+            {"name": full, "partitions": [{"partition_index": index, "timestamp": -1} for index in range(partitions)]}
+        ]
+        deadline = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < deadline:
+            answer = self.client.call("ListOffsets", 5, replica_id=-1, topics=asked)
+            if not any(part["error_code"] for part in answer["topics"][0]["partitions"]):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{self._server.name}: {full} has no leaders: {answer}")
+
+
+class AnsweredBadlyError(Exception):
+    """The server closed, was silent, or sent undecodable bytes. Already noted: it ends the conversation."""
+
+
+class Pair:
+    """Kafka, the gateway, and the comparison."""
+
+    def __init__(self, kafka: Server, gateway: Server, *, apply_table: bool) -> None:
+        self.kafka = kafka
+        self.gateway = gateway
+        self.apply_table = apply_table
+
+    def check(self, case_name: str, conversation: Callable[[Conversation], None]) -> None:
+        """Run the conversation with both. Fails on an unexpected difference, and on an expected one that is gone."""
+        expected = _answers(self.kafka, conversation)
+        if RECORD_FILE:
+            _record(RECORD_FILE, case_name, expected)
+        found = compare(expected, _answers(self.gateway, conversation))
+        known = differences.find(case_name) if self.apply_table else None
+        if known is not None:
+            known.check(found)
+        elif found:
+            pytest.fail(_report(case_name, found), pytrace=False)
+
+
+def case(api: str, versions: Iterable[int] | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a test of `function(conversation, version, ...)`, for each version of the API that Kafka serves."""
+    chosen = range(LAST_VERSION[api] + 1) if versions is None else versions
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        others = list(inspect.signature(function).parameters.values())[2:]
+        for name in ("version", "request", "pair"):
+            others.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
+
+        @functools.wraps(function)
+        def test(*, version: int, request: pytest.FixtureRequest, pair: Pair, **more: Any) -> None:
+            name = f"{request.node.path.stem}::{request.node.name}"
+            pair.check(name, lambda conversation: function(conversation, version, **more))
+
+        keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in others]
+        test.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("version", chosen, ids=lambda version: f"v{version}")(test)
+
+    return decorate
+
+
+def _answers(server: Server, function: Callable[[Conversation], None]) -> list[Any]:
+    conversation = Conversation(server)
+    try:
+        function(conversation)
+    except AnsweredBadlyError:
+        pass
+    except (KeyError, IndexError, AssertionError, OSError, ConnectionClosedError) as error:
+        if server.name == "kafka":
+            raise
+        conversation.say({"ended early": repr(error)})
+    finally:
+        conversation.close()
+    return conversation.answers
+
+
+def _failure(error: Exception) -> dict[str, str]:
+    if isinstance(error, ConnectionClosedError):
+        return {"connection": "closed"}
+    if isinstance(error, TimeoutError):
+        return {"connection": "silent"}
+    if isinstance(error, TrailingBytesError | struct.error | IndexError | UnicodeDecodeError):
+        return {"undecodable": str(error)}
+    return {"failure": repr(error)}
+
+
+def _report(case_name: str, found: dict[str, tuple[Any, Any]]) -> str:
+    lines = [f"{path}: Kafka {kafka!r}, gateway {gateway!r}" for path, (kafka, gateway) in found.items()]
+    return "\n".join([case_name, *lines])
+
+
+def _record(path: str, case_name: str, answers: list[Any]) -> None:
+    with open(path, "a") as out:
+        out.write(json.dumps({"case": case_name, "kafka": answers}, default=repr) + "\n")

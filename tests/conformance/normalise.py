@@ -1,0 +1,107 @@
+"""What two right servers may answer differently, taken out of an answer before it is compared."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from tests.conformance.records import describe
+
+NO_ID = uuid.UUID(int=0)
+DROPPED = {"throttle_time_ms"}
+NODE_IDS = {"node_id", "broker_id", "leader_id", "controller_id"}
+NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas"}
+PLACES = {"host", "port", "cluster_id"}
+TEXTS = {"error_message", "batch_index_error_message"}
+OFFSETS = {"base_offset", "offset", "high_watermark", "last_stable_offset"}
+SORT_KEYS = ("name", "topic", "topic_id", "index", "partition_index", "api_key", "key")
+
+
+class Names:
+    """One side's own names: topic prefix, topic ids, and the offset that the case calls 0."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.topic_ids: dict[uuid.UUID, str] = {}
+        self.start_offset = 0
+        self.hide_timestamps = False
+
+
+def normalise(value: Any, names: Names, field: str = "") -> Any:
+    """A copy of an answer with server-made values replaced by what they stand for."""
+    if isinstance(value, dict):
+        return {key: normalise(item, names, key) for key, item in value.items() if key not in DROPPED}
+    if field in NODE_LISTS:
+        return ["<node>"] if value else []
+    if isinstance(value, list):
+        return sorted((normalise(item, names, field) for item in value), key=_sort_key)
+    return _scalar(value, names, field)
+
+
+def _scalar(value: Any, names: Names, field: str) -> Any:
+    if isinstance(value, uuid.UUID):
+        return "<no id>" if value == NO_ID else names.topic_ids.get(value, "<unknown id>")
+    if field == "records":
+        return _relative(describe(value), names)
+    if isinstance(value, str):
+        return "<text>" if field in TEXTS else _place(value.replace(names.prefix, "<run>"), field)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _number(value, names, field)
+    return value
+
+
+def _number(value: int, names: Names, field: str) -> Any:
+    if field in OFFSETS:
+        return value - names.start_offset if value >= 0 else value
+    if value >= 0 and field in NODE_IDS | PLACES:
+        return f"<{field}>"
+    if value >= 0 and field in {"log_append_time_ms", "producer_id"}:
+        return f"<{field}>"
+    return "<session>" if field == "session_id" and value else value
+
+
+def _place(value: str, field: str) -> str:
+    return f"<{field}>" if field in PLACES and value else value
+
+
+def _relative(described: Any, names: Names) -> Any:
+    start = names.start_offset
+    for item in described["batches"] if described else ():
+        for key in ("base offset", "last offset"):
+            if key in item:
+                item[key] -= start
+        item["records"] = [(offset - start, *rest) for offset, *rest in item.get("records", ())]
+        if names.hide_timestamps:
+            item["max timestamp"] = "<time>"
+            item["records"] = [(offset, "<time>", *rest) for offset, _, *rest in item["records"]]
+    return described
+
+
+def _sort_key(item: Any) -> str:
+    if isinstance(item, dict):
+        return repr([item[key] for key in SORT_KEYS if key in item])
+    return repr(item)
+
+
+def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf of an answer with its path, for instance ("responses[0].error_code", 3)."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from flatten(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from flatten(item, f"{path}[{index}]")
+    else:
+        yield path, value
+
+
+def differences(kafka: list[Any], gateway: list[Any]) -> dict[str, tuple[Any, Any]]:
+    """Path to (Kafka's value, the gateway's) for every leaf that is not the same on both sides."""
+    missing = "<absent>"
+    left, right = dict(flatten(kafka)), dict(flatten(gateway))
+    return {
+        path: (left.get(path, missing), right.get(path, missing))
+        for path in sorted(left.keys() | right.keys())
+        if left.get(path, missing) != right.get(path, missing)
+    }

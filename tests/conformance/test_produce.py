@@ -1,0 +1,413 @@
+"""Produce (key 0), v0 to v11: formats, codecs, acks, and every way in which a request can be wrong."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+from tests.conformance.conversation import Conversation, case
+from tests.conformance.records import (
+    CODECS,
+    CONTROL,
+    GZIP,
+    LOG_APPEND_TIME,
+    LZ4,
+    SNAPPY,
+    T0_MS,
+    TRANSACTIONAL,
+    ZSTD,
+    Record,
+    batch,
+    message,
+    message_set,
+    records,
+    with_bad_crc,
+    with_length,
+)
+from tests.conformance.requests import encode_records, native_magic, produce, produce_fields, read_back
+
+SINCE_V3 = range(3, 12)
+BEFORE_V3 = range(3)
+FAR_FUTURE_MS = 4_000_000_000_000
+
+
+def shared(conversation: Conversation, name: str = "produce", **configs: str) -> str:
+    """A topic that cases share; offsets count from its present end."""
+    topic = conversation.topic(name, partitions=2, configs={key.replace("_", "."): v for key, v in configs.items()})
+    conversation.start_here(topic)
+    return topic
+
+
+def try_to_write(conversation: Conversation, version: int, data: bytes | None, **more: object) -> None:
+    """Produce to the shared topic, then compare what it holds."""
+    topic = shared(conversation)
+    produce(conversation, version, topic, data, **more)
+    read_back(conversation, topic)
+
+
+@case("Produce")
+@pytest.mark.parametrize("codec", CODECS)
+def test_each_codec(conversation: Conversation, version: int, codec: str) -> None:
+    """zstd needs v7: UNSUPPORTED_COMPRESSION_TYPE before."""
+    try_to_write(conversation, version, encode_records(records(3), native_magic(version), CODECS[codec]))
+
+
+@case("Produce")
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_each_format(conversation: Conversation, version: int, magic: int) -> None:
+    try_to_write(conversation, version, encode_records(records(3), magic))
+
+
+@case("Produce", [2, 3, 11])
+@pytest.mark.parametrize("magic", [3, 17, -1])
+def test_unknown_format(conversation: Conversation, version: int, magic: int) -> None:
+    try_to_write(conversation, version, batch(records(1), magic=magic))
+
+
+@case("Produce", BEFORE_V3)
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
+def test_wrapped_messages(conversation: Conversation, version: int, magic: int, codec: str) -> None:
+    try_to_write(conversation, version, message_set(records(5), magic, CODECS[codec]))
+
+
+@case("Produce", BEFORE_V3)
+def test_two_wrappers_in_one_set(conversation: Conversation, version: int) -> None:
+    data = message_set(records(2), 1, GZIP) + message_set(records(3), 1, SNAPPY)
+    try_to_write(conversation, version, data)
+
+
+@case("Produce", BEFORE_V3)
+def test_messages_of_both_formats(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, message_set(records(2), 0) + message_set(records(2), 1))
+
+
+@case("Produce", BEFORE_V3)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_last_message_cut_short(conversation: Conversation, version: int, magic: int) -> None:
+    try_to_write(conversation, version, message_set(records(3), magic)[:-5])
+
+
+@case("Produce", BEFORE_V3)
+def test_wrapper_around_garbage(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, message(Record(b"not gzip at all"), 1, codec=GZIP))
+
+
+@case("Produce", BEFORE_V3)
+def test_wrapper_around_nothing(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, message(Record(None), 1, codec=GZIP))
+
+
+@case("Produce", BEFORE_V3)
+def test_wrapper_in_a_wrapper(conversation: Conversation, version: int) -> None:
+    import gzip
+
+    inner = message_set(records(2), 1, GZIP)
+    try_to_write(conversation, version, message(Record(gzip.compress(inner)), 1, offset=1, codec=GZIP))
+
+
+@case("Produce", BEFORE_V3)
+def test_absolute_inner_offsets_in_v1(conversation: Conversation, version: int) -> None:
+    import gzip
+
+    inner = b"".join(message(record, 1, offset=7 + n) for n, record in enumerate(records(2)))
+    try_to_write(conversation, version, message(Record(gzip.compress(inner)), 1, offset=8, codec=GZIP))
+
+
+@case("Produce", [1])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_without_timestamp(conversation: Conversation, version: int, magic: int) -> None:
+    try_to_write(conversation, version, message_set([Record(b"v", b"k", -1)], magic))
+
+
+@case("Produce", [0, 2, 3, 9, 11])
+@pytest.mark.parametrize("value", [None, b"", b"v"])
+@pytest.mark.parametrize("key", [None, b""])
+def test_null_and_empty(conversation: Conversation, version: int, key: bytes | None, value: bytes | None) -> None:
+    try_to_write(conversation, version, encode_records([Record(value, key)], native_magic(version)))
+
+
+@case("Produce", SINCE_V3)
+@pytest.mark.parametrize("codec", CODECS)
+def test_headers(conversation: Conversation, version: int, codec: str) -> None:
+    content = [Record(b"v", None, T0_MS, [("a", b"1"), ("a", None), ("", b"")]), Record(b"w")]
+    try_to_write(conversation, version, batch(content, CODECS[codec]))
+
+
+@case("Produce")
+def test_acks_1(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, encode_records(records(2), native_magic(version)), acks=1)
+
+
+@case("Produce")
+def test_acks_0_has_no_response(conversation: Conversation, version: int) -> None:
+    """The next response belongs to the next request, which finds the records."""
+    topic = shared(conversation)
+    data = encode_records(records(2), native_magic(version))
+    conversation.client.send("Produce", version, **produce_fields(version, {topic: {0: data}}, acks=0))
+    conversation.call("Produce", version, **produce_fields(version, {topic: {0: data}}))
+    read_back(conversation, topic)
+
+
+@case("Produce")
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+def test_invalid_acks(conversation: Conversation, version: int, acks: int) -> None:
+    try_to_write(conversation, version, encode_records(records(2), native_magic(version)), acks=acks)
+
+
+@case("Produce", [0, 2, 3, 8, 11])
+def test_acks_0_to_unknown_topic_closes_the_connection(conversation: Conversation, version: int) -> None:
+    """With no response to carry it, an error ends the connection."""
+    missing = conversation.names.prefix + "no-such-topic"
+    data = encode_records(records(1), native_magic(version))
+    conversation.client.send("Produce", version, **produce_fields(version, {missing: {0: data}}, acks=0))
+    conversation.outcome()
+
+
+@case("Produce", [0, 3, 11])
+def test_acks_0_with_bad_crc(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    data = with_bad_crc(encode_records(records(1), native_magic(version)))
+    conversation.client.send("Produce", version, **produce_fields(version, {topic: {0: data}}, acks=0))
+    conversation.outcome()
+
+
+@case("Produce")
+def test_unknown_topic(conversation: Conversation, version: int) -> None:
+    missing = conversation.names.prefix + "no-such-topic"
+    produce(conversation, version, missing, encode_records(records(1), native_magic(version)))
+
+
+@case("Produce")
+@pytest.mark.parametrize("index", [2, -1, 2**31 - 1])
+def test_unknown_partition(conversation: Conversation, version: int, index: int) -> None:
+    data = encode_records(records(1), native_magic(version))
+    fields = produce_fields(version, {shared(conversation): {index: data}})
+    conversation.call("Produce", version, **fields)
+
+
+@case("Produce", [0, 3, 9, 11])
+@pytest.mark.parametrize("name", ["", ".", "a b", "x" * 250, "a/b"])
+def test_illegal_topic_name(conversation: Conversation, version: int, name: str) -> None:
+    produce(conversation, version, name, encode_records(records(1), native_magic(version)))
+
+
+@case("Produce")
+def test_good_and_bad_partitions_in_one_request(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    data = encode_records(records(1), native_magic(version))
+    conversation.topic("produce-side", partitions=1)
+    other = conversation.names.prefix + "no-such-topic"
+    fields = produce_fields(version, {topic: {0: data, 1: with_bad_crc(data), 7: data}, other: {0: data}})
+    conversation.call("Produce", version, **fields)
+    read_back(conversation, topic)
+
+
+@case("Produce")
+def test_nothing_to_write(conversation: Conversation, version: int) -> None:
+    conversation.call("Produce", version, **produce_fields(version, {}))
+    conversation.call("Produce", version, **produce_fields(version, {shared(conversation): {}}))
+
+
+@case("Produce", [0, 3, 8, 11])
+def test_partition_named_twice(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    fields = produce_fields(version, {topic: {0: encode_records(records(2), native_magic(version))}})
+    fields["topic_data"][0]["partition_data"] *= 2
+    conversation.call("Produce", version, **fields)
+    read_back(conversation, topic)
+
+
+@case("Produce")
+def test_null_records(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, None)
+
+
+@case("Produce")
+def test_empty_record_set(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, b"")
+
+
+@case("Produce")
+@pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 60])
+def test_record_set_shorter_than_a_header(conversation: Conversation, version: int, size: int) -> None:
+    try_to_write(conversation, version, encode_records(records(1), native_magic(version))[:size])
+
+
+@case("Produce")
+def test_corrupt_crc(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, with_bad_crc(encode_records(records(2), native_magic(version))))
+
+
+@case("Produce")
+@pytest.mark.parametrize("change", [-1, 1, 100])
+def test_length_field_off(conversation: Conversation, version: int, change: int) -> None:
+    data = encode_records(records(1), native_magic(version))
+    try_to_write(conversation, version, with_length(data, len(data) - 12 + change))
+
+
+@case("Produce", [0, 2, 3, 8, 11])
+@pytest.mark.parametrize("length", [-1, 0, 4, 13, 48, 2**31 - 1, -(2**31)])
+def test_length_field_absurd(conversation: Conversation, version: int, length: int) -> None:
+    try_to_write(conversation, version, with_length(encode_records(records(1), native_magic(version)), length))
+
+
+@case("Produce")
+def test_two_batches(conversation: Conversation, version: int) -> None:
+    """v3 and later take exactly one v2 batch a partition."""
+    try_to_write(conversation, version, batch(records(1)) + batch(records(2)))
+
+
+@case("Produce", [3, 8, 11])
+def test_bytes_after_the_batch(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, batch(records(1)) + b"\x00" * 5)
+    try_to_write(conversation, version, batch(records(1)) + b"\x00" * 40)
+
+
+@case("Produce", [3, 8, 11])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"count": 2}, {"count": 0}, {"count": -1}, {"count": 2**31 - 1}, {"last_offset_delta": 5}, {"last_offset_delta": -1}],
+    ids=str,
+)
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_counts_that_disagree(conversation: Conversation, version: int, wrong: dict[str, int], codec: str) -> None:
+    try_to_write(conversation, version, batch(records(1), CODECS[codec], **wrong))
+
+
+@case("Produce", [3, 8, 11])
+@pytest.mark.parametrize("declared", [2, 1000])
+def test_both_counts_too_high(conversation: Conversation, version: int, declared: int) -> None:
+    try_to_write(conversation, version, batch(records(1), count=declared, last_offset_delta=declared - 1))
+
+
+@case("Produce", [3, 8, 11])
+def test_batch_without_records(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, batch([]))
+    try_to_write(conversation, version, batch([], last_offset_delta=0))
+
+
+@case("Produce", [3, 8, 11])
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_that_do_not_parse(conversation: Conversation, version: int, codec: str) -> None:
+    try_to_write(conversation, version, batch(records(1), CODECS[codec], body=b"\x7fgarbage" * 9))
+
+
+@case("Produce", [3, 8, 11])
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codec(conversation: Conversation, version: int, codec: int) -> None:
+    try_to_write(conversation, version, batch(records(1), attributes=codec))
+
+
+@case("Produce", BEFORE_V3)
+@pytest.mark.parametrize("codec", [ZSTD, 5, 7])
+def test_unknown_codec_in_messages(conversation: Conversation, version: int, codec: int) -> None:
+    try_to_write(conversation, version, message(Record(b"v"), 1, attributes=codec))
+
+
+@case("Produce", [3, 8, 11])
+@pytest.mark.parametrize(
+    "wrong", [{"base_offset": 5}, {"base_offset": -1}, {"leader_epoch": 7}, {"attributes": LOG_APPEND_TIME}], ids=str
+)
+def test_fields_that_the_server_sets(conversation: Conversation, version: int, wrong: dict[str, int]) -> None:
+    try_to_write(conversation, version, batch(records(2), **wrong))
+
+
+@case("Produce", [3, 8, 11])
+@pytest.mark.parametrize("attributes", [0x40, 0x80, 0x4000])
+def test_unused_attribute_bits(conversation: Conversation, version: int, attributes: int) -> None:
+    try_to_write(conversation, version, batch(records(2), attributes=attributes))
+
+
+@case("Produce", [3, 8, 11])
+def test_control_batch(conversation: Conversation, version: int) -> None:
+    content = [Record(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, 1))]
+    try_to_write(conversation, version, batch(content, attributes=CONTROL))
+    try_to_write(conversation, version, batch(content, attributes=CONTROL | TRANSACTIONAL, producer=(4711, 0, 0)))
+
+
+@case("Produce", SINCE_V3)
+def test_transactional_batch_without_transaction(conversation: Conversation, version: int) -> None:
+    data = batch(records(1), attributes=TRANSACTIONAL, producer=(4711, 0, 0))
+    try_to_write(conversation, version, data, transactional_id=conversation.names.prefix + "tx")
+
+
+@case("Produce", [3, 8, 11])
+def test_transactional_batch_without_transactional_id(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, batch(records(1), attributes=TRANSACTIONAL, producer=(4711, 0, 0)))
+
+
+@case("Produce", SINCE_V3)
+def test_transactional_id_on_a_plain_batch(conversation: Conversation, version: int) -> None:
+    try_to_write(conversation, version, batch(records(1)), transactional_id=conversation.names.prefix + "tx")
+
+
+@case("Produce")
+def test_message_too_large(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation, "produce-small", max_message_bytes="2000")
+    for size in (1500, 3000):
+        produce(conversation, version, topic, encode_records([Record(b"x" * size)], native_magic(version)))
+    read_back(conversation, topic)
+
+
+@case("Produce", [1, 2, 3, 8, 11])
+def test_compressed_batch_that_is_small_enough(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation, "produce-small", max_message_bytes="2000")
+    produce(conversation, version, topic, encode_records([Record(b"x" * 9000)], native_magic(version), GZIP))
+    read_back(conversation, topic)
+
+
+@case("Produce")
+def test_timestamp_too_late(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation, "produce-timely", message_timestamp_after_max_ms="3600000")
+    content = [Record(b"now", None, T0_MS), Record(b"later", None, FAR_FUTURE_MS)]
+    produce(conversation, version, topic, encode_records(content, native_magic(version)))
+    read_back(conversation, topic)
+
+
+@case("Produce")
+def test_timestamp_too_early(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation, "produce-timely-2", message_timestamp_before_max_ms="3600000")
+    now_ms = int(time.time() * 1000)
+    content = [Record(b"now", None, now_ms), Record(b"early", None, T0_MS)]
+    produce(conversation, version, topic, encode_records(content, native_magic(version)))
+    conversation.say(conversation.end_offset(topic) - conversation.names.start_offset)
+
+
+@case("Produce", [2, 3, 8, 11])
+@pytest.mark.parametrize("timestamp", [-1, -2, 0, FAR_FUTURE_MS, 2**63 - 1])
+def test_unusual_timestamp(conversation: Conversation, version: int, timestamp: int) -> None:
+    data = encode_records([Record(b"v", None, timestamp)], native_magic(version))
+    try_to_write(conversation, version, data)
+
+
+@case("Produce", [2, 3, 8, 11])
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_log_append_time(conversation: Conversation, version: int, codec: str) -> None:
+    topic = shared(conversation, "produce-append", message_timestamp_type="LogAppendTime")
+    conversation.names.hide_timestamps = True
+    produce(conversation, version, topic, encode_records(records(3), native_magic(version), CODECS[codec]))
+    read_back(conversation, topic)
+
+
+@case("Produce", [0, 1, 2, 3, 8, 11])
+@pytest.mark.parametrize("codec", ["none", "snappy"])
+def test_compacted_topic_needs_keys(conversation: Conversation, version: int, codec: str) -> None:
+    topic = shared(conversation, "produce-compact", cleanup_policy="compact")
+    content = [Record(b"a", b"k"), Record(b"b", None), Record(b"c", None)]
+    produce(conversation, version, topic, encode_records(content, native_magic(version), CODECS[codec]))
+    read_back(conversation, topic)
+
+
+@case("Produce", [7, 11])
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_batch_of_a_thousand(conversation: Conversation, version: int, codec: str) -> None:
+    try_to_write(conversation, version, batch(records(1000, size=100), CODECS[codec]))
+
+
+@case("Produce", [0])
+def test_old_lz4_frame_checksum(conversation: Conversation, version: int) -> None:
+    """KAFKA-3160: in v0 the checksum covers the magic number; the right one is taken in v1 only."""
+    try_to_write(conversation, version, message_set(records(3), 0, LZ4))
