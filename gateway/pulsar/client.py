@@ -1,0 +1,171 @@
+"""The Pulsar client: connections to brokers, and opening producers and readers on them."""
+
+import asyncio
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from gateway.pulsar.connection import BrokerAddress, Connection, ConnectionState, connect
+from gateway.pulsar.errors import ClientClosedError, PulsarError, RequestTimeoutError
+from gateway.pulsar.lookup import Lookup
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer, SendListener
+from gateway.pulsar.reader import Entry, EntryListener, Reader, Start
+from gateway.pulsar.settings import PulsarSettings
+from gateway.pulsar.tls import client_ssl_context
+
+T = TypeVar("T")
+
+
+class ClientEvents(Protocol):
+    """Learns what metrics and logs want to know. Byte counts are pulled, see `PulsarClient`."""
+
+    def on_connection_state(self, broker_url: str, state: ConnectionState, error: PulsarError | None) -> None: ...
+
+
+class PulsarClient:
+    """Connections are shared by everything opened here: one to each broker, made when first needed."""
+
+    def __init__(self, settings: PulsarSettings, events: ClientEvents | None = None) -> None:
+        self._settings = settings
+        self._events = events
+        self._ssl = client_ssl_context(settings) if settings.service_url.startswith("pulsar+ssl") else None
+        self._connecting: dict[BrokerAddress, asyncio.Task[Connection]] = {}
+        self._live: set[Connection] = set()
+        self._closed_bytes_received = 0
+        self._closed_bytes_sent = 0
+        self._closed = False
+        self._lookup = Lookup(settings, self._connection)
+
+    @property
+    def bytes_received(self) -> int:
+        """From all brokers since the start."""
+        return self._closed_bytes_received + sum(c.bytes_received for c in self._live)
+
+    @property
+    def bytes_sent(self) -> int:
+        """To all brokers since the start."""
+        return self._closed_bytes_sent + sum(c.bytes_sent for c in self._live)
+
+    def connection_states(self) -> list[tuple[str, ConnectionState]]:
+        """Broker URL and state of every connection that is not closed."""
+        return [(connection.address.url, connection.state) for connection in self._live]
+
+    async def close(self) -> None:
+        """End every connection. Producers and readers learn a ClientClosedError."""
+        self._closed = True
+        for task in self._connecting.values():
+            task.cancel()
+        await asyncio.gather(*self._connecting.values(), return_exceptions=True)
+        for connection in list(self._live):
+            connection.close(ClientClosedError("the client was closed"))
+
+    async def open_producer(
+        self,
+        topic: str,
+        listener: SendListener,
+        *,
+        fencing: bool = False,
+        properties: Sequence[tuple[str, str]] = (),
+        predecessor: Producer | None = None,
+    ) -> Producer:
+        """A producer on `topic` (a full name such as `persistent://tenant/ns/name-partition-0`).
+
+        `fencing` takes exclusive access and shuts every other producer out. `predecessor`, a dead producer of this topic,
+        is succeeded: the broker drops whatever that one still had on the way, and if it was exclusive, opening fails with
+        ProducerFencedError when another has taken the topic since.
+
+        Retries with backoff for up to operation_timeout_ms. Raises the last PulsarError.
+        """
+
+        async def attempt() -> Producer:
+            producer = Producer(topic, await self._lookup.find_broker(topic), listener)
+            await producer.open(fencing=fencing, properties=properties, predecessor=predecessor)
+            return producer
+
+        return await self._retried(attempt)
+
+    async def open_reader(
+        self,
+        topic: str,
+        start: Start,
+        listener: EntryListener,
+        *,
+        inclusive: bool = True,
+        read_compacted: bool = False,
+    ) -> Reader:
+        """A reader of `topic` from `start`; a position counts itself if `inclusive`. It delivers after `Reader.flow`.
+
+        Retries with backoff for up to operation_timeout_ms. Raises the last PulsarError.
+        """
+
+        async def attempt() -> Reader:
+            reader = Reader(topic, await self._lookup.find_broker(topic), listener)
+            await reader.open(start, inclusive=inclusive, read_compacted=read_compacted)
+            return reader
+
+        return await self._retried(attempt)
+
+    async def last_position(self, topic: str) -> Position:
+        """As `Reader.last_position`, with a reader opened for it: four round trips."""
+        reader = await self.open_reader(topic, "latest", _IgnoreEntries())
+        try:
+            return await reader.last_position()
+        finally:
+            await reader.close()
+
+    async def partitions(self, topic: str) -> int:
+        """The partition count of a topic, 0 if it is not partitioned. Raises PulsarError."""
+        return await self._retried(lambda: self._lookup.partitions(topic))
+
+    def on_connection_state(self, connection: Connection, error: PulsarError | None) -> None:
+        if connection.state is ConnectionState.CLOSED:
+            self._live.discard(connection)
+            self._connecting.pop(connection.address, None)
+            self._closed_bytes_received += connection.bytes_received
+            self._closed_bytes_sent += connection.bytes_sent
+        else:
+            self._live.add(connection)
+        if self._events is not None:
+            self._events.on_connection_state(connection.address.url, connection.state, error)
+
+    async def _connection(self, address: BrokerAddress) -> Connection:
+        """The connection to `address`, made by the first who asks."""
+        if self._closed:
+            raise ClientClosedError("the client was closed")
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.create_task(connect(address, self._settings, self, self._ssl))
+            self._connecting[address] = task
+        try:
+            return await asyncio.shield(task)
+        except PulsarError:
+            if self._connecting.get(address) is task:
+                del self._connecting[address]
+            raise
+
+    async def _retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        pause_ms: float = self._settings.backoff_initial_ms
+        failure: PulsarError | None = None
+        try:
+            async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
+                while True:
+                    try:
+                        return await attempt()
+                    except PulsarError as error:
+                        if not error.retriable or self._closed:
+                            raise
+                        failure = error
+                    await asyncio.sleep(pause_ms * random.uniform(0.8, 1.2) / 1000)
+                    pause_ms = min(2 * pause_ms, self._settings.backoff_max_ms)
+        except TimeoutError:
+            raise failure or RequestTimeoutError("Pulsar did not answer in time") from None
+
+
+class _IgnoreEntries:
+    def on_entry(self, entry: Entry) -> None:
+        pass
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        pass

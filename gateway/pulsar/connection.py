@@ -1,0 +1,398 @@
+"""One connection to a Pulsar broker: login, keep-alive, requests and their answers, dispatch of what the broker sends."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple, Protocol, cast
+from urllib.parse import urlsplit
+
+from gateway.pulsar.errors import (
+    ConnectionLostError,
+    ProtocolError,
+    PulsarError,
+    RequestTimeoutError,
+    TopicClosedError,
+    error_from_server,
+)
+from gateway.pulsar.position import Position
+from gateway.pulsar.settings import DEFAULT_PORTS, PulsarSettings
+from protocol.pulsar.frames import FRAME_PADDING_BYTES, Buffer, FrameError, encode_command, parse_command
+from protocol.pulsar.pulsar_commands_pb2 import (
+    AuthData,
+    BaseCommand,
+    CommandAuthResponse,
+    CommandConnect,
+    CommandMessage,
+    CommandPing,
+    CommandPong,
+    CommandSendError,
+    FeatureFlags,
+)
+from protocol.pulsar.receiver import SHARED_BUFFER_BYTES, FrameReceiver
+
+CLIENT_VERSION = "kafka-gateway"
+PROTOCOL_VERSION = 19
+"""The newest version whose every command to clients is handled here (v20 brings TOPIC_MIGRATED)."""
+DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+"""What a broker takes that does not say."""
+
+_shared_buffer = bytearray(
+    SHARED_BUFFER_BYTES
+)  # filled and emptied within one callback, so every connection may use it
+
+Handler = Callable[[BaseCommand, memoryview, int, bool], None]
+
+
+class ConnectionState(Enum):
+    """Of a connection. Metrics show the values."""
+
+    HANDSHAKE = "handshake"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+_NEXT_STATES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
+    ConnectionState.HANDSHAKE: frozenset({ConnectionState.READY, ConnectionState.CLOSED}),
+    ConnectionState.READY: frozenset({ConnectionState.CLOSED}),
+    ConnectionState.CLOSED: frozenset(),
+}
+
+
+class BrokerAddress(NamedTuple):
+    """Where to connect, and, through a proxy, for which broker (`host:port`) to ask it."""
+
+    url: str
+    proxy_to: str | None = None
+
+    @property
+    def tls(self) -> bool:
+        return self.url.startswith("pulsar+ssl")
+
+    def host_port(self) -> tuple[str, int]:
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
+
+
+class ConnectionOwner(Protocol):
+    """Whoever made the connection learns of its states."""
+
+    def on_connection_state(self, connection: "Connection", error: PulsarError | None) -> None: ...
+
+
+class ProducerHandler(Protocol):
+    """Receives what the broker sends to one producer."""
+
+    def handle_receipt(self, sequence_id: int, position: Position) -> None: ...
+    def handle_send_error(self, command: CommandSendError) -> None: ...
+    def handle_closed(self, error: PulsarError) -> None: ...
+
+
+class ConsumerHandler(Protocol):
+    """Receives what the broker sends to one consumer. `handle_message` may raise FrameError."""
+
+    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None: ...
+    def handle_closed(self, error: PulsarError) -> None: ...
+
+
+async def connect(
+    address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner, ssl_context: ssl.SSLContext | None
+) -> "Connection":
+    """A connection that has logged in. Raises ConnectionLostError, NotAuthorizedError or another PulsarError."""
+    loop = asyncio.get_running_loop()
+    host, port = address.host_port()
+    connection: Connection | None = None
+    try:
+        async with asyncio.timeout(settings.connect_timeout_ms / 1000):
+            _, connection = await loop.create_connection(
+                lambda: Connection(address, settings, owner), host, port, ssl=ssl_context if address.tls else None
+            )
+            await connection.wait_ready()
+            return connection
+    except (OSError, TimeoutError) as error:
+        lost = ConnectionLostError(f"cannot connect to {address.url}: {error or 'timed out'}")
+        if connection is not None:
+            connection.close(lost)
+        raise lost from error
+    except asyncio.CancelledError:
+        if connection is not None:
+            connection.close(ConnectionLostError("connecting was cancelled"))
+        raise
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection to one broker, made by `connect`. Dead once `state` is CLOSED."""
+
+    def __init__(self, address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner) -> None:
+        self.address = address
+        self.state = ConnectionState.HANDSHAKE
+        self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.writable = True
+        """False while more than `write_buffer_high_bytes` wait to be sent."""
+        self.writable_event = asyncio.Event()
+        self.writable_event.set()
+        self.producers: dict[int, ProducerHandler] = {}
+        self.consumers: dict[int, ConsumerHandler] = {}
+        self._settings = settings
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._receiver = FrameReceiver(self._on_frame, _shared_buffer, DEFAULT_MAX_MESSAGE_BYTES + FRAME_PADDING_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
+        self._last_id = 0
+        self._outgoing: list[Buffer] = []
+        self._keepalive: asyncio.TimerHandle | None = None
+        self._bytes_received_at_probe = -1
+        self._probed = False
+        self._handlers = self._handler_table()
+
+    def _handler_table(self) -> dict[int, Handler]:
+        types = BaseCommand
+        return {
+            types.MESSAGE: self._on_message,
+            types.SEND_RECEIPT: self._on_send_receipt,
+            types.SEND_ERROR: self._on_send_error,
+            types.PING: self._on_ping,
+            types.CLOSE_PRODUCER: self._on_close_producer,
+            types.CLOSE_CONSUMER: self._on_close_consumer,
+            types.CONNECTED: self._on_connected,
+            types.AUTH_CHALLENGE: self._on_auth_challenge,
+            types.ERROR: self._on_error,
+            types.SUCCESS: lambda c, *_: self._answer(c.success.request_id, c),
+            types.PRODUCER_SUCCESS: lambda c, *_: self._answer(c.producer_success.request_id, c),
+            types.LOOKUP_RESPONSE: lambda c, *_: self._answer(c.lookup_topic_response.request_id, c),
+            types.PARTITIONED_METADATA_RESPONSE: (
+                lambda c, *_: self._answer(c.partition_metadata_response.request_id, c)
+            ),
+            types.GET_LAST_MESSAGE_ID_RESPONSE: (
+                lambda c, *_: self._answer(c.get_last_message_id_response.request_id, c)
+            ),
+            types.ACK_RESPONSE: lambda c, *_: self._answer(c.ack_response.request_id, c),
+        }
+
+    # What the owner calls.
+
+    async def wait_ready(self) -> None:
+        """Return once logged in. Raises the PulsarError that ended the connection instead."""
+        await self._ready
+
+    def next_id(self) -> int:
+        """A number not yet used on this connection, for a request, producer or consumer."""
+        self._last_id += 1
+        return self._last_id
+
+    def write(self, buffers: Sequence[Buffer], size: int) -> None:
+        """Send these `size` bytes. What is written in one turn of the loop leaves in one piece."""
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing += buffers
+        self.bytes_sent += size
+
+    def send_command(self, command: BaseCommand) -> None:
+        frame = encode_command(command)
+        self.write((frame,), len(frame))
+
+    async def request(self, command: BaseCommand, request_id: int) -> BaseCommand:
+        """Send a command that carries `request_id` and wait for its answer.
+
+        Raises the PulsarError of the broker's answer, ConnectionLostError or RequestTimeoutError.
+        """
+        if self.state is ConnectionState.CLOSED:
+            raise ConnectionLostError(f"connection to {self.address.url} is closed")
+        future: asyncio.Future[BaseCommand] = self._loop.create_future()
+        self._requests[request_id] = future
+        self.send_command(command)
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                return await future
+        except TimeoutError:
+            name = BaseCommand.Type.Name(command.type)
+            raise RequestTimeoutError(f"{self.address.url} did not answer {name} in time") from None
+        finally:
+            self._requests.pop(request_id, None)
+
+    def close(self, error: PulsarError) -> None:
+        """End the connection at once. Every request, producer and consumer on it learns `error`."""
+        if self.state is ConnectionState.CLOSED:
+            return
+        self._become(ConnectionState.CLOSED, error)
+        if self._keepalive is not None:
+            self._keepalive.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._outgoing.clear()
+        self._resume(True)
+        self._fail_waiters(error)
+
+    def _fail_waiters(self, error: PulsarError) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()  # nobody may be waiting
+        for future in self._requests.values():
+            if not future.done():
+                future.set_exception(error)
+        handlers = [*self.producers.values(), *self.consumers.values()]
+        self.producers.clear()
+        self.consumers.clear()
+        for handler in handlers:
+            handler.handle_closed(error)
+
+    def _become(self, state: ConnectionState, error: PulsarError | None) -> None:
+        if state not in _NEXT_STATES[self.state]:
+            raise AssertionError(f"connection cannot go from {self.state} to {state}")
+        self.state = state
+        self._owner.on_connection_state(self, error)
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._settings.write_buffer_high_bytes)
+        try:
+            self.send_command(self._connect_command())
+        except OSError as error:
+            self.close(ConnectionLostError(f"cannot read the token: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(ConnectionLostError(f"connection to {self.address.url} lost: {exc or 'closed by peer'}"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._receiver.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.bytes_received += nbytes
+        try:
+            self._receiver.buffer_updated(nbytes)
+        except FrameError as error:
+            self.close(ProtocolError(f"{self.address.url}: {error}"))
+
+    def pause_writing(self) -> None:
+        self._resume(False)
+
+    def resume_writing(self) -> None:
+        self._resume(True)
+
+    def _resume(self, writable: bool) -> None:
+        self.writable = writable
+        if writable:
+            self.writable_event.set()
+        else:
+            self.writable_event.clear()
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if outgoing and self._transport is not None:
+            self._transport.writelines(outgoing)
+
+    # Login and keep-alive.
+
+    def _connect_command(self) -> BaseCommand:
+        connect = CommandConnect(
+            client_version=CLIENT_VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            feature_flags=FeatureFlags(
+                supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_partial_producer=True
+            ),
+        )
+        if self.address.proxy_to is not None:
+            connect.proxy_to_broker_url = self.address.proxy_to
+        token = self._settings.read_token()
+        if token is not None:
+            connect.auth_method_name = "token"
+            connect.auth_data = token.encode()
+        return BaseCommand(type=BaseCommand.CONNECT, connect=connect)
+
+    def _on_connected(self, command: BaseCommand, *_: object) -> None:
+        if self.state is not ConnectionState.HANDSHAKE:
+            raise FrameError("CONNECTED after the handshake")
+        if command.connected.max_message_size > 0:
+            self.max_message_bytes = command.connected.max_message_size
+            self._receiver.max_frame_bytes = self.max_message_bytes + FRAME_PADDING_BYTES
+        self._become(ConnectionState.READY, None)
+        self._schedule_keepalive()
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def _on_auth_challenge(self, *_: object) -> None:
+        try:
+            token = self._settings.read_token() or ""
+        except OSError as error:
+            self.close(ConnectionLostError(f"cannot read the token: {error}"))
+            return
+        response = AuthData(auth_method_name="token", auth_data=token.encode())
+        answer = CommandAuthResponse(
+            client_version=CLIENT_VERSION, response=response, protocol_version=PROTOCOL_VERSION
+        )
+        self.send_command(BaseCommand(type=BaseCommand.AUTH_RESPONSE, auth_response=answer))
+
+    def _schedule_keepalive(self) -> None:
+        self._keepalive = self._loop.call_later(self._settings.keepalive_interval_ms / 1000, self._probe)
+
+    def _probe(self) -> None:
+        silent = self.bytes_received == self._bytes_received_at_probe
+        if silent and self._probed:
+            self.close(ConnectionLostError(f"{self.address.url} is silent"))
+            return
+        self._probed = silent
+        self._bytes_received_at_probe = self.bytes_received
+        if silent:
+            self.send_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
+        self._schedule_keepalive()
+
+    def _on_ping(self, *_: object) -> None:
+        self.send_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
+
+    # Dispatch.
+
+    def _on_frame(self, frame: memoryview, private: bool) -> None:
+        if self.state is ConnectionState.CLOSED:
+            return
+        command, offset = parse_command(frame)
+        handler = self._handlers.get(command.type)
+        if handler is not None:
+            handler(command, frame, offset, private)
+
+    def _on_message(self, command: BaseCommand, frame: memoryview, offset: int, private: bool) -> None:
+        message = command.message
+        consumer = self.consumers.get(message.consumer_id)
+        if consumer is not None:  # else it was closed while this was on its way
+            consumer.handle_message(message, frame, offset, private)
+
+    def _on_send_receipt(self, command: BaseCommand, *_: object) -> None:
+        receipt = command.send_receipt
+        producer = self.producers.get(receipt.producer_id)
+        if producer is not None:
+            message_id = receipt.message_id
+            producer.handle_receipt(receipt.sequence_id, Position(message_id.ledger_id, message_id.entry_id))
+
+    def _on_send_error(self, command: BaseCommand, *_: object) -> None:
+        producer = self.producers.get(command.send_error.producer_id)
+        if producer is not None:
+            producer.handle_send_error(command.send_error)
+
+    def _on_close_producer(self, command: BaseCommand, *_: object) -> None:
+        producer = self.producers.pop(command.close_producer.producer_id, None)
+        if producer is not None:
+            producer.handle_closed(TopicClosedError("the broker closed the producer"))
+
+    def _on_close_consumer(self, command: BaseCommand, *_: object) -> None:
+        consumer = self.consumers.pop(command.close_consumer.consumer_id, None)
+        if consumer is not None:
+            consumer.handle_closed(TopicClosedError("the broker closed the consumer"))
+
+    def _on_error(self, command: BaseCommand, *_: object) -> None:
+        error = error_from_server(command.error.error, command.error.message)
+        if self.state is ConnectionState.HANDSHAKE:
+            self.close(error)
+            return
+        future = self._requests.get(command.error.request_id)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def _answer(self, request_id: int, command: BaseCommand) -> None:
+        future = self._requests.get(request_id)
+        if future is not None and not future.done():  # else it came too late
+            future.set_result(command)

@@ -1,0 +1,90 @@
+"""Which broker serves a topic, and how many partitions a topic has."""
+
+from collections.abc import Awaitable, Callable
+
+from gateway.pulsar.connection import BrokerAddress, Connection
+from gateway.pulsar.errors import ConnectionLostError, PulsarError, ServiceNotReadyError, error_from_server
+from gateway.pulsar.settings import PulsarSettings
+from protocol.pulsar.pulsar_commands_pb2 import (
+    BaseCommand,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse,
+)
+
+Connect = Callable[[BrokerAddress], Awaitable[Connection]]
+
+
+class Lookup:
+    """Asks brokers over the binary protocol. `connect` gives a ready connection to an address."""
+
+    def __init__(self, settings: PulsarSettings, connect: Connect) -> None:
+        self._connect = connect
+        self._tls = settings.service_url.startswith("pulsar+ssl")
+        self._max_redirects = settings.max_lookup_redirects
+        self._service_urls = settings.service_urls()
+
+    async def find_broker(self, topic: str) -> Connection:
+        """A connection to the broker that serves `topic`, which loads the topic's bundle if no broker does yet.
+
+        Raises PulsarError.
+        """
+        connection = await self._connect_service()
+        service_url = connection.address.url
+        authoritative = False
+        for _ in range(self._max_redirects + 1):
+            response = await self._lookup(connection, topic, authoritative)
+            address = self._address(response, service_url)
+            connection = await self._connect(address)
+            if response.response == CommandLookupTopicResponse.Connect:
+                return connection
+            authoritative = response.authoritative
+        raise ServiceNotReadyError(f"lookup of {topic} was redirected more than {self._max_redirects} times")
+
+    async def partitions(self, topic: str) -> int:
+        """The partition count of a topic, 0 if it is not partitioned. Creates nothing. Raises PulsarError."""
+        connection = await self._connect_service()
+        request_id = connection.next_id()
+        metadata = CommandPartitionedTopicMetadata(
+            topic=topic, request_id=request_id, metadata_auto_creation_enabled=False
+        )
+        command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partition_metadata=metadata)
+        answer = await connection.request(command, request_id)
+        response = answer.partition_metadata_response
+        if response.response == CommandPartitionedTopicMetadataResponse.Failed:
+            raise error_from_server(response.error, response.message)
+        return response.partitions
+
+    async def _lookup(self, connection: Connection, topic: str, authoritative: bool) -> CommandLookupTopicResponse:
+        request_id = connection.next_id()
+        lookup = CommandLookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
+        answer = await connection.request(BaseCommand(type=BaseCommand.LOOKUP, lookup_topic=lookup), request_id)
+        response = answer.lookup_topic_response
+        if response.response == CommandLookupTopicResponse.Failed:
+            raise error_from_server(response.error, response.message)
+        return response
+
+    def _address(self, response: CommandLookupTopicResponse, service_url: str) -> BrokerAddress:
+        url = response.broker_service_url_tls if self._tls else response.broker_service_url
+        if not url:
+            raise PulsarError(f"the broker offers no {'TLS' if self._tls else 'plain'} address")
+        if response.proxy_through_service_url and url != service_url:
+            host, port = BrokerAddress(url).host_port()
+            return BrokerAddress(service_url, proxy_to=f"{host}:{port}")
+        return BrokerAddress(url)
+
+    async def _connect_service(self) -> Connection:
+        """Each service address in turn, the one that answered last time first."""
+        failure: ConnectionLostError | None = None
+        for url in list(self._service_urls):
+            try:
+                connection = await self._connect(BrokerAddress(url))
+            except ConnectionLostError as error:
+                failure = error
+            else:
+                self._service_urls.remove(url)
+                self._service_urls.insert(0, url)
+                return connection
+        assert failure is not None
+        raise failure

@@ -1,0 +1,181 @@
+"""One producer on one topic of one broker."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.pulsar.connection import Connection, ConnectionState
+from gateway.pulsar.errors import (
+    REFUSED_SENDS,
+    ClientClosedError,
+    ConnectionLostError,
+    MessageTooLargeError,
+    PulsarError,
+    error_from_server,
+)
+from gateway.pulsar.position import Position
+from protocol.pulsar.frames import Buffer, SendEncoder, encode_metadata_properties
+from protocol.pulsar.pulsar_commands_pb2 import (
+    BaseCommand,
+    CommandCloseProducer,
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSendError,
+    KeyValue,
+    ProducerAccessMode,
+)
+
+
+class SendListener(Protocol):
+    """Learns the fate of what a producer sent. Called from the event loop; must not block."""
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None:
+        """The entry is in the log at `position`. Receipts come in the order of sending."""
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
+        """The broker refused the entry before writing it: it is certainly not in the log."""
+
+    def on_producer_closed(self, error: PulsarError) -> None:
+        """The producer is dead. Whatever is still unanswered may or may not be in the log, now or a moment later."""
+
+
+class Producer:
+    """Sends entries to one topic until either side closes it; its owner then opens another."""
+
+    def __init__(self, topic: str, connection: Connection, listener: SendListener) -> None:
+        self.topic = topic
+        self.connection = connection
+        self.name = ""
+        self.epoch = 0
+        """How often the name was taken over (see `PulsarClient.open_producer`)."""
+        self.topic_epoch: int | None = None
+        """Set for exclusive producers: rises each time another one takes the topic."""
+        self.closed = False
+        self._listener = listener
+        self._id = connection.next_id()
+        self._last_sequence_id = -1
+        self._encoder: SendEncoder | None = None
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest entry that the broker takes, its metadata included."""
+        return self.connection.max_message_bytes
+
+    async def open(
+        self, *, fencing: bool, properties: Sequence[tuple[str, str]], predecessor: "Producer | None"
+    ) -> None:
+        """Register with the broker. Raises PulsarError, and then the broker holds nothing of it."""
+        connection = self.connection
+        request_id = connection.next_id()
+        command = self._open_command(request_id, fencing, properties, predecessor)
+        connection.producers[self._id] = self
+        try:
+            answer = await connection.request(BaseCommand(type=BaseCommand.PRODUCER, producer=command), request_id)
+        except BaseException:
+            self.closed = True
+            if connection.producers.pop(self._id, None) is not None:
+                self._send_close(connection.next_id())
+            raise
+        self._opened(answer.producer_success)
+
+    def _open_command(
+        self, request_id: int, fencing: bool, properties: Sequence[tuple[str, str]], predecessor: "Producer | None"
+    ) -> CommandProducer:
+        command = CommandProducer(
+            topic=self.topic,
+            producer_id=self._id,
+            request_id=request_id,
+            user_provided_producer_name=False,
+            metadata=[KeyValue(key=key.encode(), value=value.encode()) for key, value in properties],
+        )
+        if fencing:
+            command.producer_access_mode = ProducerAccessMode.ExclusiveWithFencing
+        if predecessor is not None:
+            self.epoch = predecessor.epoch + 1
+            command.producer_name = predecessor.name
+            command.epoch = self.epoch
+            if predecessor.topic_epoch is not None:
+                command.topic_epoch = predecessor.topic_epoch
+                command.producer_access_mode = ProducerAccessMode.Exclusive
+        return command
+
+    def _opened(self, success: CommandProducerSuccess) -> None:
+        self.name = success.producer_name
+        if success.HasField("topic_epoch"):
+            self.topic_epoch = success.topic_epoch
+        self._last_sequence_id = success.last_sequence_id
+        self._encoder = SendEncoder(self._id, self.name)
+
+    def send(
+        self,
+        chunks: Sequence[Buffer],
+        *,
+        num_messages: int,
+        publish_time_ms: int,
+        properties: Sequence[tuple[str, str]] | bytes = (),
+    ) -> int:
+        """Write one entry, whose payload is the chunks one after the other, and return its sequence id.
+
+        Never waits; the chunks are not copied and must not change before the receipt. `properties` may be given encoded
+        (`encode_metadata_properties`), which is faster. Raises ClientClosedError or ConnectionLostError if the producer is
+        dead, MessageTooLargeError; then nothing was written.
+        """
+        encoder = self._encoder
+        if self.closed or encoder is None:
+            raise self._closed_error()
+        fields = properties if isinstance(properties, bytes) else encode_metadata_properties(properties)
+        sequence_id = self._last_sequence_id + 1
+        buffers, size = encoder.encode(sequence_id, num_messages, publish_time_ms, fields, chunks)
+        if size > self.connection.max_message_bytes:
+            raise MessageTooLargeError(
+                f"entry of {size} bytes, at most {self.connection.max_message_bytes} are allowed"
+            )
+        self._last_sequence_id = sequence_id
+        self.connection.write(buffers, size)
+        return sequence_id
+
+    async def close(self) -> None:
+        """Wait for what is in flight and let the broker forget the producer.
+
+        Receipts still reach the listener until this returns; `on_producer_closed` follows only if the connection breaks.
+        Raises PulsarError if the broker does not confirm.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        request_id = self.connection.next_id()
+        try:
+            await self.connection.request(self._close_command(request_id), request_id)
+        finally:
+            self.connection.producers.pop(self._id, None)
+
+    def handle_receipt(self, sequence_id: int, position: Position) -> None:
+        self._listener.on_receipt(sequence_id, position)
+
+    def handle_send_error(self, command: CommandSendError) -> None:
+        error = error_from_server(command.error, command.message)
+        if command.error in REFUSED_SENDS:
+            self._listener.on_send_error(command.sequence_id, error)
+            return
+        # The entry may have been written all the same: only a new producer and a look at the log can tell.
+        if self.connection.producers.pop(self._id, None) is not None:
+            self._send_close(self.connection.next_id())
+            self.handle_closed(error)
+
+    def handle_closed(self, error: PulsarError) -> None:
+        self.closed = True
+        if self._encoder is not None:  # else `open` raises it
+            self._listener.on_producer_closed(error)
+
+    def _close_command(self, request_id: int) -> BaseCommand:
+        close = CommandCloseProducer(producer_id=self._id, request_id=request_id)
+        return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
+
+    def _send_close(self, request_id: int) -> None:
+        """Let the broker forget the producer without waiting for its answer."""
+        if self.connection.state is not ConnectionState.CLOSED:
+            self.connection.send_command(self._close_command(request_id))
+
+    def _closed_error(self) -> PulsarError:
+        if self.connection.state is ConnectionState.CLOSED:
+            return ConnectionLostError(f"connection of the producer on {self.topic} is closed")
+        return ClientClosedError(f"producer on {self.topic} is closed")

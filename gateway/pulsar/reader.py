@@ -1,0 +1,173 @@
+"""Reading a topic's entries from a position on, without leaving a trace in the broker."""
+
+import secrets
+from typing import Literal, Protocol
+
+from gateway.pulsar.connection import Connection, ConnectionState
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from protocol.pulsar.frames import encode_flow, parse_message
+from protocol.pulsar.pulsar_commands_pb2 import (
+    BaseCommand,
+    BrokerEntryMetadata,
+    CommandCloseConsumer,
+    CommandGetLastMessageId,
+    CommandMessage,
+    CommandSubscribe,
+    MessageIdData,
+    MessageMetadata,
+)
+
+Start = Position | Literal["earliest", "latest"]
+
+_LATEST = Position((1 << 63) - 1, (1 << 63) - 1)
+_EARLIEST = Position(-1, -1)
+
+
+class Entry:
+    """One entry as the broker stores it: a single message or a batch of them."""
+
+    __slots__ = ("_broker_metadata", "metadata", "payload", "position")
+
+    def __init__(
+        self,
+        position: Position,
+        broker_metadata: BrokerEntryMetadata | None,
+        metadata: MessageMetadata,
+        payload: memoryview,
+    ) -> None:
+        self.position = position
+        self.metadata = metadata
+        self.payload = payload
+        """Mutable and the receiver's own."""
+        self._broker_metadata = broker_metadata
+
+    @property
+    def index(self) -> int | None:
+        """The broker entry index of the entry's last message. None if the broker does not keep or expose one."""
+        broker_metadata = self._broker_metadata
+        if broker_metadata is None or not broker_metadata.HasField("index"):
+            return None
+        return broker_metadata.index
+
+    @property
+    def broker_timestamp_ms(self) -> int | None:
+        broker_metadata = self._broker_metadata
+        if broker_metadata is None or not broker_metadata.HasField("broker_timestamp"):
+            return None
+        return broker_metadata.broker_timestamp
+
+    @property
+    def num_messages(self) -> int:
+        """How many messages, hence indexes, the entry counts for."""
+        return self.metadata.num_messages_in_batch
+
+    @property
+    def publish_time_ms(self) -> int:
+        return self.metadata.publish_time
+
+    @property
+    def is_marker(self) -> bool:
+        """Written by a broker for replication or transactions; carries no message."""
+        return self.metadata.HasField("marker_type")
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {p.key.decode(errors="replace"): p.value.decode(errors="replace") for p in self.metadata.properties}
+
+
+class EntryListener(Protocol):
+    """Receives a reader's entries. Called from the event loop; must not block."""
+
+    def on_entry(self, entry: Entry) -> None: ...
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        """The reader is dead; nothing follows. Open another one at the next position."""
+
+
+class Reader:
+    """A non-durable, exclusive subscription of its own."""
+
+    def __init__(self, topic: str, connection: Connection, listener: EntryListener) -> None:
+        self.topic = topic
+        self.connection = connection
+        self.closed = False
+        self._listener = listener
+        self._id = connection.next_id()
+        self._opened = False
+
+    async def open(self, start: Start, *, inclusive: bool, read_compacted: bool) -> None:
+        """Subscribe. Raises PulsarError, and then the broker holds nothing of it."""
+        connection = self.connection
+        request_id = connection.next_id()
+        subscribe = CommandSubscribe(
+            topic=self.topic,
+            subscription=f"kafka-gateway-reader-{secrets.token_hex(8)}",
+            sub_type=CommandSubscribe.Exclusive,
+            consumer_id=self._id,
+            request_id=request_id,
+            durable=False,
+            read_compacted=read_compacted,
+            start_message_id=_start_message_id(start, inclusive),
+            force_topic_creation=False,
+        )
+        connection.consumers[self._id] = self
+        try:
+            await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe), request_id)
+        except BaseException:
+            self._forget()
+            raise
+        self._opened = True
+
+    def flow(self, permits: int) -> None:
+        """Let the broker send `permits` more messages. The broker rounds up to whole entries."""
+        if not self.closed:
+            frame = encode_flow(self._id, permits)
+            self.connection.write((frame,), len(frame))
+
+    async def last_position(self) -> Position:
+        """Where the topic's last entry lies; entry id -1 if it holds none. Raises PulsarError."""
+        request_id = self.connection.next_id()
+        ask = CommandGetLastMessageId(consumer_id=self._id, request_id=request_id)
+        command = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, get_last_message_id=ask)
+        answer = await self.connection.request(command, request_id)
+        last = answer.get_last_message_id_response.last_message_id
+        return Position(last.ledger_id, last.entry_id)
+
+    async def close(self) -> None:
+        """Let the broker forget the reader, without waiting for it. No entry follows."""
+        self._forget()
+
+    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
+        broker_metadata, metadata, payload = parse_message(frame, offset)
+        if not private:
+            payload = memoryview(bytearray(payload))
+        message_id = command.message_id
+        position = Position(message_id.ledger_id, message_id.entry_id)
+        self._listener.on_entry(Entry(position, broker_metadata, metadata, payload))
+
+    def handle_closed(self, error: PulsarError) -> None:
+        self.closed = True
+        if self._opened:  # else `open` raises it
+            self._listener.on_reader_closed(error)
+
+    def _forget(self) -> None:
+        self.closed = True
+        connection = self.connection
+        if connection.consumers.pop(self._id, None) is None or connection.state is ConnectionState.CLOSED:
+            return
+        close = CommandCloseConsumer(consumer_id=self._id, request_id=connection.next_id())
+        connection.send_command(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
+
+
+def _start_message_id(start: Start, inclusive: bool) -> MessageIdData:
+    """The broker starts at the entry that it is given, and skips to the next one that exists."""
+    if start == "earliest":
+        position = _EARLIEST
+    elif start == "latest":
+        position = _LATEST
+    else:
+        position = Position(*start)
+        if not inclusive:
+            position = position._replace(entry_id=position.entry_id + 1)
+    return MessageIdData(ledger_id=position.ledger_id, entry_id=position.entry_id)

@@ -1,0 +1,85 @@
+"""Where Pulsar is, how to log in, and every limit of talking to it."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+_SERVICE_SCHEMES = ("pulsar://", "pulsar+ssl://")
+DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
+
+
+class PulsarSettings(BaseModel):
+    """Settings of the Pulsar client and of the admin client."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    service_url: str = "pulsar://127.0.0.1:6650"
+    """`pulsar://host:port[,host:port…]`, or `pulsar+ssl://…`."""
+    admin_url: str = "http://127.0.0.1:8080"
+    """`http://host:port[,host:port…]`, or `https://…`."""
+
+    token: SecretStr | None = None
+    token_file: Path | None = None
+    """Read again at every login, so that a renewed token is picked up."""
+    tls_trust_certs: Path | None = None
+    tls_allow_insecure: bool = False
+    """Accept any certificate. For tests only."""
+    tls_verify_hostname: bool = True
+
+    connect_timeout_ms: int = Field(default=10_000, gt=0)
+    operation_timeout_ms: int = Field(default=30_000, gt=0)
+    """How long opening, closing and asking may take in all, retries included."""
+    request_timeout_ms: int = Field(default=10_000, gt=0)
+    """How long one answer of a broker may take."""
+    keepalive_interval_ms: int = Field(default=30_000, gt=0)
+    """A connection silent for this long is probed, and given up after the same time again."""
+    backoff_initial_ms: int = Field(default=50, gt=0)
+    backoff_max_ms: int = Field(default=5_000, gt=0)
+    max_lookup_redirects: int = Field(default=20, gt=0)
+    write_buffer_high_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
+    """A connection with more unsent bytes reports that it is not writable."""
+    max_admin_connections: int = Field(default=32, gt=0)
+    max_admin_response_bytes: int = Field(default=64 * 1024 * 1024, gt=0)
+
+    @field_validator("service_url")
+    @classmethod
+    def _check_service_url(cls, url: str) -> str:
+        scheme, separator, hosts = url.partition("://")
+        if scheme + separator not in _SERVICE_SCHEMES or not all(hosts.split(",")):
+            raise ValueError("service_url must look like pulsar://host:port[,host:port] or pulsar+ssl://…")
+        return url.rstrip("/")
+
+    @field_validator("admin_url")
+    @classmethod
+    def _check_admin_url(cls, url: str) -> str:
+        scheme, _, hosts = url.partition("://")
+        if scheme not in {"http", "https"} or not all(hosts.split(",")):
+            raise ValueError("admin_url must look like http://host:port[,host:port] or https://…")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.token is not None and self.token_file is not None:
+            raise ValueError("give token or token_file, not both")
+        if self.backoff_initial_ms > self.backoff_max_ms:
+            raise ValueError("backoff_initial_ms is above backoff_max_ms")
+        if self.request_timeout_ms > self.operation_timeout_ms:
+            raise ValueError("request_timeout_ms is above operation_timeout_ms")
+        return self
+
+    def service_urls(self) -> list[str]:
+        """Each address of service_url as a URL of its own."""
+        scheme, _, hosts = self.service_url.partition("://")
+        return [f"{scheme}://{host}" for host in hosts.split(",")]
+
+    def admin_urls(self) -> list[str]:
+        """Each address of admin_url as a URL of its own."""
+        scheme, _, hosts = self.admin_url.partition("://")
+        return [f"{scheme}://{host}" for host in hosts.split(",")]
+
+    def read_token(self) -> str | None:
+        """The token to log in with, None without authentication. Reads a small file. Raises OSError."""
+        if self.token_file is not None:
+            return self.token_file.read_text().strip()
+        return None if self.token is None else self.token.get_secret_value()

@@ -1,0 +1,188 @@
+"""Frames of Pulsar's binary protocol: bytes to commands and back.
+
+A frame is `total_size u32, command_size u32, command`, where total_size counts everything after itself. SEND and MESSAGE
+frames carry an entry after the command:
+
+    [0x0e02, size u32, BrokerEntryMetadata]  MESSAGE only, if the broker exposes it
+    [0x0e01, crc32c u32]                     checksum of everything that follows it
+    size u32, MessageMetadata, payload
+
+All integers are big-endian. See https://pulsar.apache.org/docs/4.0.x/developing-binary-protocol/ and PIP-70.
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+
+from protocol.pulsar.pulsar_commands_pb2 import (
+    BaseCommand,
+    BrokerEntryMetadata,
+    CommandFlow,
+    CommandSend,
+    MessageMetadata,
+)
+
+Buffer = bytes | bytearray | memoryview
+
+CHECKSUM_MAGIC = 0x0E01
+BROKER_METADATA_MAGIC = 0x0E02
+FRAME_PADDING_BYTES = 10 * 1024
+"""What a broker allows a frame to have on top of the largest message: command and metadata."""
+
+_U16 = Struct(">H")
+_U32 = Struct(">I")
+_MAGIC_U32 = Struct(">HI")
+_FRAME_SIZES = Struct(">II")
+_CHECKSUM_MAGIC_BYTES = _U16.pack(CHECKSUM_MAGIC)
+
+
+class FrameError(ValueError):
+    """The peer's bytes are not a frame of this protocol, or their checksum is wrong."""
+
+
+class MessageParts(NamedTuple):
+    """What a MESSAGE frame carries after its command."""
+
+    broker_metadata: BrokerEntryMetadata | None
+    metadata: MessageMetadata
+    payload: memoryview
+
+
+def encode_command(command: BaseCommand) -> bytes:
+    """The whole frame of a command without a payload."""
+    body = command.SerializeToString()
+    return _FRAME_SIZES.pack(len(body) + 4, len(body)) + body
+
+
+def encode_flow(consumer_id: int, permits: int) -> bytes:
+    """The whole frame that lets the broker send `permits` more messages (messages, not entries)."""
+    flow = CommandFlow(consumer_id=consumer_id, message_permits=permits)
+    return encode_command(BaseCommand(type=BaseCommand.FLOW, flow=flow))
+
+
+def encode_metadata_properties(properties: Iterable[tuple[str, str]]) -> bytes:
+    """Properties as encoded MessageMetadata fields, ready for `SendEncoder.encode`."""
+    metadata = MessageMetadata()
+    for key, value in properties:
+        metadata.properties.add(key=key.encode(), value=value.encode())
+    return metadata.SerializePartialToString()
+
+
+class SendEncoder:
+    """Encodes one producer's SEND frames.
+
+    The command and the metadata are kept and only their changing fields are set: half the cost of building them, and as
+    fast as writing the varints by hand.
+    """
+
+    def __init__(self, producer_id: int, producer_name: str) -> None:
+        self._command = BaseCommand(type=BaseCommand.SEND, send=CommandSend(producer_id=producer_id, sequence_id=0))
+        self._send = self._command.send
+        self._metadata = MessageMetadata(producer_name=producer_name)
+
+    def encode(
+        self,
+        sequence_id: int,
+        num_messages: int,
+        publish_time_ms: int,
+        metadata_fields: bytes,
+        chunks: Sequence[Buffer],
+    ) -> tuple[list[Buffer], int]:
+        """One frame as buffers to write in order (the chunks are not copied), and its size in bytes.
+
+        `metadata_fields` are further MessageMetadata fields, already encoded (see `encode_metadata_properties`).
+        Chunks must be byte-wide and contiguous.
+        """
+        send, metadata = self._send, self._metadata
+        send.sequence_id = metadata.sequence_id = sequence_id
+        send.num_messages = metadata.num_messages_in_batch = num_messages
+        metadata.publish_time = publish_time_ms
+        command_bytes = self._command.SerializeToString()
+        metadata_bytes = metadata.SerializeToString() + metadata_fields
+        metadata_bytes = len(metadata_bytes).to_bytes(4, "big") + metadata_bytes
+        checksum = crc32c(metadata_bytes)
+        payload_size = 0
+        for chunk in chunks:
+            checksum = crc32c(chunk, checksum)
+            payload_size += len(chunk)
+        size = 10 + len(command_bytes) + len(metadata_bytes) + payload_size
+        header = b"".join((
+            _FRAME_SIZES.pack(size, len(command_bytes)),
+            command_bytes,
+            _CHECKSUM_MAGIC_BYTES,
+            checksum.to_bytes(4, "big"),
+            metadata_bytes,
+        ))  # fmt: skip
+        return [header, *chunks], size + 4
+
+
+def parse_command(frame: memoryview) -> tuple[BaseCommand, int]:
+    """The command of a frame (given without its total_size), and where in the frame it ends.
+
+    Raises FrameError.
+    """
+    if len(frame) < 4:
+        raise FrameError("frame without a command size")
+    (command_size,) = _U32.unpack_from(frame)
+    end = 4 + command_size
+    if end > len(frame):
+        raise FrameError(f"command of {command_size} bytes in a frame of {len(frame)}")
+    try:
+        return BaseCommand.FromString(frame[4:end]), end
+    except DecodeError as error:
+        raise FrameError(f"undecodable command: {error}") from None
+
+
+def parse_message(frame: memoryview, offset: int) -> MessageParts:
+    """What follows a MESSAGE command that ends at `offset`. The payload is a view of the frame.
+
+    Raises FrameError, also for a wrong checksum.
+    """
+    try:
+        return _parse_message(frame, offset)
+    except DecodeError as error:
+        raise FrameError(f"undecodable metadata: {error}") from None
+
+
+def _parse_message(frame: memoryview, offset: int) -> MessageParts:
+    broker_metadata = None
+    if _magic(frame, offset) == BROKER_METADATA_MAGIC:
+        start, offset = _sized(frame, offset + 2)
+        broker_metadata = BrokerEntryMetadata.FromString(frame[start:offset])
+    if _magic(frame, offset) == CHECKSUM_MAGIC:
+        offset = _verify_checksum(frame, offset)
+    start, end = _sized(frame, offset)
+    return MessageParts(broker_metadata, MessageMetadata.FromString(frame[start:end]), frame[end:])
+
+
+def _magic(frame: memoryview, offset: int) -> int:
+    # Without a magic, the metadata's size stands here; its upper half would be 0x0e01 only from 234 MB on.
+    if len(frame) < offset + 2:
+        raise FrameError("message frame ends within its headers")
+    value: int = _U16.unpack_from(frame, offset)[0]
+    return value
+
+
+def _sized(frame: memoryview, offset: int) -> tuple[int, int]:
+    """Start and end of what a u32 size at `offset` announces."""
+    start = offset + 4
+    if len(frame) < start:
+        raise FrameError("message frame ends within its headers")
+    end: int = start + _U32.unpack_from(frame, offset)[0]
+    if len(frame) < end:
+        raise FrameError(f"metadata ends at {end} in a frame of {len(frame)} bytes")
+    return start, end
+
+
+def _verify_checksum(frame: memoryview, offset: int) -> int:
+    start = offset + _MAGIC_U32.size
+    if len(frame) < start:
+        raise FrameError("message frame ends within its headers")
+    expected = _MAGIC_U32.unpack_from(frame, offset)[1]
+    actual = crc32c(frame[start:])
+    if actual != expected:
+        raise FrameError(f"checksum {actual:#010x}, expected {expected:#010x}")
+    return start
