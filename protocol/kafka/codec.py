@@ -1,0 +1,285 @@
+"""Requests and responses: kafka-python's compiled schemas, hardened for a server.
+
+kafka-python is a client: its decoders trust the peer, and copy every record set. A server does neither. Three things
+are changed here, before any schema is compiled, and nowhere else:
+
+* strings, byte fields and varints are bounds-checked (the client's decoders accept a truncated last field and an
+  endless varint);
+* the ``Records`` of a Produce request are a view into the frame instead of a copy;
+* the ``Records`` of a Fetch response are spliced between the encoded parts instead of copied into them.
+
+Frame layouts: https://kafka.apache.org/protocol (request header v0-v2, response header v0-v1).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.schemas.fields.codecs import types as codecs
+from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
+from kafka.protocol.schemas.fields.codecs.tagged_fields import TaggedFields
+from kafka.protocol.schemas.fields.struct import StructField
+
+API_VERSIONS = 18
+CONTROLLED_SHUTDOWN = 7
+MAX_TAGGED_FIELDS = 1_000
+
+Buffer = bytes | bytearray | memoryview
+
+_HEADER_V0 = struct.Struct(">hhi")
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_JOIN_BELOW_BYTES = 16_384
+"""Chunks that are smaller on average than this are joined: a system call handles few large buffers best."""
+
+
+class MalformedRequest(ValueError):
+    """The bytes of a request do not follow its schema."""
+
+
+class RequestHeader(NamedTuple):
+    """Request header v0-v2; ``body`` is the position of the first byte behind it."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+class RecordChunks(NamedTuple):
+    """Record batches that lie in several buffers; they are sent one after the other and never copied together."""
+
+    chunks: Sequence[Buffer]
+    size_bytes: int
+
+
+def parse_fixed_header(frame: memoryview) -> tuple[int, int, int]:
+    """The first 8 bytes of a request: (api key, api version, correlation id)."""
+    try:
+        return _HEADER_V0.unpack_from(frame, 0)
+    except struct.error as error:
+        raise MalformedRequest("request header is cut off") from error
+
+
+def parse_header(frame: memoryview, *, flexible: bool) -> RequestHeader:
+    """Parse a request header; ``flexible`` says that the body, and so the header, carries tagged fields (KIP-482)."""
+    api_key, api_version, correlation_id = parse_fixed_header(frame)
+    position = _HEADER_V0.size
+    if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
+        return RequestHeader(api_key, api_version, correlation_id, None, position)
+    try:
+        (length,) = _SHORT.unpack_from(frame, position)
+        position += _SHORT.size
+        client_id = None
+        if length >= 0:
+            client_id = str(_take(frame, position, length), "utf-8")
+            position += length
+        if flexible:
+            position = _skip_tagged_fields(frame, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedRequest(f"request header: {error}") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def decode_request(message: Any, version: int, frame: memoryview, position: int) -> Any:
+    """Decode the body of a request from ``position`` on; bytes behind the last field are ignored, as Kafka does."""
+    flexible = message.flexible_version_q(version)
+    decode = message._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=message)
+    try:
+        request, end = decode(frame, position)
+    except (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError, AttributeError) as error:
+        raise MalformedRequest(f"{message.__name__} v{version}: {error}") from error
+    if end > len(frame):
+        raise MalformedRequest(f"{message.__name__} v{version}: the body is cut off")
+    return request
+
+
+def encode_response(message: Any, version: int, correlation_id: int, response: Any) -> list[Buffer]:
+    """Encode a response frame, length first, as buffers to be written in order.
+
+    ``response`` is any object with the schema's field names as attributes; struct arrays may hold such objects too.
+    """
+    flexible = message.flexible_version_q(version)
+    out = _response_buffer
+    out.pos = 8
+    out.splices.clear()
+    if flexible and message.API_KEY != API_VERSIONS:
+        out.buf[8] = 0
+        out.pos = 9
+    message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)(response, out)
+    spliced_bytes = sum(records.size_bytes for _, records in out.splices)
+    struct.pack_into(">ii", out.buf, 0, out.pos - 4 + spliced_bytes, correlation_id)
+    return _cut(out)
+
+
+class _ResponseBuffer(EncodeBuffer):  # type: ignore[misc]
+    """One buffer for all responses: encoding never yields to another one."""
+
+    __slots__ = ("splices",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.splices: list[tuple[int, RecordChunks]] = []
+
+
+def _cut(out: _ResponseBuffer) -> list[Buffer]:
+    if not out.splices:
+        return [bytes(memoryview(out.buf)[: out.pos])]
+    parts: list[Buffer] = []
+    start = 0
+    for position, records in out.splices:
+        if position > start:
+            parts.append(bytes(memoryview(out.buf)[start:position]))
+        parts.extend(records.chunks)
+        start = position
+    if out.pos > start:
+        parts.append(bytes(memoryview(out.buf)[start : out.pos]))
+    total = out.pos + sum(records.size_bytes for _, records in out.splices)
+    return [b"".join(parts)] if total < _JOIN_BELOW_BYTES * len(parts) else parts
+
+
+def _take(data: memoryview, position: int, length: int) -> memoryview:
+    end = position + length
+    if length < 0 or end > len(data):
+        raise IndexError("a field is longer than its message")
+    return data[position:end]
+
+
+def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("a varint is longer than five bytes")
+
+
+def _skip_tagged_fields(data: memoryview, position: int) -> int:
+    count, position = _read_varint(data, position)
+    if count > MAX_TAGGED_FIELDS:
+        raise ValueError(f"{count} tagged fields")
+    for _ in range(count):
+        _tag, position = _read_varint(data, position)
+        size, position = _read_varint(data, position)
+        _take(data, position, size)
+        position += size
+    return position
+
+
+def _tagged_fields_extent(data: memoryview, position: int) -> bytes:
+    return bytes(data[position : _skip_tagged_fields(data, position)])
+
+
+def _emit_varint(_cls: Any, ctx: Any, name: str, indent: str) -> None:
+    ctx.globs["_read_varint"] = _read_varint
+    ctx.emit(indent, f"{name} = data[pos]")
+    ctx.emit(indent, f"if {name} < 128: pos += 1")
+    ctx.emit(indent, f"else: {name}, pos = _read_varint(data, pos)")
+
+
+def _emit_length(ctx: Any, indent: str, *, compact: bool, short: bool) -> str:
+    length = ctx.next_var("ln")
+    if compact:
+        codecs.UnsignedVarInt32.emit_decode_from(ctx, length, indent)
+        ctx.emit(indent, f"{length} -= 1")
+    else:
+        ctx.emit(indent, f'{length} = unpack_from("{">h" if short else ">i"}", data, pos)[0]')
+        ctx.emit(indent, f"pos += {2 if short else 4}")
+    ctx.globs["_take"] = _take
+    return str(length)
+
+
+def _emit_field(ctx: Any, name: str, indent: str, length: str, expression: str) -> None:
+    ctx.emit(indent, f"if {length} < 0: {name} = None")
+    ctx.emit(indent, "else:")
+    ctx.emit(indent, f"    {name} = {expression % f'_take(data, pos, {length})'}")
+    ctx.emit(indent, f"    pos += {length}")
+
+
+def _emit_string(_self: Any, ctx: Any, name: str, indent: str, compact: bool = False) -> None:
+    length = _emit_length(ctx, indent, compact=compact, short=True)
+    _emit_field(ctx, name, indent, length, 'str(%s, "utf-8")')
+
+
+def _emit_bytes(_cls: Any, ctx: Any, name: str, indent: str, compact: bool = False) -> None:
+    length = _emit_length(ctx, indent, compact=compact, short=False)
+    _emit_field(ctx, name, indent, length, "bytes(%s)")
+
+
+def _emit_tagged_decode(self: Any, ctx: Any, name: str, indent: str, version: int) -> None:
+    """Decode tagged fields from their own extent: the client copies all that is left of the frame, for each struct."""
+    fields = ctx.next_var("tf")
+    ctx.globs[fields] = self.tagged_fields(version)
+    ctx.globs["_decode_tags"] = _decode_tags
+    ctx.emit(indent, f"pos = _decode_tags({fields}, {name}, data, pos, {version})")
+
+
+def _decode_tags(fields: TaggedFields, target: Any, data: memoryview, position: int, version: int) -> int:
+    extent = _tagged_fields_extent(data, position)
+    for name, value in fields.decode(io.BytesIO(extent), version=version).items():
+        if not name.startswith("_"):
+            setattr(target, name, value)
+    return position + len(extent)
+
+
+class _RecordsView(codecs.Bytes):  # type: ignore[misc]
+    """Decodes to a view of the frame."""
+
+    @classmethod
+    def emit_decode_from(cls, ctx: Any, name: str, indent: str, compact: bool = False) -> None:
+        _emit_field(ctx, name, indent, _emit_length(ctx, indent, compact=compact, short=False), "%s")
+
+
+class _SplicedRecords(codecs.Bytes):  # type: ignore[misc]
+    """Encodes the length, and remembers where the bytes of a RecordChunks belong."""
+
+    @classmethod
+    def emit_encode_into(cls, ctx: Any, value: str, indent: str, compact: bool = False) -> None:
+        ctx.emit_reserve(indent, 5)
+        ctx.emit(indent, "out.pos = pos")
+        ctx.globs["_splice"] = _splice_compact if compact else _splice
+        ctx.emit(indent, f"_splice(out, {value})")
+        ctx.emit(indent, "pos = out.pos")
+
+
+def _splice(out: _ResponseBuffer, records: RecordChunks | None) -> None:
+    _INT.pack_into(out.buf, out.pos, -1 if records is None else records.size_bytes)
+    out.pos += _INT.size
+    if records:
+        out.splices.append((out.pos, records))
+
+
+def _splice_compact(out: _ResponseBuffer, records: RecordChunks | None) -> None:
+    codecs.UnsignedVarInt32.encode_into(out, 0 if records is None else records.size_bytes + 1)
+    if records:
+        out.splices.append((out.pos, records))
+
+
+def _replace_records_codec(message: Any, codec: type) -> None:
+    pending = list(message._struct.fields.values())
+    while pending:
+        field = pending.pop()
+        if field.type_str == "records":
+            field._type = codec
+        pending.extend((field.fields or {}).values() if isinstance(field.fields, dict) else field.fields or ())
+
+
+def _harden() -> None:
+    codecs.UnsignedVarInt32.emit_decode_from = classmethod(_emit_varint)
+    codecs.String.emit_decode_from = _emit_string
+    codecs.Bytes.emit_decode_from = classmethod(_emit_bytes)
+    StructField._emit_tagged_decode = _emit_tagged_decode
+    _replace_records_codec(ProduceRequest, _RecordsView)
+    _replace_records_codec(FetchResponse, _SplicedRecords)
+
+
+_response_buffer = _ResponseBuffer()
+_harden()
