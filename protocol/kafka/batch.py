@@ -70,6 +70,10 @@ class InvalidBatch(ValueError):
     """The bytes are whole but contradict themselves, or no producer may send them. On the wire: INVALID_RECORD (87)."""
 
 
+class InvalidTimestamp(InvalidBatch):
+    """Timestamps no producer may send. On the wire: INVALID_TIMESTAMP (32)."""
+
+
 class BatchHeader(NamedTuple):
     """The fixed part of a record batch, field by field in wire order."""
 
@@ -182,6 +186,8 @@ def _check_producible(header: BatchHeader) -> None:
         raise InvalidBatch("control batch from a client")
     if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
         raise InvalidBatch(f"base sequence {header.base_sequence} with producer id {header.producer_id}")
+    if header.attributes & TIMESTAMP_TYPE_MASK:
+        raise InvalidTimestamp("log append time from a client")
     if header.attributes & COMPRESSION_MASK > _LAST_COMPRESSION:
         raise InvalidBatch(f"unknown compression codec {header.compression}")
 

@@ -62,6 +62,8 @@ def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> b
 
     Raises DecompressionError, DecompressedTooLarge or UnsupportedCompression.
     """
+    if max_bytes < 0:
+        raise DecompressedTooLarge("no bytes left to decompress into")
     try:
         plain = _decompress(codec, data, max_bytes, magic)
     except _LIBRARY_ERRORS as error:

@@ -1,0 +1,44 @@
+"""Record batches as message sets, for Fetch v0 and v1 (magic 0) and v2 and v3 (magic 1).
+
+Follows Kafka 3.9's broker: codec, offsets and timestamp type stay, headers and control batches do not, zstd is refused.
+"""
+
+from protocol.kafka.batch import TIMESTAMP_TYPE_MASK, BatchHeader, Buffer, InvalidBatch, iter_headers
+from protocol.kafka.compression import ZSTD, UnsupportedCompression
+from protocol.kafka.message_set import LegacyMessage, encode_message_set
+from protocol.kafka.records import Record, decode_records
+
+
+def down_convert(batches: Buffer, magic: int, first_offset: int, max_bytes: int) -> bytes:
+    """The records from `first_offset` on as messages of `magic`, a batch's codec kept by a wrapper.
+
+    Stops after the batch that reaches `max_bytes`; no batch may unfold to more than that. No bytes come back when there
+    are only control batches, or only older records: the caller reads on, or the client would ask for the same for ever.
+    Raises CorruptBatch, InvalidBatch, and UnsupportedCompression when a batch with such records is zstd.
+    """
+    converted = bytearray()
+    for position, header in iter_headers(batches):
+        if len(converted) >= max_bytes:
+            break
+        if header.is_control or header.last_offset < first_offset:
+            continue
+        if header.compression == ZSTD:
+            raise UnsupportedCompression("zstd does not exist before magic 2")
+        records = decode_records(batches, position, header, max_bytes)
+        wanted = [record for record in records if header.base_offset + record.offset_delta >= first_offset]
+        if wanted:
+            converted += _as_message_set(wanted, header, magic)
+    return bytes(converted)
+
+
+def _as_message_set(records: list[Record], header: BatchHeader, magic: int) -> bytes:
+    attributes = header.attributes & TIMESTAMP_TYPE_MASK if magic > 0 else 0
+    base_offset = header.base_offset
+    messages = [
+        LegacyMessage(magic, attributes, base_offset + offset_delta, timestamp, key, value)
+        for offset_delta, timestamp, key, value, _ in records
+    ]
+    try:
+        return encode_message_set(messages, header.compression)
+    except ValueError as error:
+        raise InvalidBatch(f"batch at offset {base_offset} does not fit magic {magic}: {error}") from error
