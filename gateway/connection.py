@@ -1,0 +1,269 @@
+"""One client's TCP connection: bytes to frames, answers in the order of the requests, back-pressure both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+import structlog
+
+from gateway.config import Limits
+from gateway.dispatch import Dispatcher
+from gateway.handlers.call import Call, Client, Outcome, Response
+from gateway.observability.metrics import Metrics
+from protocol.kafka.codec import Buffer, MalformedRequest
+
+LENGTH_BYTES = 4
+READ_BUFFER_BYTES = 256 * 1024
+DIRECT_READ_BYTES = 32 * 1024
+"""A frame with more bytes to come than this is read straight into its own buffer."""
+WRITE_HIGH_BYTES = 256 * 1024
+
+log = structlog.get_logger()
+
+
+class Owner(Protocol):
+    """The server, as its connections know it."""
+
+    dispatcher: Dispatcher
+    limits: Limits
+    metrics: Metrics
+    read_buffer: memoryview
+
+    def opened(self, connection: KafkaConnection) -> bool: ...
+
+    def closed(self, connection: KafkaConnection) -> None: ...
+
+
+class _Slot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("buffers", "call")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.buffers: list[Buffer] | None = None
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    """Reads frames, runs their calls, and writes the answers in order.
+
+    All connections read into one shared buffer, which is emptied before the event loop reads again; only what is left
+    of an incomplete frame is kept here.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._client = Client("")
+        self._rest = b""
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._backlog: deque[bytearray] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._serial: asyncio.Task[Outcome] | None = None
+        self._parked: set[asyncio.Future[Response]] = set()
+        self._write_paused = False
+        self._reading = True
+        self.last_activity = asyncio.get_running_loop().time()
+
+    # Reading
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._client = Client(f"{peer[0]}:{peer[1]}" if peer else "unknown")
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        if not self._owner.opened(self):
+            self._close("too many connections")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        return self._owner.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_activity = asyncio.get_running_loop().time()
+        self._owner.metrics.bytes_in.inc(nbytes)
+        if self._frame is None:
+            data = self._owner.read_buffer[:nbytes]
+            self._split(memoryview(self._rest + data) if self._rest else data)
+        else:
+            self._filled += nbytes
+            if self._filled == len(self._frame):
+                frame, self._frame = self._frame, None
+                self._backlog.append(frame)
+        self._work()
+
+    def _split(self, data: memoryview) -> None:
+        """Cut whole frames off; keep the rest, or make room for it where it is long."""
+        position, end = 0, len(data)
+        self._rest = b""
+        while end - position >= LENGTH_BYTES:
+            length = int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True)
+            if not 0 < length <= self._owner.limits.max_request_bytes:
+                self._close("frame length", length=length)
+                return
+            start = position + LENGTH_BYTES
+            if end - start < length:
+                if length - (end - start) > DIRECT_READ_BYTES:
+                    self._frame = bytearray(length)
+                    self._filled = end - start
+                    self._frame[: self._filled] = data[start:]
+                    return
+                break
+            self._backlog.append(bytearray(data[start : start + length]))
+            position = start + length
+        self._rest = bytes(data[position:])
+
+    # Calls
+
+    def _work(self) -> None:
+        """Run the requests that have been read, until one has to be waited for."""
+        while self._backlog and self._can_run():
+            self._run(self._backlog.popleft())
+        self._regulate_reading()
+
+    def _can_run(self) -> bool:
+        return (
+            self._serial is None
+            and not self._write_paused
+            and self._transport is not None
+            and len(self._slots) < self._owner.limits.max_in_flight_requests
+        )
+
+    def _run(self, frame: bytearray) -> None:
+        dispatcher = self._owner.dispatcher
+        try:
+            call = dispatcher.begin(frame, self._client)
+        except MalformedRequest as error:
+            self._close("malformed request", error=str(error))
+            return
+        slot = _Slot(call)
+        self._slots.append(slot)
+        self._owner.metrics.in_flight.inc()
+        try:
+            outcome = dispatcher.run(call)
+        except Exception as error:
+            self._fail(call, error)
+            return
+        if isinstance(outcome, Coroutine):
+            self._serial = asyncio.create_task(outcome)
+            self._serial.add_done_callback(lambda task: self._serial_done(slot, task))
+        else:
+            self._settle(slot, outcome)
+
+    def _serial_done(self, slot: _Slot, task: asyncio.Task[Outcome]) -> None:
+        self._serial = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._fail(slot.call, error)
+            return
+        self._settle(slot, task.result())
+        self._work()
+
+    def _settle(self, slot: _Slot, outcome: Outcome) -> None:
+        if isinstance(outcome, asyncio.Future):
+            self._parked.add(outcome)
+            outcome.add_done_callback(lambda future: self._parked_done(slot, future))
+        else:
+            self._answer(slot, outcome)
+
+    def _parked_done(self, slot: _Slot, future: asyncio.Future[Response]) -> None:
+        self._parked.discard(future)
+        if future.cancelled() or self._transport is None:
+            return
+        error = future.exception()
+        if error is not None:
+            self._fail(slot.call, error)
+            return
+        self._answer(slot, future.result())
+        if self._backlog:
+            self._work()
+
+    def _answer(self, slot: _Slot, response: Response) -> None:
+        try:
+            slot.buffers = self._owner.dispatcher.finish(slot.call, response)
+        except Exception as error:
+            self._fail(slot.call, error)
+            return
+        self._flush()
+
+    def _fail(self, call: Call, error: BaseException) -> None:
+        """A defect of ours: say so in the log, and let the client come back with a new connection."""
+        log.error(
+            "request failed", api=call.api.name, version=call.version, client_id=call.client_id,
+            address=self._client.address, exc_info=error,
+        )
+        self._close("internal error")
+
+    # Writing
+
+    def _flush(self) -> None:
+        """Write the answers that are next in order."""
+        slots, transport = self._slots, self._transport
+        if transport is None or not slots or slots[0].buffers is None:
+            return
+        ready: list[Buffer] = []
+        while slots and slots[0].buffers is not None:
+            ready.extend(slots.popleft().buffers or ())
+            self._owner.metrics.in_flight.dec()
+        self._owner.metrics.bytes_out.inc(sum(map(len, ready)))
+        if len(ready) == 1:
+            transport.write(ready[0])
+        elif ready:
+            transport.writelines(ready)
+
+    def pause_writing(self) -> None:
+        # A client that does not read gets no further request answered, so that what it pins stays bounded.
+        self._write_paused = True
+        self._regulate_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._work()
+
+    def _regulate_reading(self) -> None:
+        want = not self._backlog
+        if self._transport is None or self._transport.is_closing() or want == self._reading:
+            return
+        self._reading = want
+        if want:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # Closing
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of this client is being worked on."""
+        return not self._slots and not self._backlog
+
+    def close_idle(self) -> None:
+        self._close("idle")
+
+    def _close(self, reason: str, **facts: Any) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._owner.metrics.connections_closed.labels(reason).inc()
+        log.info("connection closed", reason=reason, address=self._client.address, **facts)
+        self._backlog.clear()
+        self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._owner.metrics.in_flight.dec(len(self._slots))
+        self._slots.clear()
+        self._backlog.clear()
+        self._frame = None
+        if self._serial is not None:
+            self._serial.cancel()
+        for future in tuple(self._parked):
+            future.cancel()
+        self._owner.closed(self)

@@ -1,0 +1,65 @@
+"""From a frame to its handler: header, version, body; and from the handler's answer to bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from gateway.handlers.call import Api, Call, Client, Outcome, Services
+from gateway.handlers.table import APIS
+from protocol.kafka import codec
+from protocol.kafka.codec import Buffer, MalformedRequest
+from protocol.kafka.errors import ErrorCode
+
+API_VERSIONS = APIS[codec.API_VERSIONS]
+
+
+class UnsupportedRequest(MalformedRequest):
+    """An API or a version that the gateway does not serve; Kafka closes the connection on these."""
+
+
+class Dispatcher:
+    """Turns frames into calls of the handler table, and their responses into frames."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def begin(self, frame: bytearray, client: Client) -> Call:
+        """Decode a request. Raises MalformedRequest when the connection has to end."""
+        view = memoryview(frame)
+        api_key, version, _ = codec.parse_fixed_header(view)
+        api = APIS.get(api_key)
+        if api is None:
+            raise UnsupportedRequest(f"unknown API key {api_key}")
+        if not api.min_version <= version <= api.max_version:
+            if api is not API_VERSIONS:
+                raise UnsupportedRequest(f"{api.name} v{version} is not supported")
+            return self._unsupported_api_versions(view, client)
+        header = codec.parse_header(view, flexible=api.request.flexible_version_q(version))
+        request = codec.decode_request(api.request, version, view, header.body)
+        return Call(api, version, header.correlation_id, header.client_id, request, client, self._services)
+
+    def _unsupported_api_versions(self, view: memoryview, client: Client) -> Call:
+        # KIP-511: an unknown version is answered as v0, so that the client learns which ones there are.
+        header = codec.parse_header(view[:8], flexible=False) if len(view) < 10 else None
+        correlation_id = header.correlation_id if header else codec.parse_fixed_header(view)[2]
+        return Call(API_VERSIONS, 0, correlation_id, None, None, client, self._services)
+
+    def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+        return call.api.handle(call)
+
+    def finish(self, call: Call, response: Any) -> list[Buffer]:
+        """Encode the answer and count it."""
+        metrics = self._services.metrics.request(call.api.name, call.version)
+        metrics.requests.inc()
+        metrics.latency.observe(time.perf_counter() - call.started)
+        if response is None:
+            return []
+        code = getattr(response, "error_code", 0)
+        if code:
+            self._services.metrics.error(call.api.name, ErrorCode(code))
+        return codec.encode_response(call.api.response, call.version, call.correlation_id, response)
+
+
+__all__ = ["Api", "Dispatcher", "UnsupportedRequest"]

@@ -1,0 +1,94 @@
+"""What a handler is given, and what it may answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gateway.config import Config
+from gateway.observability.metrics import Metrics
+from protocol.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from gateway.handlers.fetch_session import FetchSessions
+    from gateway.storage.producer_ids import ProducerIds
+    from gateway.storage.registry import LogRegistry
+    from gateway.storage.topics import TopicCatalog
+
+Response = Any
+"""Any object with the fields of the API's response schema as attributes."""
+
+Outcome = Response | asyncio.Future[Response] | None
+"""A response; a future one, while later requests of the connection go on; or None: this request has no answer."""
+
+Handler = Callable[["Call"], "Outcome | Coroutine[Any, Any, Outcome]"]
+"""A coroutine keeps later requests of its connection waiting until it returns; so appends keep their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row of the handler table."""
+
+    key: int
+    min_version: int
+    max_version: int
+    request: Any
+    response: Any
+    handle: Handler
+
+    @property
+    def name(self) -> str:
+        return str(self.request.__name__).removesuffix("Request")
+
+
+@dataclass(slots=True)
+class Client:
+    """The other end of a connection."""
+
+    address: str
+    software_name: str = ""
+    software_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A gateway as clients see it: a Kafka broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What handlers work with; the composition root makes it."""
+
+    config: Config
+    metrics: Metrics
+    node: Node
+    topics: TopicCatalog
+    logs: LogRegistry
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    apis: dict[int, Api] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    request: Any
+    client: Client
+    services: Services
+    started: float = field(default_factory=time.perf_counter)
+
+    def count_error(self, code: ErrorCode) -> None:
+        self.services.metrics.error(self.api.name, code)

@@ -1,0 +1,43 @@
+"""Errors that clients see, and what each Pulsar error means to a Kafka client. The only place that maps them."""
+
+from __future__ import annotations
+
+from gateway.pulsar import errors as pulsar
+from protocol.kafka.batch import CorruptBatch, InvalidBatch
+from protocol.kafka.errors import ErrorCode
+
+
+class KafkaError(Exception):
+    """Answered to the client as ``code``, with the text where the API has a field for it."""
+
+    def __init__(self, code: ErrorCode, text: str | None = None) -> None:
+        super().__init__(text or code.name)
+        self.code = code
+        self.text = text
+
+
+_BY_EXCEPTION: tuple[tuple[type[Exception], ErrorCode], ...] = (
+    (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
+    (InvalidBatch, ErrorCode.INVALID_RECORD),
+    (pulsar.MessageTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
+    (pulsar.TopicNotFoundError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (pulsar.TopicTerminatedError, ErrorCode.POLICY_VIOLATION),
+    (pulsar.NotAuthorizedError, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    (pulsar.NotAllowedError, ErrorCode.POLICY_VIOLATION),
+    (pulsar.ProducerFencedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (pulsar.RequestTimeoutError, ErrorCode.REQUEST_TIMED_OUT),
+    (pulsar.RetriableError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (pulsar.PulsarError, ErrorCode.UNKNOWN_SERVER_ERROR),
+    (TimeoutError, ErrorCode.REQUEST_TIMED_OUT),
+    (OSError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+)
+
+
+def error_code(error: BaseException) -> ErrorCode:
+    """The code for an exception of the storage layers; UNKNOWN_SERVER_ERROR for a defect of ours."""
+    if isinstance(error, KafkaError):
+        return error.code
+    for kind, code in _BY_EXCEPTION:
+        if isinstance(error, kind):
+            return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR
