@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -72,9 +71,9 @@ class PulsarClient:
     ) -> Producer:
         """A producer on `topic` (a full name such as `persistent://tenant/ns/name-partition-0`).
 
-        `fencing` takes exclusive access and shuts every other producer out. `predecessor`, a dead producer of this topic,
-        is succeeded: the broker drops whatever that one still had on the way, and if it was exclusive, opening fails with
-        ProducerFencedError when another has taken the topic since.
+        `fencing` takes exclusive access and shuts every other producer out. `predecessor`, a dead producer of this
+        topic, is succeeded: the broker drops whatever that one still had on the way, and if it was exclusive, opening
+        fails with ProducerFencedError when another has taken the topic since.
 
         Retries with backoff for up to operation_timeout_ms. Raises the last PulsarError.
         """

@@ -1,4 +1,4 @@
-"""One connection to a Pulsar broker: login, keep-alive, requests and their answers, dispatch of what the broker sends."""
+"""One connection to a Pulsar broker: login, keep-alive, requests and their answers, dispatch of what it sends."""
 
 import asyncio
 import ssl
@@ -37,9 +37,8 @@ PROTOCOL_VERSION = 19
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """What a broker takes that does not say."""
 
-_shared_buffer = bytearray(
-    SHARED_BUFFER_BYTES
-)  # filled and emptied within one callback, so every connection may use it
+# Filled and emptied within one callback of the loop, so every connection may use it.
+_shared_buffer = bytearray(SHARED_BUFFER_BYTES)
 
 Handler = Callable[[BaseCommand, memoryview, int, bool], None]
 
@@ -234,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         for future in self._requests.values():
             if not future.done():
                 future.set_exception(error)
-        handlers = [*self.producers.values(), *self.consumers.values()]
+        handlers: list[ProducerHandler | ConsumerHandler] = [*self.producers.values(), *self.consumers.values()]
         self.producers.clear()
         self.consumers.clear()
         for handler in handlers:
@@ -259,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(ConnectionLostError(f"connection to {self.address.url} lost: {exc or 'closed by peer'}"))
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -116,8 +116,8 @@ class Producer:
         """Write one entry, whose payload is the chunks one after the other, and return its sequence id.
 
         Never waits; the chunks are not copied and must not change before the receipt. `properties` may be given encoded
-        (`encode_metadata_properties`), which is faster. Raises ClientClosedError or ConnectionLostError if the producer is
-        dead, MessageTooLargeError; then nothing was written.
+        (`encode_metadata_properties`), which is faster. Raises ClientClosedError or ConnectionLostError if the producer
+        is dead, MessageTooLargeError; then nothing was written.
         """
         encoder = self._encoder
         if self.closed or encoder is None:
@@ -136,7 +136,7 @@ class Producer:
     async def close(self) -> None:
         """Wait for what is in flight and let the broker forget the producer.
 
-        Receipts still reach the listener until this returns; `on_producer_closed` follows only if the connection breaks.
+        Receipts still reach the listener until this returns; `on_producer_closed` comes only if the connection breaks.
         Raises PulsarError if the broker does not confirm.
         """
         if self.closed:

@@ -1,7 +1,7 @@
 """Frames of Pulsar's binary protocol: bytes to commands and back.
 
-A frame is `total_size u32, command_size u32, command`, where total_size counts everything after itself. SEND and MESSAGE
-frames carry an entry after the command:
+A frame is `total_size u32, command_size u32, command`, where total_size counts everything after itself. SEND and
+MESSAGE frames carry an entry after the command:
 
     [0x0e02, size u32, BrokerEntryMetadata]  MESSAGE only, if the broker exposes it
     [0x0e01, crc32c u32]                     checksum of everything that follows it
@@ -131,7 +131,7 @@ def parse_command(frame: memoryview) -> tuple[BaseCommand, int]:
     if end > len(frame):
         raise FrameError(f"command of {command_size} bytes in a frame of {len(frame)}")
     try:
-        return BaseCommand.FromString(frame[4:end]), end
+        return BaseCommand.FromString(bytes(frame[4:end])), end
     except DecodeError as error:
         raise FrameError(f"undecodable command: {error}") from None
 
@@ -151,11 +151,11 @@ def _parse_message(frame: memoryview, offset: int) -> MessageParts:
     broker_metadata = None
     if _magic(frame, offset) == BROKER_METADATA_MAGIC:
         start, offset = _sized(frame, offset + 2)
-        broker_metadata = BrokerEntryMetadata.FromString(frame[start:offset])
+        broker_metadata = BrokerEntryMetadata.FromString(bytes(frame[start:offset]))
     if _magic(frame, offset) == CHECKSUM_MAGIC:
         offset = _verify_checksum(frame, offset)
     start, end = _sized(frame, offset)
-    return MessageParts(broker_metadata, MessageMetadata.FromString(frame[start:end]), frame[end:])
+    return MessageParts(broker_metadata, MessageMetadata.FromString(bytes(frame[start:end])), frame[end:])
 
 
 def _magic(frame: memoryview, offset: int) -> int:

@@ -1,7 +1,7 @@
 """Cuts a byte stream into frames, reading into buffers that the caller fills.
 
-Small frames are handed over where they lie in a shared buffer. A frame that does not end in it gets a buffer of its own,
-into which the rest is read directly: a large payload is not copied again, and belongs to its receiver.
+Small frames are handed over where they lie in a shared buffer. A frame that does not end in it gets a buffer of its
+own, into which the rest is read directly: a large payload is not copied again, and belongs to its receiver.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class FrameReceiver:
         self._filled = 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be read. Must be followed by `buffer_updated` before anyone else's `get_buffer`."""
+        """Where to read the next bytes. `buffer_updated` must follow before anyone else's `get_buffer`."""
         if self._frame is not None:
             return self._frame[self._filled :]
         kept = len(self._prefix)
