@@ -1,0 +1,104 @@
+"""Java class paths, resolved by Maven and kept in a cache folder keyed by the pom's content."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from deploy.local.java import maven_executable
+
+POM_DIR = Path(__file__).with_name("poms")
+MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
+HASH_LENGTH = 16
+ERROR_LINES = 15
+DOWNLOADED = re.compile(r"Downloaded from \S+: \S+/(?P<file>[^/\s]+\.jar) \((?P<size>[\d.]+) (?P<unit>[kMG]?)B")
+UNIT_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+class ResolveError(RuntimeError):
+    """Maven could not bring the jars; the message carries its last lines."""
+
+
+def classpath(name: str) -> str:
+    """Class path of `poms/{name}.xml`. The first call on a machine downloads; later calls only look."""
+    return pom_classpath(POM_DIR / f"{name}.xml")
+
+
+def pom_classpath(pom: Path) -> str:
+    """Class path of a pom's dependencies, as `DIR/*`. Raises ResolveError, MissingToolError."""
+    root = cache_dir()
+    target = root / f"{pom.stem}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:HASH_LENGTH]}"
+    if not target.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        # Maven's own repository is not safe for two processes at once, so one lock covers every pom.
+        with _lock(root / "lock"):
+            if not target.exists():
+                _resolve(pom, target)
+    return f"{target}/*"
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kafka-gateway" / "jars"
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, whatever happens to the process
+        yield
+
+
+def _resolve(pom: Path, target: Path) -> None:
+    """Let Maven copy the jars next to `target`, then rename: a folder of that name is always whole."""
+    work = Path(tempfile.mkdtemp(prefix="resolving-", dir=target.parent))
+    try:
+        work.chmod(0o755)
+        _run_maven(pom, work)
+        work.rename(target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _run_maven(pom: Path, output_dir: Path) -> None:
+    options = ["-DincludeScope=runtime", f"-DoutputDirectory={output_dir}"]
+    command = [maven_executable(), "--batch-mode", "--file", str(pom), MAVEN_GOAL, *options]
+    lines: deque[str] = deque(maxlen=ERROR_LINES)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as maven:
+        assert maven.stdout is not None
+        with _progress(pom.stem) as report:
+            for line in maven.stdout:
+                lines.append(line.rstrip())
+                report(line)
+    if maven.returncode != 0:
+        raise ResolveError(f"Maven could not resolve {pom.name}:\n" + "\n".join(lines))
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[str], None]]:
+    """A display on standard error, fed with Maven's output. Maven never says how many jars are still to come."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"Fetching the jars of {name}")
+        jar_count = 0
+        total_bytes = 0
+
+        def report(line: str) -> None:
+            nonlocal jar_count, total_bytes
+            if match := DOWNLOADED.search(line):
+                jar_count += 1
+                total_bytes += int(float(match["size"]) * UNIT_BYTES[match["unit"]])
+                text = f"Fetching the jars of {name}: {jar_count} jars, {total_bytes / 1e6:.0f} MB  {match['file']}"
+                progress.update(task, description=text)
+
+        yield report

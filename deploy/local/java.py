@@ -1,0 +1,43 @@
+"""The Java runtime and Maven on this machine, or one sentence that says which package brings them."""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+
+JAVA_VERSION = 17
+VERSION_TIMEOUT_S = 30
+
+
+class MissingToolError(RuntimeError):
+    """A program that must be on the machine is not; the message names the Debian package."""
+
+
+@cache
+def java_executable() -> str:
+    """Path of a `java` of version 17 or later: from JAVA_HOME if that is set, else from PATH."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    needed = f"Java {JAVA_VERSION} or later is needed (Debian package openjdk-{JAVA_VERSION}-jre-headless)"
+    if path is None:
+        raise MissingToolError(f"{needed}, and none was found.")
+    version = _java_version(path)
+    if version < JAVA_VERSION:
+        raise MissingToolError(f"{needed}, and {path} is version {version}.")
+    return path
+
+
+@cache
+def maven_executable() -> str:
+    path = shutil.which("mvn")
+    if path is None:
+        raise MissingToolError("Maven is needed to fetch the jars (Debian package maven), and no mvn was found.")
+    return path
+
+
+def _java_version(path: str) -> int:
+    """Major version, 8 for `1.8.0_402`; 0 when the program does not say."""
+    told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False)
+    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    return int(match.group(1)) if match else 0

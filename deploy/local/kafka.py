@@ -1,0 +1,118 @@
+"""Apache Kafka 3.9.2, one KRaft node on loopback: the reference that the gateway is compared with."""
+
+import socket
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+from deploy.local.jars import classpath
+from deploy.local.java import java_executable
+from deploy.local.process import ChildProcess, StartError, free_port
+
+BROKER_CLASS = "kafka.Kafka"
+STORAGE_TOOL_CLASS = "kafka.tools.StorageTool"
+LOG4J_CONFIG = Path(__file__).with_name("log4j.properties")
+HOST = "127.0.0.1"
+FORMAT_TIMEOUT_S = 60.0
+PROBE_TIMEOUT_S = 5.0
+
+SINGLE_NODE_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",  # fifty logs to open is most of a small broker's start
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "broker.session.timeout.ms": "3000",  # a killed broker may not register again before its old session ends
+    "broker.heartbeat.interval.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class KafkaBroker:
+    """A Kafka broker and controller in one JVM. Stopped or killed, it may be started again with the same data and port."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int = 0,
+        settings: Mapping[str, str] = {},
+        *,
+        heap_mb: int = 512,
+        log_path: Path | None = None,
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self.port = port or free_port(HOST)
+        self.heap_mb = heap_mb
+        self._controller_port = free_port(HOST)
+        self._settings = dict(settings)
+        self._process = ChildProcess("Kafka", log_path or self.data_dir / "kafka.log")
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    @property
+    def log_path(self) -> Path:
+        return self._process.log_path
+
+    def start(self) -> None:
+        """Raises MissingToolError or ResolveError when Java or the jars are missing, StartError on a bad setting."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        config = self.data_dir / "server.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self._merged_settings().items()))
+        if not (self.data_dir / "logs" / "meta.properties").exists():
+            self._format(config)
+        self._process.start([*self._java(), BROKER_CLASS, str(config)])
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Raises StartError with the end of the log."""
+        self._process.wait_until(self._is_ready, timeout_s)
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def _merged_settings(self) -> dict[str, str]:
+        addresses = {
+            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "controller.quorum.voters": f"1@{HOST}:{self._controller_port}",
+            "log.dirs": f"{self.data_dir}/logs",
+        }
+        return {**SINGLE_NODE_SETTINGS, **addresses, **self._settings}
+
+    def _java(self) -> list[str]:
+        heap = [f"-Xmx{self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
+        return [java_executable(), *heap, f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}", "-cp", classpath("kafka")]
+
+    def _format(self, config: Path) -> None:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        options = ["format", "--cluster-id", cluster_id, "--config", str(config)]
+        command = [*self._java(), STORAGE_TOOL_CLASS, *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            raise StartError(f"Kafka could not format {self.data_dir}:\n{done.stdout}{done.stderr}")
+
+    def _is_ready(self) -> bool:
+        """A KRaft broker opens its client port once the controller has let it in."""
+        try:
+            socket.create_connection((HOST, self.port), PROBE_TIMEOUT_S).close()
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,110 @@
+"""What every locally started server has in common: a free port, a bounded life, a log that explains a failed start."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+# Below Linux's ephemeral range: an outgoing connection never takes the port of a server that is being restarted.
+PORT_RANGE = range(20_000, 32_000)
+PORT_ATTEMPTS = 100
+STOP_GRACE_S = 15.0
+PROBE_INTERVAL_S = 0.1
+LOG_TAIL_BYTES = 4_096
+
+
+class StartError(RuntimeError):
+    """A server did not become ready; the message carries the end of its log."""
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that nothing listens on now. Not reserved: bind it soon."""
+    for port in random.sample(PORT_RANGE, PORT_ATTEMPTS):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return port
+    raise StartError(f"no free port found on {host} in {PORT_ATTEMPTS} attempts")
+
+
+class ChildProcess:
+    """One child process that writes to a log file and does not outlive this one.
+
+    On Linux the kernel kills the child when the thread that called `start` ends: call it from one that lives on.
+    The child has its own session: Ctrl-C in a terminal reaches only the parent, which then stops it in good order.
+    """
+
+    def __init__(self, name: str, log_path: Path) -> None:
+        self.name = name
+        self.log_path = log_path
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise StartError(f"{self.name} is not started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        if self.running:
+            raise StartError(f"{self.name} is already running")
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        bound = [sys.executable, str(Path(__file__).with_name("exec_bound.py")), str(os.getpid()), *command]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                bound,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else {**os.environ, **env},
+                start_new_session=True,
+            )
+
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
+        """Poll `ready` until it is true. Raises StartError when the process ends or the time is up."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if self._process is None or (code := self._process.poll()) is not None:
+                raise StartError(f"{self.name} ended while starting (exit code {code}).\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise StartError(f"{self.name} was not ready after {timeout_s:.0f} s.\n{self.log_tail()}")
+            time.sleep(PROBE_INTERVAL_S)
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """SIGTERM, then SIGKILL after `grace_s`. Returns once the process is gone."""
+        self._signal(signal.SIGTERM)
+        if self._process is not None:
+            try:
+                self._process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL: no shutdown work is done. Returns once the process is gone."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def log_tail(self) -> str:
+        """The end of the log with its path, for error messages."""
+        if not self.log_path.exists():
+            return f"{self.log_path}: no log was written"
+        with self.log_path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            return f"{self.log_path}:\n{log.read().decode(errors='replace')}"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self.running:
+            self._process.send_signal(number)

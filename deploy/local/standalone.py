@@ -1,0 +1,172 @@
+"""A whole Pulsar in one JVM, as small and as quick to answer as its settings allow: for `dev`, tests and benchmarks."""
+
+import http.client
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from deploy.local.jars import classpath
+from deploy.local.java import java_executable
+from deploy.local.process import ChildProcess, free_port
+
+MAIN_CLASS = "org.apache.pulsar.PulsarStandaloneStarter"
+LOG4J_CONFIG = Path(__file__).with_name("log4j2.xml")
+LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
+PROBE_TIMEOUT_S = 5.0
+
+# JDK internals that Pulsar's and Netty's buffers, and Pulsar's metrics, reach into.
+ADD_OPENS = (
+    "java.base/java.nio",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+
+# What the gateway needs of any broker.
+GATEWAY_SETTINGS = {
+    "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+}
+
+# Retention and other Kafka topic configs are topic-level policies, and those are kept in system topics.
+# A topic exists because somebody created it, never because a client named it.
+TOPIC_SETTINGS = {
+    "topicLevelPoliciesEnabled": "true",
+    "systemTopicEnabled": "true",
+    "allowAutoTopicCreation": "false",
+}
+
+# One process holds everything, so every quorum is one.
+SINGLE_NODE_SETTINGS = {
+    "clusterName": "standalone",
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "loadBalancerEnabled": "false",  # nowhere to move a bundle to
+    "brokerShutdownTimeoutMs": "5000",
+    "allowLoopback": "true",
+    "allowEphemeralPorts": "true",  # without it --bookkeeper-port is ignored
+    "listeningInterface": LOOPBACK_INTERFACE,  # bookies bind every address otherwise
+    "diskUsageThreshold": "0.99",  # a developer's full disk is no reason to turn read-only
+    "diskUsageLwmThreshold": "0.98",
+}
+
+LOW_LATENCY_SETTINGS = {
+    # No waiting for more entries to share a journal write; an idle journal writes at once.
+    "journalMaxGroupWaitMSec": "0",
+    "journalFlushWhenQueueEmpty": "true",
+    "journalBufferedWritesThreshold": "0",
+    # Acknowledge from the page cache, as Kafka does. A killed process loses nothing, a power cut may: not for production.
+    "journalSyncData": "false",
+    "journalPageCacheFlushIntervalMSec": "1",
+    # Consumers that wait learn of a new entry at once, not at the next 10 ms tick.
+    "managedLedgerNewEntriesCheckDelayInMillis": "0",
+}
+
+
+class PulsarStandalone:
+    """Pulsar standalone 4.0.7 with RocksDB metadata, on loopback, data in `data_dir`.
+
+    `start` returns at once, `wait_ready` when topics can be served. Stopped or killed, it may be started again with the
+    same data and ports. `settings` are broker and bookie settings that win over those above.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        host: str = "127.0.0.1",
+        broker_port: int = 0,
+        http_port: int = 0,
+        heap_mb: int = 512,
+        settings: Mapping[str, str] = {},
+        log_path: Path | None = None,
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self.host = host
+        self.broker_port = broker_port or free_port(host)
+        self.http_port = http_port or free_port(host)
+        self.heap_mb = heap_mb
+        self._settings = dict(settings)
+        self._process = ChildProcess("Pulsar", log_path or self.data_dir / "pulsar.log")
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://{self.host}:{self.broker_port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://{self.host}:{self.http_port}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    @property
+    def log_path(self) -> Path:
+        return self._process.log_path
+
+    def start(self) -> None:
+        """Raises MissingToolError or ResolveError when Java or the jars are not to be had."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        config = self.data_dir / "standalone.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self._merged_settings().items()))
+        self._process.start(self._command(config))
+
+    def wait_ready(self, timeout_s: float = 120.0) -> None:
+        """Raises StartError with the end of the log."""
+        self._process.wait_until(self._is_ready, timeout_s)
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def _merged_settings(self) -> dict[str, str]:
+        addresses = {
+            "bindAddress": self.host,
+            "advertisedAddress": self.host,
+            "brokerServicePort": str(self.broker_port),
+            "webServicePort": str(self.http_port),
+        }
+        return {
+            **GATEWAY_SETTINGS,
+            **TOPIC_SETTINGS,
+            **SINGLE_NODE_SETTINGS,
+            **LOW_LATENCY_SETTINGS,
+            **addresses,
+            **self._settings,
+        }
+
+    def _command(self, config: Path) -> list[str]:
+        jvm = [f"-Xmx{self.heap_mb}m", f"-XX:MaxDirectMemorySize={self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
+        opens = [f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS]
+        properties = [f"-Dlog4j.configurationFile={LOG4J_CONFIG}", "-Dio.netty.tryReflectionSetAccessible=true"]
+        directories = ["--metadata-dir", f"{self.data_dir}/metadata", "--bookkeeper-dir", f"{self.data_dir}/bookkeeper"]
+        # Counts on the first start only: the bookie's data remembers its port.
+        ports = ["--bookkeeper-port", str(free_port(self.host))]
+        parts = ["--no-functions-worker", "--no-stream-storage"]
+        command = [java_executable(), *jvm, *opens, *properties, "-cp", classpath("pulsar"), MAIN_CLASS]
+        return [*command, "--config", str(config), *directories, *ports, *parts]
+
+    def _is_ready(self) -> bool:
+        """The default namespace is created last. Where tokens are asked for, 401 is as far as we see."""
+        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=PROBE_TIMEOUT_S)
+        try:
+            connection.request("GET", "/admin/v2/namespaces/public/default")
+            if connection.getresponse().status not in (200, 401):
+                return False
+            socket.create_connection((self.host, self.broker_port), PROBE_TIMEOUT_S).close()
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+        return True
