@@ -24,13 +24,13 @@ class ClientEvents(Protocol):
 
 
 class PulsarClient:
-    """Connections are shared by everything opened here: one to each broker, made when first needed."""
+    """One connection to each broker, made when first needed and shared by everything but exclusive producers."""
 
     def __init__(self, settings: PulsarSettings, events: ClientEvents | None = None) -> None:
         self._settings = settings
         self._events = events
         self._ssl = client_ssl_context(settings) if settings.service_url.startswith("pulsar+ssl") else None
-        self._connecting: dict[BrokerAddress, asyncio.Task[Connection]] = {}
+        self._connections: dict[BrokerAddress, asyncio.Task[Connection]] = {}
         self._live: set[Connection] = set()
         self._closed_bytes_received = 0
         self._closed_bytes_sent = 0
@@ -54,11 +54,11 @@ class PulsarClient:
     async def close(self) -> None:
         """End every connection. Producers and readers learn a ClientClosedError."""
         self._closed = True
-        for task in self._connecting.values():
+        for task in self._connections.values():
             task.cancel()
-        await asyncio.gather(*self._connecting.values(), return_exceptions=True)
+        await asyncio.gather(*self._connections.values(), return_exceptions=True)
         for connection in list(self._live):
-            connection.close(ClientClosedError("the client was closed"))
+            connection.close(_client_closed())
 
     async def open_producer(
         self,
@@ -71,15 +71,18 @@ class PulsarClient:
     ) -> Producer:
         """A producer on `topic` (a full name such as `persistent://tenant/ns/name-partition-0`).
 
-        `fencing` takes exclusive access and shuts every other producer out. `predecessor`, a dead producer of this
-        topic, is succeeded: the broker drops whatever that one still had on the way, and if it was exclusive, opening
-        fails with ProducerFencedError when another has taken the topic since.
+        `fencing` takes exclusive access and shuts every other producer out. `predecessor` is a dead producer of this
+        topic: opening then waits until the broker has forgotten it, so that nothing that it sent can reach the topic
+        later. If it was exclusive, opening fails with ProducerFencedError when another has taken the topic since.
 
         Retries with backoff for up to operation_timeout_ms. Raises the last PulsarError.
         """
 
         async def attempt() -> Producer:
-            producer = Producer(topic, await self._lookup.find_broker(topic), listener)
+            address = await self._lookup.find_broker(topic)
+            exclusive = fencing or (predecessor is not None and predecessor.topic_epoch is not None)
+            connection = await (self._own_connection(address) if exclusive else self._connection(address))
+            producer = Producer(topic, connection, listener, owns_connection=exclusive)
             await producer.open(fencing=fencing, properties=properties, predecessor=predecessor)
             return producer
 
@@ -100,7 +103,8 @@ class PulsarClient:
         """
 
         async def attempt() -> Reader:
-            reader = Reader(topic, await self._lookup.find_broker(topic), listener)
+            connection = await self._connection(await self._lookup.find_broker(topic))
+            reader = Reader(topic, connection, listener)
             await reader.open(start, inclusive=inclusive, read_compacted=read_compacted)
             return reader
 
@@ -121,7 +125,6 @@ class PulsarClient:
     def on_connection_state(self, connection: Connection, error: PulsarError | None) -> None:
         if connection.state is ConnectionState.CLOSED:
             self._live.discard(connection)
-            self._connecting.pop(connection.address, None)
             self._closed_bytes_received += connection.bytes_received
             self._closed_bytes_sent += connection.bytes_sent
         else:
@@ -129,19 +132,30 @@ class PulsarClient:
         if self._events is not None:
             self._events.on_connection_state(connection.address.url, connection.state, error)
 
-    async def _connection(self, address: BrokerAddress) -> Connection:
-        """The connection to `address`, made by the first who asks."""
+    async def _own_connection(self, address: BrokerAddress) -> Connection:
+        """For one exclusive producer. A broker does not tell it that it was fenced, and answers its next send by
+        dropping the connection: nothing else may live there.
+        """
+        connection = await connect(address, self._settings, self, self._ssl)
         if self._closed:
-            raise ClientClosedError("the client was closed")
-        task = self._connecting.get(address)
-        if task is None:
+            connection.close(_client_closed())
+            raise _client_closed()
+        return connection
+
+    async def _connection(self, address: BrokerAddress) -> Connection:
+        """The shared connection to `address`, made by the first who asks."""
+        if self._closed:
+            raise _client_closed()
+        task = self._connections.get(address)
+        if task is None or _is_dead(task):
             task = asyncio.create_task(connect(address, self._settings, self, self._ssl))
-            self._connecting[address] = task
+            task.add_done_callback(_retrieve_exception)
+            self._connections[address] = task
         try:
             return await asyncio.shield(task)
-        except PulsarError:
-            if self._connecting.get(address) is task:
-                del self._connecting[address]
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise _client_closed() from None
             raise
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -160,6 +174,22 @@ class PulsarClient:
                     pause_ms = min(2 * pause_ms, self._settings.backoff_max_ms)
         except TimeoutError:
             raise failure or RequestTimeoutError("Pulsar did not answer in time") from None
+
+
+def _client_closed() -> PulsarError:
+    return ClientClosedError("the client was closed")
+
+
+def _is_dead(task: asyncio.Task[Connection]) -> bool:
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None or task.result().state is ConnectionState.CLOSED
+
+
+def _retrieve_exception(task: asyncio.Task[Connection]) -> None:
+    # Whoever asked may be gone; the loop would complain about an exception that nobody saw.
+    if not task.cancelled():
+        task.exception()
 
 
 class _IgnoreEntries:

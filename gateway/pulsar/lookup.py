@@ -25,8 +25,8 @@ class Lookup:
         self._max_redirects = settings.max_lookup_redirects
         self._service_urls = settings.service_urls()
 
-    async def find_broker(self, topic: str) -> Connection:
-        """A connection to the broker that serves `topic`, which loads the topic's bundle if no broker does yet.
+    async def find_broker(self, topic: str) -> BrokerAddress:
+        """The address of the broker that serves `topic`. If none does yet, one loads the topic's bundle.
 
         Raises PulsarError.
         """
@@ -36,9 +36,9 @@ class Lookup:
         for _ in range(self._max_redirects + 1):
             response = await self._lookup(connection, topic, authoritative)
             address = self._address(response, service_url)
-            connection = await self._connect(address)
             if response.response == CommandLookupTopicResponse.Connect:
-                return connection
+                return address
+            connection = await self._connect(address)
             authoritative = response.authoritative
         raise ServiceNotReadyError(f"lookup of {topic} was redirected more than {self._max_redirects} times")
 

@@ -41,16 +41,15 @@ class SendListener(Protocol):
 class Producer:
     """Sends entries to one topic until either side closes it; its owner then opens another."""
 
-    def __init__(self, topic: str, connection: Connection, listener: SendListener) -> None:
+    def __init__(self, topic: str, connection: Connection, listener: SendListener, *, owns_connection: bool) -> None:
         self.topic = topic
         self.connection = connection
         self.name = ""
-        self.epoch = 0
-        """How often the name was taken over (see `PulsarClient.open_producer`)."""
         self.topic_epoch: int | None = None
         """Set for exclusive producers: rises each time another one takes the topic."""
         self.closed = False
         self._listener = listener
+        self._owns_connection = owns_connection
         self._id = connection.next_id()
         self._last_sequence_id = -1
         self._encoder: SendEncoder | None = None
@@ -71,9 +70,7 @@ class Producer:
         try:
             answer = await connection.request(BaseCommand(type=BaseCommand.PRODUCER, producer=command), request_id)
         except BaseException:
-            self.closed = True
-            if connection.producers.pop(self._id, None) is not None:
-                self._send_close(connection.next_id())
+            self._abandon()
             raise
         self._opened(answer.producer_success)
 
@@ -90,9 +87,8 @@ class Producer:
         if fencing:
             command.producer_access_mode = ProducerAccessMode.ExclusiveWithFencing
         if predecessor is not None:
-            self.epoch = predecessor.epoch + 1
+            # Names are unique in a topic: the broker says ProducerBusy for as long as it still holds the predecessor.
             command.producer_name = predecessor.name
-            command.epoch = self.epoch
             if predecessor.topic_epoch is not None:
                 command.topic_epoch = predecessor.topic_epoch
                 command.producer_access_mode = ProducerAccessMode.Exclusive
@@ -147,6 +143,7 @@ class Producer:
             await self.connection.request(self._close_command(request_id), request_id)
         finally:
             self.connection.producers.pop(self._id, None)
+            self._close_own_connection()
 
     def handle_receipt(self, sequence_id: int, position: Position) -> None:
         self._listener.on_receipt(sequence_id, position)
@@ -157,12 +154,12 @@ class Producer:
             self._listener.on_send_error(command.sequence_id, error)
             return
         # The entry may have been written all the same: only a new producer and a look at the log can tell.
-        if self.connection.producers.pop(self._id, None) is not None:
-            self._send_close(self.connection.next_id())
-            self.handle_closed(error)
+        self._abandon()
+        self._listener.on_producer_closed(error)
 
     def handle_closed(self, error: PulsarError) -> None:
         self.closed = True
+        self._close_own_connection()
         if self._encoder is not None:  # else `open` raises it
             self._listener.on_producer_closed(error)
 
@@ -170,10 +167,17 @@ class Producer:
         close = CommandCloseProducer(producer_id=self._id, request_id=request_id)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
 
-    def _send_close(self, request_id: int) -> None:
+    def _abandon(self) -> None:
         """Let the broker forget the producer without waiting for its answer."""
-        if self.connection.state is not ConnectionState.CLOSED:
-            self.connection.send_command(self._close_command(request_id))
+        self.closed = True
+        connection = self.connection
+        if connection.producers.pop(self._id, None) is not None and connection.state is not ConnectionState.CLOSED:
+            connection.send_command(self._close_command(connection.next_id()))
+        self._close_own_connection()
+
+    def _close_own_connection(self) -> None:
+        if self._owns_connection:
+            self.connection.close(ClientClosedError(f"the producer on {self.topic} is closed"))
 
     def _closed_error(self) -> PulsarError:
         if self.connection.state is ConnectionState.CLOSED:

@@ -9,7 +9,8 @@ import binascii
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from struct import Struct, error as struct_error  # fmt: skip
+from struct import Struct  # fmt: skip
+from struct import error as struct_error
 from typing import NamedTuple
 
 import lz4.block

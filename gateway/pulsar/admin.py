@@ -1,0 +1,91 @@
+"""Pulsar's admin REST API, for what the binary protocol cannot do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.pulsar.admin_http import AdminError, AdminHttp, quoted
+from gateway.pulsar.admin_topics import TopicsAdmin
+from gateway.pulsar.settings import PulsarSettings
+
+
+class NamespacesAdmin:
+    """Tenants and namespaces. Everything raises AdminError."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    async def create_tenant(self, tenant: str, allowed_clusters: Sequence[str]) -> None:
+        """Status 409 if it exists."""
+        body = {"allowedClusters": list(allowed_clusters)}
+        await self._http.request("PUT", f"tenants/{quoted(tenant)}", body=body)
+
+    async def list_tenants(self) -> list[str]:
+        names: list[str] = await self._http.get_json("tenants")
+        return names
+
+    async def list_namespaces(self, tenant: str) -> list[str]:
+        """Names as `tenant/namespace`."""
+        names: list[str] = await self._http.get_json(f"namespaces/{quoted(tenant)}")
+        return names
+
+    async def create(self, namespace: str, *, retention_minutes: int, retention_mb: int = -1) -> None:
+        """Create `tenant/namespace`, which retains data and keeps topics that nobody uses. Status 409 if it exists."""
+        policies = {
+            "retention_policies": {"retentionTimeInMinutes": retention_minutes, "retentionSizeInMB": retention_mb},
+            "inactive_topic_policies": {
+                "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+                "maxInactiveDurationSeconds": 60,
+                "deleteWhileInactive": False,
+            },
+        }
+        await self._http.request("PUT", f"namespaces/{namespace}", body=policies)
+
+    async def policies(self, namespace: str) -> dict[str, Any]:
+        """As Pulsar gives them; what was never set is missing or None."""
+        found: dict[str, Any] = await self._http.get_json(f"namespaces/{namespace}")
+        return found
+
+    async def set_policy(self, namespace: str, policy: str, value: object) -> None:
+        """POST a policy by its path, such as `retention` or `inactiveTopicPolicies`."""
+        await self._http.request("POST", f"namespaces/{namespace}/{policy}", body=value)
+
+    async def delete(self, namespace: str, *, force: bool = False) -> None:
+        params = {"force": "true" if force else "false"}
+        await self._http.request("DELETE", f"namespaces/{namespace}", params=params)
+
+
+class BrokersAdmin:
+    """Clusters and brokers. Everything raises AdminError."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    async def clusters(self) -> list[str]:
+        names: list[str] = await self._http.get_json("clusters")
+        return names
+
+    async def healthy(self) -> bool:
+        """Whether a broker can write to and read from itself."""
+        try:
+            response = await self._http.request("GET", "brokers/health")
+        except AdminError:
+            return False
+        return response.body.strip() == b"ok"
+
+    async def runtime_configuration(self) -> dict[str, str]:
+        """Every setting of the broker that answers, as text."""
+        found: dict[str, str] = await self._http.get_json("brokers/configuration/runtime")
+        return found
+
+
+class AdminClient:
+    """`topics`, `namespaces` and `brokers` by the admin API. Make it in the event loop and close it."""
+
+    def __init__(self, settings: PulsarSettings) -> None:
+        self._http = AdminHttp(settings)
+        self.topics = TopicsAdmin(self._http)
+        self.namespaces = NamespacesAdmin(self._http)
+        self.brokers = BrokersAdmin(self._http)
+
+    async def close(self) -> None:
+        await self._http.close()

@@ -1,0 +1,171 @@
+"""HTTP to Pulsar's admin API: login, redirects between brokers, retries, errors."""
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+import aiohttp
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.settings import PulsarSettings
+from gateway.pulsar.tls import client_ssl_context
+
+_JSON = "application/json"
+_REDIRECTS = frozenset({301, 302, 307, 308})
+_BUSY = frozenset({429, 502, 503, 504})
+_IDEMPOTENT = frozenset({"GET", "HEAD"})
+_MAX_REASON_CHARS = 500
+
+
+class AdminError(PulsarError):
+    """The admin API refused with an HTTP status, or could not be reached (status 0)."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"admin API: {status} {reason}" if status else f"admin API: {reason}")
+        self.status = status
+        self.reason = reason
+        self.retriable = status in {0, 500} or status in _BUSY
+
+    @property
+    def not_found(self) -> bool:
+        return self.status == 404
+
+    @property
+    def conflict(self) -> bool:
+        """It exists already, or something else stands in the way."""
+        return self.status == 409
+
+
+class Response(NamedTuple):
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+
+class AdminHttp:
+    """One keep-alive session for all brokers. Paths are relative to /admin/v2 and already percent-encoded."""
+
+    def __init__(self, settings: PulsarSettings) -> None:
+        self._settings = settings
+        self._urls = settings.admin_urls()
+        tls: ssl.SSLContext | bool = True
+        if settings.admin_url.startswith("https"):
+            tls = client_ssl_context(settings)
+        connector = aiohttp.TCPConnector(limit=settings.max_admin_connections, ssl=tls)
+        timeout = aiohttp.ClientTimeout(
+            total=settings.operation_timeout_ms / 1000, sock_connect=settings.connect_timeout_ms / 1000
+        )
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+    ) -> Response:
+        """The response to one request. Reads are repeated with backoff while the brokers are unreachable or busy.
+
+        Raises AdminError.
+        """
+        attempts_end = asyncio.get_running_loop().time() + self._settings.operation_timeout_ms / 1000
+        pause_ms: float = self._settings.backoff_initial_ms
+        while True:
+            try:
+                return await self._try_brokers(method, path, params, body, content_type)
+            except AdminError as error:
+                late = asyncio.get_running_loop().time() + pause_ms / 1000 > attempts_end
+                # 500 is how brokers report most things that they did not expect, lasting ones included.
+                if error.status not in _BUSY | {0} or method not in _IDEMPOTENT or late:
+                    raise
+            await asyncio.sleep(pause_ms * random.uniform(0.8, 1.2) / 1000)
+            pause_ms = min(2 * pause_ms, self._settings.backoff_max_ms)
+
+    async def get_json(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        """The decoded JSON body of a GET, None if it is empty. Raises AdminError."""
+        response = await self.request("GET", path, params=params)
+        if not response.body:
+            return None
+        try:
+            return json.loads(response.body)
+        except ValueError as error:
+            raise AdminError(0, f"undecodable answer: {error}") from None
+
+    async def _try_brokers(
+        self, method: str, path: str, params: Mapping[str, str] | None, body: object, content_type: str
+    ) -> Response:
+        """Each admin address in turn until one can be connected to; that one is the first next time."""
+        failure: Exception | None = None
+        for base in list(self._urls):
+            try:
+                response = await self._follow(method, f"{base}/admin/v2/{path}", params, body, content_type)
+            except aiohttp.ClientConnectorError as error:
+                failure = error
+                continue
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise AdminError(0, f"{method} {path}: {error or 'timed out'}") from error
+            self._urls.remove(base)
+            self._urls.insert(0, base)
+            return response
+        raise AdminError(0, f"{method} {path}: {failure}") from failure
+
+    async def _follow(
+        self, method: str, url: str, params: Mapping[str, str] | None, body: object, content_type: str
+    ) -> Response:
+        # Brokers redirect to the one that serves the topic. Followed here, because the login must go along.
+        for _ in range(self._settings.max_lookup_redirects + 1):
+            async with self._session.request(
+                method,
+                URL(url, encoded=True),
+                params=params,
+                data=None if body is None else json.dumps(body).encode(),
+                headers=self._headers(content_type),
+                allow_redirects=False,
+            ) as response:
+                if response.status in _REDIRECTS and "Location" in response.headers:
+                    url, params = urljoin(url, response.headers["Location"]), None
+                    continue
+                content = await self._read(response)
+                if response.status >= 400:
+                    raise AdminError(response.status, f"{method} {urlsplit(url).path}: {_reason(content)}")
+                return Response(response.headers, content)
+        raise AdminError(0, f"{method} {urlsplit(url).path}: too many redirects")
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        limit = self._settings.max_admin_response_bytes
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > limit:
+                raise AdminError(0, f"answer of more than {limit} bytes")
+        return bytes(body)
+
+    def _headers(self, content_type: str) -> dict[str, str]:
+        headers = {"Content-Type": content_type, "Accept": _JSON}
+        token = self._settings.read_token()
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+
+def quoted(segment: str) -> str:
+    """A path segment, percent-encoded."""
+    return quote(segment, safe="")
+
+
+def _reason(body: bytes) -> str:
+    try:
+        reason = json.loads(body)["reason"]
+    except (ValueError, TypeError, KeyError):
+        reason = body.decode(errors="replace")
+    return str(reason)[:_MAX_REASON_CHARS]

@@ -1,0 +1,257 @@
+"""Topics by the admin API: partitioned topics, policies, and what the managed ledger holds.
+
+Topic names are full names, `persistent://tenant/namespace/name`. Everything raises AdminError.
+https://pulsar.apache.org/docs/4.0.x/admin-api-topics/
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from gateway.pulsar.admin_http import AdminError, AdminHttp, quoted
+from gateway.pulsar.position import Position
+
+_BEHIND_LAST_ENTRY = "LastConfirmedEntry is"
+"""How a broker says, with status 500, that a ledger does not hold that many entries."""
+_PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
+
+
+class TopicPolicy(StrEnum):
+    """Topic-level policies whose value is the JSON body."""
+
+    RETENTION = "retention"
+    """{"retentionTimeInMinutes": int, "retentionSizeInMB": int}, -1 for no limit."""
+    COMPACTION_THRESHOLD = "compactionThreshold"
+    """Bytes of backlog that start a compaction, 0 for never."""
+    MAX_MESSAGE_SIZE = "maxMessageSize"
+    """Bytes."""
+    DEDUPLICATION = "deduplicationEnabled"
+    """bool."""
+    INACTIVE_TOPIC = "inactiveTopicPolicies"
+    """{"deleteWhileInactive": bool, …}."""
+
+
+class PartitionedTopic(NamedTuple):
+    partitions: int
+    """0 if the topic is not partitioned."""
+    properties: dict[str, str]
+
+
+class Ledger(NamedTuple):
+    ledger_id: int
+    entries: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class InternalStats:
+    """The managed ledger of a topic."""
+
+    ledgers: tuple[Ledger, ...]
+    """Oldest first; the last one is usually open."""
+    last_confirmed: Position
+    pending_adds: int
+    """Entries that the broker is writing at the moment."""
+    cursors: dict[str, Any]
+    """By subscription, as Pulsar gives them."""
+    compacted_ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """What the admin API tells of one entry."""
+
+    position: Position
+    index: int | None
+    """Broker entry index of its last message."""
+    publish_time_ms: int | None
+    num_messages: int
+
+
+def split_topic(topic: str) -> tuple[str, str]:
+    """Domain and namespace-qualified name of a full topic name, as the API's paths want them, percent-encoded."""
+    domain, separator, name = topic.partition("://")
+    parts = name.split("/", 2)
+    if not separator or len(parts) != 3 or not all(parts):
+        raise ValueError(f"not a full topic name: {topic!r}")
+    return domain, "/".join(quoted(part) for part in parts)
+
+
+def topic_path(topic: str, *suffix: str) -> str:
+    return "/".join((*split_topic(topic), *suffix))
+
+
+class TopicsAdmin:
+    """Topics, partitioned or not."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    # Partitioned topics.
+
+    async def list_partitioned(self, namespace: str) -> list[str]:
+        """Full names of the partitioned topics of `tenant/namespace`."""
+        names: list[str] = await self._http.get_json(f"persistent/{_namespace(namespace)}/partitioned")
+        return names
+
+    async def list_topics(self, namespace: str) -> list[str]:
+        """Full names of the topics proper: those without partitions, and each single partition."""
+        names: list[str] = await self._http.get_json(f"persistent/{_namespace(namespace)}")
+        return names
+
+    async def create_partitioned(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
+        """Create the topic and its partitions. Status 409 if it exists."""
+        body = {"partitions": partitions, "properties": dict(properties)}
+        path = topic_path(topic, "partitions")
+        await self._http.request("PUT", path, body=body, content_type=_PARTITIONED_METADATA)
+
+    async def update_partitions(self, topic: str, partitions: int) -> None:
+        """Raise the partition count."""
+        await self._http.request("POST", topic_path(topic, "partitions"), body=partitions)
+
+    async def delete_partitioned(self, topic: str, *, force: bool = False) -> None:
+        """Delete the topic with its partitions and data; `force` closes what is connected."""
+        await self._http.request("DELETE", topic_path(topic, "partitions"), params={"force": _bool(force)})
+
+    async def partitioned(self, topic: str) -> PartitionedTopic:
+        """Partition count and properties. Creates nothing; status 404 if there is no such topic."""
+        path = topic_path(topic, "partitions")
+        found = await self._http.get_json(path, {"checkAllowAutoCreation": "false"})
+        return PartitionedTopic(found["partitions"], found.get("properties") or {})
+
+    async def create_missed_partitions(self, topic: str) -> None:
+        """Create partitions that the topic should have and has not."""
+        await self._http.request("POST", topic_path(topic, "createMissedPartitions"))
+
+    async def delete(self, topic: str, *, force: bool = False) -> None:
+        """Delete an unpartitioned topic."""
+        await self._http.request("DELETE", topic_path(topic), params={"force": _bool(force)})
+
+    # Properties and policies.
+
+    async def properties(self, topic: str) -> dict[str, str]:
+        return await self._http.get_json(topic_path(topic, "properties")) or {}
+
+    async def put_properties(self, topic: str, properties: Mapping[str, str]) -> None:
+        """Set these properties; others stay."""
+        await self._http.request("PUT", topic_path(topic, "properties"), body=dict(properties))
+
+    async def remove_property(self, topic: str, key: str) -> None:
+        await self._http.request("DELETE", topic_path(topic, "properties"), params={"key": key})
+
+    async def policy(self, topic: str, policy: TopicPolicy, *, applied: bool = False) -> Any:
+        """A topic-level policy, None if it is not set; `applied` falls back to the namespace's and the broker's."""
+        return await self._http.get_json(topic_path(topic, policy), {"applied": _bool(applied)})
+
+    async def set_policy(self, topic: str, policy: TopicPolicy, value: object) -> None:
+        await self._http.request("POST", topic_path(topic, policy), body=value)
+
+    async def remove_policy(self, topic: str, policy: TopicPolicy) -> None:
+        await self._http.request("DELETE", topic_path(topic, policy))
+
+    async def message_ttl(self, topic: str, *, applied: bool = False) -> int | None:
+        """Seconds after which the broker acknowledges a message for every subscription."""
+        seconds: int | None = await self._http.get_json(topic_path(topic, "messageTTL"), {"applied": _bool(applied)})
+        return seconds
+
+    async def set_message_ttl(self, topic: str, seconds: int) -> None:
+        await self._http.request("POST", topic_path(topic, "messageTTL"), params={"messageTTL": str(seconds)})
+
+    # What is stored.
+
+    async def stats(self, topic: str) -> dict[str, Any]:
+        """Publishers, subscriptions and rates, as Pulsar gives them."""
+        found: dict[str, Any] = await self._http.get_json(topic_path(topic, "stats"))
+        return found
+
+    async def internal_stats(self, topic: str) -> InternalStats:
+        """Ledgers and cursors. Loads the topic."""
+        found = await self._http.get_json(topic_path(topic, "internalStats"))
+        ledgers = [_ledger(ledger) for ledger in found["ledgers"]]
+        if ledgers and found["state"] == "LedgerOpened":  # the open ledger is listed as empty
+            ledgers[-1] = Ledger(ledgers[-1].ledger_id, found["currentLedgerEntries"], found["currentLedgerSize"])
+        return InternalStats(
+            ledgers=tuple(ledgers),
+            last_confirmed=_position(found["lastConfirmedEntry"]),
+            pending_adds=found["pendingAddEntriesCount"],
+            cursors=found["cursors"],
+            compacted_ledger=_ledger(found["compactedLedger"]),
+        )
+
+    async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
+        """What the broker keeps beside the ledger list. `index` is the entry index when the open ledger was begun."""
+        found = await self._http.get_json(topic_path(topic, "internal-info"))
+        return found.get("properties") or {}
+
+    async def entry(self, topic: str, position: Position) -> StoredEntry | None:
+        """One entry's index and publish time, None if it does not exist. Its payload is transferred and dropped."""
+        path = topic_path(topic, "ledger", str(position.ledger_id), "entry", str(position.entry_id))
+        try:
+            response = await self._http.request("GET", path)
+        except AdminError as error:
+            if error.not_found or _BEHIND_LAST_ENTRY in error.reason:
+                return None
+            raise
+        index = response.headers.get("X-Pulsar-Broker-Entry-METADATA-index")
+        published = response.headers.get("X-Pulsar-publish-time")
+        return StoredEntry(
+            position=position,
+            index=None if index is None else int(index),
+            publish_time_ms=None if published is None else _timestamp_ms(published),
+            num_messages=int(response.headers.get("X-Pulsar-num-batch-message", "1")),
+        )
+
+    async def position_at(self, topic: str, timestamp_ms: int) -> Position:
+        """The first entry published at or after a time, or the position behind the last one."""
+        found = await self._http.get_json(topic_path(topic, "messageid", str(timestamp_ms)))
+        return Position(found["ledgerId"], found["entryId"])
+
+    # Operations.
+
+    async def unload(self, topic: str) -> None:
+        """Close the topic; its next user loads it again, perhaps on another broker."""
+        await self._http.request("PUT", topic_path(topic, "unload"))
+
+    async def truncate(self, topic: str) -> None:
+        """Drop the data of every closed ledger, consumed or not."""
+        await self._http.request("DELETE", topic_path(topic, "truncate"))
+
+    async def compact(self, topic: str) -> None:
+        """Start a compaction."""
+        await self._http.request("PUT", topic_path(topic, "compaction"))
+
+    async def compaction_status(self, topic: str) -> str:
+        """NOT_RUN, RUNNING, SUCCESS or ERROR."""
+        found = await self._http.get_json(topic_path(topic, "compaction"))
+        return str(found["status"])
+
+    async def subscriptions(self, topic: str) -> list[str]:
+        names: list[str] = await self._http.get_json(topic_path(topic, "subscriptions"))
+        return names
+
+    async def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
+        path = topic_path(topic, "subscription", quoted(subscription))
+        await self._http.request("DELETE", path, params={"force": _bool(force)})
+
+
+def _namespace(namespace: str) -> str:
+    return "/".join(quoted(part) for part in namespace.split("/"))
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _position(text: str) -> Position:
+    ledger_id, entry_id = text.split(":")[:2]
+    return Position(int(ledger_id), int(entry_id))
+
+
+def _ledger(found: Mapping[str, int]) -> Ledger:
+    return Ledger(found["ledgerId"], found["entries"], found["size"])
+
+
+def _timestamp_ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
