@@ -35,7 +35,7 @@ SINGLE_NODE_SETTINGS = {
 
 
 class KafkaBroker:
-    """A Kafka broker and controller in one JVM. Stopped or killed, it may be started again with the same data and port."""
+    """Broker and controller in one JVM. Stopped or killed, it may be started again with the same data and port."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ LOW_LATENCY_SETTINGS = {
     "journalMaxGroupWaitMSec": "0",
     "journalFlushWhenQueueEmpty": "true",
     "journalBufferedWritesThreshold": "0",
-    # Acknowledge from the page cache, as Kafka does. A killed process loses nothing, a power cut may: not for production.
+    # Acknowledge from the page cache, as Kafka does. A killed process loses nothing, a power cut may: development only.
     "journalSyncData": "false",
     "journalPageCacheFlushIntervalMSec": "1",
     # Consumers that wait learn of a new entry at once, not at the next 10 ms tick.

@@ -1,0 +1,54 @@
+"""The servers that tests talk to, started once a session, and only when a test asks.
+
+Tests that stop, kill or configure a server start one of their own: `PulsarStandalone`, `KafkaBroker` and
+`GatewayProcess` all run several at once.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.kafka import KafkaBroker
+from deploy.local.standalone import PulsarStandalone
+from tests.support.gateway_process import GatewayProcess
+
+
+@pytest.fixture(scope="session")
+def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
+    server = PulsarStandalone(tmp_path_factory.mktemp("pulsar"))
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """Apache Kafka, the reference."""
+    server = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def gateway(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    server = GatewayProcess(tmp_path_factory.mktemp("gateway"), pulsar.service_url, pulsar.admin_url)
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["kafka", "gateway"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """host:port of a Kafka cluster. The test runs twice, and what fails against Apache Kafka is wrong itself."""
+    server: KafkaBroker | GatewayProcess = request.getfixturevalue(request.param)
+    return server.bootstrap

@@ -1,0 +1,101 @@
+"""A gateway as a user runs it: `kafka-gateway serve --config FILE` in a process of its own, on free ports."""
+
+import http.client
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deploy.local.process import ChildProcess, free_port
+
+HOST = "127.0.0.1"
+READY_TIMEOUT_S = 30.0
+PROBE_TIMEOUT_S = 5.0
+REPOSITORY = Path(__file__).parents[2]
+
+Sections = Mapping[str, Mapping[str, Any]]
+
+
+class GatewayProcess:
+    """`overrides` are TOML sections ({"limits": {"max_connections": 10}}) that win over the test defaults.
+
+    Stopped or killed, it may be started again and has the same address and configuration.
+    """
+
+    def __init__(self, work_dir: Path, service_url: str, admin_url: str, overrides: Sections | None = None) -> None:
+        self.work_dir = work_dir
+        self.config = _merge(
+            {
+                "kafka": {"host": HOST, "port": free_port()},
+                "pulsar": {"service_url": service_url, "admin_url": admin_url},
+                "http": {"host": HOST, "port": free_port()},
+            },
+            overrides or {},
+        )
+        self._process = ChildProcess("the gateway", work_dir / "gateway.log")
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.config['kafka']['host']}:{self.config['kafka']['port']}"
+
+    @property
+    def http_address(self) -> str:
+        """host:port of /metrics, /healthz and /readyz."""
+        return f"{self.config['http']['host']}:{self.config['http']['port']}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    @property
+    def log_path(self) -> Path:
+        return self._process.log_path
+
+    def start(self) -> None:
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        file = self.work_dir / "gateway.toml"
+        file.write_text(_to_toml(self.config))
+        command = [sys.executable, "-m", "gateway.cli", "serve", "--config", str(file)]
+        self._process.start(command, env={"PYTHONPATH": str(REPOSITORY)})
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Raises StartError with the end of the log."""
+        self._process.wait_until(lambda: self.get("/readyz")[0] == 200, timeout_s)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of an HTTP endpoint; status 0 when nothing answers."""
+        connection = http.client.HTTPConnection(self.http_address, timeout=PROBE_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def log_tail(self) -> str:
+        return self._process.log_tail()
+
+
+def _merge(base: Sections, overrides: Sections) -> dict[str, dict[str, Any]]:
+    return {name: {**base.get(name, {}), **overrides.get(name, {})} for name in {**base, **overrides}}
+
+
+def _to_toml(sections: Sections) -> str:
+    """Strings, numbers, booleans and lists of them are written alike in JSON and TOML."""
+    lines = []
+    for name, values in sections.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
