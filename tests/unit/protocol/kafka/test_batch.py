@@ -85,6 +85,7 @@ def test_no_cut_through_batches_goes_unnoticed() -> None:
 def test_impossible_lengths_are_corrupt(length: int) -> None:
     data = make_batch()
     struct.pack_into(">i", data, 8, length)
+    struct.pack_into(">I", data, 17, crc32c(data[21 : max(12 + length, 0)]))
     with pytest.raises(CorruptBatch):
         list(batch.iter_headers(data))
     with pytest.raises(CorruptBatch):

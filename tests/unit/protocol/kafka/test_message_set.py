@@ -10,7 +10,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
-from protocol.kafka.compression import UnsupportedCompression, compress
+from protocol.kafka.compression import GZIP, UnsupportedCompression, compress, decompress
 from protocol.kafka.message_set import LegacyMessage, encode_message_set, iter_messages, parse_message_set
 from protocol.kafka.records import Record, encode_batch
 
@@ -64,6 +64,13 @@ def test_wrappers_carry_what_kafkas_carry(magic: int, codec: int) -> None:
     assert [each._replace(value=b"") for each in iter_messages(ours)] == [
         each._replace(value=b"") for each in iter_messages(kafkas)
     ]
+
+
+@pytest.mark.parametrize(("magic", "offsets"), [(0, [5, 6, 7]), (1, [0, 1, 2])])
+def test_offsets_in_a_written_wrapper(magic: int, offsets: list[int]) -> None:
+    (outer,) = iter_messages(encode_message_set(three(magic), GZIP))
+    assert outer.value is not None
+    assert [message.offset for message in iter_messages(decompress(GZIP, outer.value, 1 << 20))] == offsets
 
 
 @pytest.mark.parametrize(("magic", "codec"), KAFKA_PYTHON)
