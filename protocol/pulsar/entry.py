@@ -38,7 +38,7 @@ class EntryError(ValueError):
 class Chunk(NamedTuple):
     """Which piece of a message that its producer split over several entries."""
 
-    uuid: str
+    uuid: bytes
     chunk_id: int
     num_chunks: int
     total_bytes: int
