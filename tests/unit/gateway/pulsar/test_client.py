@@ -1,0 +1,344 @@
+"""The client against a scripted broker: login, lookups, retries, and everything that ends a producer or a reader."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.connection import ConnectionState
+from gateway.pulsar.errors import (
+    ClientClosedError,
+    ConnectionLostError,
+    MessageTooLargeError,
+    NotAllowedError,
+    NotAuthorizedError,
+    ProtocolError,
+    PulsarError,
+    ServiceNotReadyError,
+    TopicClosedError,
+    TopicNotFoundError,
+)
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from gateway.pulsar.settings import PulsarSettings
+from protocol.pulsar.pulsar_commands_pb2 import (
+    AuthData,
+    BaseCommand,
+    CommandAuthChallenge,
+    CommandCloseProducer,
+    CommandPing,
+    CommandSendError,
+    CommandSendReceipt,
+    MessageIdData,
+    ServerError,
+)
+from tests.unit.gateway.pulsar.fake_broker import FakeBroker, error_answer, fake_broker, lookup_answer, settings_for
+
+TOPIC = "persistent://t/ns/x-partition-0"
+
+
+class Log:
+    """A listener of both kinds that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None:
+        self.heard.put_nowait((sequence_id, position))
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
+        self.heard.put_nowait((sequence_id, type(error)))
+
+    def on_producer_closed(self, error: PulsarError) -> None:
+        self.heard.put_nowait((type(error),))
+
+    def on_entry(self, entry: Entry) -> None:
+        self.heard.put_nowait((entry.position,))
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        self.heard.put_nowait((type(error),))
+
+
+Test = Callable[[FakeBroker, PulsarClient], Awaitable[None]]
+
+
+def run(test: Test, **settings: object) -> None:
+    async def main() -> None:
+        async with fake_broker() as broker:
+            client = PulsarClient(settings_for(broker, **settings))
+            try:
+                async with asyncio.timeout(20):
+                    await test(broker, client)
+            finally:
+                await client.close()
+
+    asyncio.run(main())
+
+
+def test_login_names_the_features_that_offsets_need() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        producer = await client.open_producer(TOPIC, Log())
+        connect = broker.received[0].connect
+        assert connect.feature_flags.supports_broker_entry_metadata
+        assert (connect.auth_method_name, connect.auth_data) == ("token", b"t0")
+        assert producer.max_message_bytes == 1000
+
+    run(test, token="t0")
+
+
+def test_an_auth_challenge_is_answered_with_the_token() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        await client.open_producer(TOPIC, Log())
+        challenge = CommandAuthChallenge(challenge=AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh"))
+        broker.send(BaseCommand(type=BaseCommand.AUTH_CHALLENGE, auth_challenge=challenge))
+        answer = await broker.wait_for(BaseCommand.AUTH_RESPONSE)
+        assert answer.auth_response.response.auth_data == b"t0"
+
+    run(test, token="t0")
+
+
+def test_a_refused_login_is_final() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        broker.answers[BaseCommand.CONNECT] = lambda _: error_answer(0, ServerError.AuthenticationError)
+        with pytest.raises(NotAuthorizedError):
+            await client.open_producer(TOPIC, Log())
+        assert broker.connections == 1
+
+    run(test)
+
+
+def test_pings_are_answered() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        await client.open_producer(TOPIC, Log())
+        broker.send(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
+        await broker.wait_for(BaseCommand.PONG)
+
+    run(test)
+
+
+def test_a_silent_broker_is_probed_and_then_given_up() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        await client.open_producer(TOPIC, log)
+        assert await log.heard.get() == (ConnectionLostError,)
+        assert any(command.type == BaseCommand.PING for command in broker.received)
+
+    run(test, keepalive_interval_ms=20)
+
+
+def test_lookup_follows_redirects_with_their_authority() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        async with fake_broker() as second:
+            broker.answers[BaseCommand.LOOKUP] = lambda c: lookup_answer(c, second.url, redirect=True)
+            producer = await client.open_producer(TOPIC, Log())
+            assert producer.connection.address.url == second.url
+            assert [c.lookup_topic.authoritative for c in second.received if c.type == BaseCommand.LOOKUP] == [True]
+            await client.close()
+
+    run(test)
+
+
+def test_endless_redirects_end() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        broker.answers[BaseCommand.LOOKUP] = lambda c: lookup_answer(c, broker.url, redirect=True)
+        with pytest.raises(ServiceNotReadyError, match="redirected"):
+            await client.open_producer(TOPIC, Log())
+
+    run(test, operation_timeout_ms=200, request_timeout_ms=200)
+
+
+def test_through_a_proxy_the_broker_is_named_at_login() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        broker.answers[BaseCommand.LOOKUP] = lambda c: lookup_answer(c, "pulsar://inner:7777", proxy=True)
+        await client.open_producer(TOPIC, Log())
+        connects = [c.connect.proxy_to_broker_url for c in broker.received if c.type == BaseCommand.CONNECT]
+        assert connects == ["", "inner:7777"]
+
+    run(test)
+
+
+def test_the_next_service_address_is_tried() -> None:
+    async def main() -> None:
+        async with fake_broker() as gone:
+            pass
+        async with fake_broker() as broker:
+            client = PulsarClient(settings_for(gone, broker))
+            await client.open_producer(TOPIC, Log())
+            await client.close()
+
+    asyncio.run(main())
+
+
+def test_opening_is_tried_again_while_the_topic_moves() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        refusals = iter([ServerError.ServiceNotReady, ServerError.TooManyRequests])
+
+        def answer(command: BaseCommand) -> BaseCommand | None:
+            code = next(refusals, None)
+            return broker.answer(command) if code is None else error_answer(command.producer.request_id, code)
+
+        broker.answers[BaseCommand.PRODUCER] = answer
+        await client.open_producer(TOPIC, Log())
+        assert broker.connections == 1
+
+    run(test)
+
+
+def test_what_cannot_succeed_is_not_tried_again() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        broker.answers[BaseCommand.SUBSCRIBE] = lambda c: error_answer(
+            c.subscribe.request_id, ServerError.TopicNotFound
+        )
+        with pytest.raises(TopicNotFoundError):
+            await client.open_reader(TOPIC, "earliest", Log())
+        assert sum(c.type == BaseCommand.SUBSCRIBE for c in broker.received) == 1
+
+    run(test)
+
+
+def test_a_producer_that_the_broker_never_confirms_is_closed_there() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        broker.answers[BaseCommand.PRODUCER] = lambda _: None
+        with pytest.raises(PulsarError):
+            await client.open_producer(TOPIC, Log())
+        closed = await broker.wait_for(BaseCommand.CLOSE_PRODUCER)
+        opened = await broker.wait_for(BaseCommand.PRODUCER)
+        assert closed.close_producer.producer_id == opened.producer.producer_id
+
+    run(test, operation_timeout_ms=100, request_timeout_ms=50)
+
+
+def test_receipts_and_refusals_reach_the_listener() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        producer = await client.open_producer(TOPIC, log)
+        assert [producer.send([b"a"], num_messages=1, publish_time_ms=1) for _ in range(2)] == [0, 1]
+        sent = await broker.wait_for(BaseCommand.SEND)
+        position = MessageIdData(ledger_id=3, entry_id=4)
+        receipt = CommandSendReceipt(producer_id=sent.send.producer_id, sequence_id=0, message_id=position)
+        broker.send(BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=receipt))
+        broker.send(send_error(sent, 1, ServerError.NotAllowedError))
+        assert await log.heard.get() == (0, Position(3, 4))
+        assert await log.heard.get() == (1, NotAllowedError)
+        assert not producer.closed
+
+    run(test)
+
+
+def test_a_failed_write_leaves_the_fate_open_and_ends_the_producer() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        producer = await client.open_producer(TOPIC, log)
+        producer.send([b"a"], num_messages=1, publish_time_ms=1)
+        sent = await broker.wait_for(BaseCommand.SEND)
+        broker.send(send_error(sent, 0, ServerError.PersistenceError))
+        (error,) = await log.heard.get()
+        assert isinstance(error, type)
+        assert issubclass(error, PulsarError)
+        with pytest.raises(ClientClosedError):
+            producer.send([b"a"], num_messages=1, publish_time_ms=1)
+        await broker.wait_for(BaseCommand.CLOSE_PRODUCER)
+
+    run(test)
+
+
+def test_the_broker_closes_a_producer() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        producer = await client.open_producer(TOPIC, log)
+        opened = await broker.wait_for(BaseCommand.PRODUCER)
+        close = CommandCloseProducer(producer_id=opened.producer.producer_id, request_id=0)
+        broker.send(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close))
+        assert await log.heard.get() == (TopicClosedError,)
+        assert producer.closed
+
+    run(test)
+
+
+def test_a_broken_connection_ends_everything_on_it_and_the_next_is_new() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        producer = await client.open_producer(TOPIC, log)
+        await client.open_reader(TOPIC, "earliest", log)
+        broker.drop()
+        assert await log.heard.get() == (ConnectionLostError,)
+        assert await log.heard.get() == (ConnectionLostError,)
+        with pytest.raises(ConnectionLostError):
+            producer.send([b"a"], num_messages=1, publish_time_ms=1)
+        await client.open_producer(TOPIC, log)
+        assert broker.connections == 2
+        assert [state for _, state in client.connection_states()] == [ConnectionState.READY]
+
+    run(test)
+
+
+def test_garbage_ends_the_connection() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        await client.open_producer(TOPIC, log)
+        broker.send_bytes(b"\xff" * 8)
+        assert await log.heard.get() == (ProtocolError,)
+
+    run(test)
+
+
+def test_an_entry_too_large_is_not_sent() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        producer = await client.open_producer(TOPIC, Log())
+        with pytest.raises(MessageTooLargeError):
+            producer.send([bytes(1001)], num_messages=1, publish_time_ms=1)
+        assert producer.send([b"a"], num_messages=1, publish_time_ms=1) == 0
+
+    run(test)
+
+
+def test_exclusive_producers_share_no_connection() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        plain = await client.open_producer(TOPIC, Log())
+        first = await client.open_producer(TOPIC, Log(), fencing=True)
+        second = await client.open_producer(TOPIC, Log(), fencing=True)
+        assert len({plain.connection, first.connection, second.connection}) == 3
+        await first.close()
+        assert first.connection.state is ConnectionState.CLOSED
+        assert second.connection.state is ConnectionState.READY
+
+    run(test)
+
+
+def test_closing_the_client_while_it_connects() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        broker.answers[BaseCommand.CONNECT] = lambda _: None
+        opening = asyncio.create_task(client.open_producer(TOPIC, Log()))
+        await broker.wait_for(BaseCommand.CONNECT)
+        await client.close()
+        with pytest.raises(ClientClosedError):
+            await opening
+
+    run(test)
+
+
+def test_an_unreachable_broker_is_a_lost_connection() -> None:
+    async def main() -> None:
+        async with fake_broker() as gone:
+            pass
+        client = PulsarClient(settings_for(gone, operation_timeout_ms=100, request_timeout_ms=100))
+        with pytest.raises(ConnectionLostError):
+            await client.partitions(TOPIC)
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_settings_have_defaults() -> None:
+    assert PulsarSettings().service_urls() == ["pulsar://127.0.0.1:6650"]
+
+
+def send_error(sent: BaseCommand, sequence_id: int, code: int) -> BaseCommand:
+    error = CommandSendError(
+        producer_id=sent.send.producer_id,
+        sequence_id=sequence_id,
+        error=ServerError.ValueType(code),
+        message="scripted",
+    )
+    return BaseCommand(type=BaseCommand.SEND_ERROR, send_error=error)
