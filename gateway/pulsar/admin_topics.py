@@ -181,7 +181,11 @@ class TopicsAdmin:
         )
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
-        """What the broker keeps beside the ledger list. `index` is the entry index when the open ledger was begun."""
+        """What the broker keeps beside the ledger list.
+
+        `index` is the index of the last entry before the open ledger: a topic without entries ends there. It is -1, or
+        missing if the topic was never loaded, when there was no entry at all.
+        """
         found = await self._http.get_json(topic_path(topic, "internal-info"))
         return found.get("properties") or {}
 

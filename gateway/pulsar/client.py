@@ -12,6 +12,7 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer, SendListener
 from gateway.pulsar.reader import Entry, EntryListener, Reader, Start
 from gateway.pulsar.settings import PulsarSettings
+from gateway.pulsar.subscription import Subscription
 from gateway.pulsar.tls import client_ssl_context
 
 T = TypeVar("T")
@@ -107,6 +108,29 @@ class PulsarClient:
             reader = Reader(topic, connection, listener)
             await reader.open(start, inclusive=inclusive, read_compacted=read_compacted)
             return reader
+
+        return await self._retried(attempt)
+
+    async def open_subscription(
+        self,
+        topic: str,
+        name: str,
+        on_closed: Callable[[PulsarError], None],
+        *,
+        from_earliest: bool = True,
+        replicated: bool = False,
+    ) -> Subscription:
+        """The durable subscription `name`, created at the topic's begin or end if it does not exist.
+
+        `replicated` lets a geo-replicated namespace carry it to other clusters. Retries with backoff for up to
+        operation_timeout_ms. Raises the last PulsarError.
+        """
+
+        async def attempt() -> Subscription:
+            connection = await self._connection(await self._lookup.find_broker(topic))
+            subscription = Subscription(topic, name, connection, on_closed)
+            await subscription.open(from_earliest=from_earliest, replicated=replicated)
+            return subscription
 
         return await self._retried(attempt)
 

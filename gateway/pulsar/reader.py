@@ -3,15 +3,13 @@
 import secrets
 from typing import Literal, Protocol
 
-from gateway.pulsar.connection import Connection, ConnectionState
+from gateway.pulsar.connection import Connection
+from gateway.pulsar.consumer import Consumer
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from protocol.pulsar.frames import encode_flow, parse_message
 from protocol.pulsar.pulsar_commands_pb2 import (
-    BaseCommand,
     BrokerEntryMetadata,
-    CommandCloseConsumer,
-    CommandGetLastMessageId,
     CommandMessage,
     CommandSubscribe,
     MessageIdData,
@@ -85,58 +83,31 @@ class EntryListener(Protocol):
         """The reader is dead; nothing follows. Open another one at the next position."""
 
 
-class Reader:
+class Reader(Consumer):
     """A non-durable, exclusive subscription of its own."""
 
     def __init__(self, topic: str, connection: Connection, listener: EntryListener) -> None:
-        self.topic = topic
-        self.connection = connection
-        self.closed = False
+        super().__init__(topic, connection)
         self._listener = listener
-        self._id = connection.next_id()
-        self._opened = False
 
     async def open(self, start: Start, *, inclusive: bool, read_compacted: bool) -> None:
         """Subscribe. Raises PulsarError, and then the broker holds nothing of it."""
-        connection = self.connection
-        request_id = connection.next_id()
-        subscribe = CommandSubscribe(
-            topic=self.topic,
-            subscription=f"kafka-gateway-reader-{secrets.token_hex(8)}",
-            sub_type=CommandSubscribe.Exclusive,
-            consumer_id=self._id,
-            request_id=request_id,
-            durable=False,
-            read_compacted=read_compacted,
-            start_message_id=_start_message_id(start, inclusive),
-            force_topic_creation=False,
+        await self._subscribe(
+            CommandSubscribe(
+                subscription=f"kafka-gateway-reader-{secrets.token_hex(8)}",
+                sub_type=CommandSubscribe.Exclusive,
+                durable=False,
+                read_compacted=read_compacted,
+                start_message_id=_start_message_id(start, inclusive),
+                force_topic_creation=False,
+            )
         )
-        connection.consumers[self._id] = self
-        try:
-            await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe), request_id)
-        except BaseException:
-            self._forget()
-            raise
-        self._opened = True
 
     def flow(self, permits: int) -> None:
-        """Let the broker send `permits` more messages. The broker rounds up to whole entries."""
+        """Let the broker send `permits` more messages. It sends whole entries, so perhaps a few more."""
         if not self.closed:
             frame = encode_flow(self._id, permits)
             self.connection.write((frame,), len(frame))
-
-    async def last_position(self) -> Position:
-        """Where the topic's last entry lies; entry id -1 if it holds none. Raises PulsarError."""
-        request_id = self.connection.next_id()
-        ask = CommandGetLastMessageId(consumer_id=self._id, request_id=request_id)
-        command = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, get_last_message_id=ask)
-        answer = await self.connection.request(command, request_id)
-        last = answer.get_last_message_id_response.last_message_id
-        return Position(last.ledger_id, last.entry_id)
-
-    async def close(self) -> None:
-        """Let the broker forget the reader, without waiting for it. No entry follows."""
-        self._forget()
 
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
         broker_metadata, metadata, payload = parse_message(frame, offset)
@@ -146,18 +117,8 @@ class Reader:
         position = Position(message_id.ledger_id, message_id.entry_id)
         self._listener.on_entry(Entry(position, broker_metadata, metadata, payload))
 
-    def handle_closed(self, error: PulsarError) -> None:
-        self.closed = True
-        if self._opened:  # else `open` raises it
-            self._listener.on_reader_closed(error)
-
-    def _forget(self) -> None:
-        self.closed = True
-        connection = self.connection
-        if connection.consumers.pop(self._id, None) is None or connection.state is ConnectionState.CLOSED:
-            return
-        close = CommandCloseConsumer(consumer_id=self._id, request_id=connection.next_id())
-        connection.send_command(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
+    def _on_closed(self, error: PulsarError) -> None:
+        self._listener.on_reader_closed(error)
 
 
 def _start_message_id(start: Start, inclusive: bool) -> MessageIdData:

@@ -1,0 +1,69 @@
+"""A durable subscription, used for its cursor: what is acknowledged, not what is delivered."""
+
+from collections.abc import Callable, Mapping
+
+from gateway.pulsar.connection import Connection
+from gateway.pulsar.consumer import Consumer
+from gateway.pulsar.errors import PulsarError, error_from_server
+from gateway.pulsar.position import Position
+from protocol.pulsar.pulsar_commands_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandSeek,
+    CommandSubscribe,
+    KeyLongValue,
+    MessageIdData,
+)
+
+
+class Subscription(Consumer):
+    """The only consumer of a durable subscription. It asks for no messages."""
+
+    def __init__(self, topic: str, name: str, connection: Connection, on_closed: Callable[[PulsarError], None]) -> None:
+        super().__init__(topic, connection)
+        self.name = name
+        self._closed_callback = on_closed
+
+    async def open(self, *, from_earliest: bool, replicated: bool) -> None:
+        """Create the subscription if need be, at the topic's begin or end. Raises PulsarError."""
+        await self._subscribe(
+            CommandSubscribe(
+                subscription=self.name,
+                sub_type=CommandSubscribe.Exclusive,
+                durable=True,
+                initial_position=CommandSubscribe.Earliest if from_earliest else CommandSubscribe.Latest,
+                replicate_subscription_state=replicated,
+                force_topic_creation=False,
+            )
+        )
+
+    async def ack_cumulative(self, position: Position, properties: Mapping[str, int]) -> None:
+        """Move the cursor forward to `position`, which counts as consumed, and keep the properties with it.
+
+        Returns when the broker has taken it; it writes cursors to disk with a delay of its own. Raises PulsarError.
+        """
+        request_id = self.connection.next_id()
+        ack = CommandAck(
+            consumer_id=self._id,
+            ack_type=CommandAck.Cumulative,
+            message_id=[MessageIdData(ledger_id=position.ledger_id, entry_id=position.entry_id)],
+            properties=[KeyLongValue(key=key, value=value) for key, value in properties.items()],
+            request_id=request_id,
+        )
+        answer = await self.connection.request(BaseCommand(type=BaseCommand.ACK, ack=ack), request_id)
+        response = answer.ack_response
+        if response.HasField("error"):
+            raise error_from_server(response.error, response.message)
+
+    async def seek(self, position: Position) -> None:
+        """Move the cursor anywhere, so that `position` is the next to be consumed. Raises PulsarError.
+
+        The broker closes the consumer over this: open it again.
+        """
+        request_id = self.connection.next_id()
+        message_id = MessageIdData(ledger_id=position.ledger_id, entry_id=position.entry_id)
+        seek = CommandSeek(consumer_id=self._id, request_id=request_id, message_id=message_id)
+        await self.connection.request(BaseCommand(type=BaseCommand.SEEK, seek=seek), request_id)
+
+    def _on_closed(self, error: PulsarError) -> None:
+        self._closed_callback(error)

@@ -1,0 +1,477 @@
+"""Our Pulsar client and a real broker, with the pulsar-client package as the witness on the other side."""
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pulsar as native
+import pytest
+
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ProducerFencedError, PulsarError, TopicNotFoundError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
+from gateway.pulsar.reader import Entry
+from gateway.pulsar.settings import PulsarSettings
+from protocol.pulsar.entry import encode_message, iter_messages
+
+NAMESPACE = "kafka-client-test/default"
+PUBLISH_TIME_MS = 1_700_000_000_000
+TIMEOUT_S = 60
+MANY = 1_000_000
+
+
+class PulsarAddresses(Protocol):
+    service_url: str
+    admin_url: str
+
+
+@dataclass
+class Sends:
+    """What became of a producer's sends."""
+
+    receipts: dict[int, Position] = field(default_factory=dict)
+    errors: dict[int, PulsarError] = field(default_factory=dict)
+    closed: PulsarError | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None:
+        self.receipts[sequence_id] = position
+        self.changed.set()
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
+        self.errors[sequence_id] = error
+        self.changed.set()
+
+    def on_producer_closed(self, error: PulsarError) -> None:
+        self.closed = error
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def receipt(self, sequence_id: int) -> Position:
+        await self.until(lambda: sequence_id in self.receipts)
+        return self.receipts[sequence_id]
+
+
+class Entries:
+    """A reader's entries, then its end."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Entry | PulsarError] = asyncio.Queue()
+
+    def on_entry(self, entry: Entry) -> None:
+        self.queue.put_nowait(entry)
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        self.queue.put_nowait(error)
+
+    async def entry(self) -> Entry:
+        found = await self.queue.get()
+        assert isinstance(found, Entry)
+        return found
+
+    async def take(self, count: int) -> list[Entry]:
+        return [await self.entry() for _ in range(count)]
+
+
+@dataclass
+class Cluster:
+    """Both our clients on one broker, and the addresses for the native one."""
+
+    settings: PulsarSettings
+    client: PulsarClient
+    admin: AdminClient
+
+    async def new_topic(self) -> str:
+        """One partition, as the gateway makes them."""
+        topic = f"persistent://{NAMESPACE}/t-{secrets.token_hex(6)}"
+        await self.admin.topics.create_partitioned(topic, 1, {})
+        return f"{topic}-partition-0"
+
+    async def read(self, topic: str, count: int) -> list[Entry]:
+        entries = Entries()
+        reader = await self.client.open_reader(topic, "earliest", entries)
+        reader.flow(MANY)
+        found = await entries.take(count)
+        await reader.close()
+        return found
+
+
+@contextlib.asynccontextmanager
+async def cluster_at(addresses: PulsarAddresses) -> AsyncIterator[Cluster]:
+    settings = PulsarSettings(service_url=addresses.service_url, admin_url=addresses.admin_url)
+    client, admin = PulsarClient(settings), AdminClient(settings)
+    try:
+        clusters = await admin.brokers.clusters()
+        for creating in (
+            admin.namespaces.create_tenant(NAMESPACE.split("/", maxsplit=1)[0], clusters),
+            admin.namespaces.create(NAMESPACE, retention_minutes=60),
+        ):
+            try:
+                await creating
+            except AdminError as error:
+                if not error.conflict:
+                    raise
+        yield Cluster(settings, client, admin)
+    finally:
+        await client.close()
+        await admin.close()
+
+
+def run(pulsar: PulsarAddresses, test: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(TIMEOUT_S), cluster_at(pulsar) as cluster:
+            await test(cluster)
+
+    asyncio.run(main())
+
+
+def native_client(cluster: Cluster) -> Any:
+    logger = native.ConsoleLogger(native.LoggerLevel.Error)
+    return native.Client(cluster.settings.service_url, logger=logger)
+
+
+def native_receive(cluster: Cluster, topic: str, count: int) -> list[Any]:
+    client = native_client(cluster)
+    reader = client.create_reader(topic, native.MessageId.earliest)
+    try:
+        return [reader.read_next(TIMEOUT_S * 1000) for _ in range(count)]
+    finally:
+        client.close()
+
+
+def test_a_native_consumer_reads_what_we_send(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topic, sends = await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        batch = [encode_message(b"one", key=b"k", properties=[("p", b"q")], event_time_ms=5), encode_message(b"two")]
+        producer.send(batch, num_messages=2, publish_time_ms=PUBLISH_TIME_MS, properties=[("entry", "1")])
+        producer.send([encode_message(os.urandom(10), key=b"\xff")], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        last = await sends.receipt(1)
+        one, two, three = await asyncio.to_thread(native_receive, cluster, topic, 3)
+        assert (one.data(), one.partition_key(), one.properties(), one.event_timestamp()) == (
+            b"one",
+            "k",
+            {"p": "q"},
+            5,
+        )
+        assert (two.data(), two.publish_timestamp()) == (b"two", PUBLISH_TIME_MS)
+        assert (three.message_id().ledger_id(), three.message_id().entry_id()) == last
+        await producer.close()
+
+    run(pulsar, test)
+
+
+@pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
+@pytest.mark.parametrize("batching", [True, False])
+def test_we_read_what_a_native_producer_sends(pulsar: PulsarAddresses, compression: str, batching: bool) -> None:
+    values = [bytes([i]) * 500 for i in range(20)] + [b"", os.urandom(300_000)]
+
+    def produce(cluster: Cluster, topic: str) -> None:
+        client = native_client(cluster)
+        producer = client.create_producer(
+            topic, compression_type=getattr(native.CompressionType, compression), batching_enabled=batching
+        )
+        for i, value in enumerate(values):
+            producer.send_async(value, None, partition_key=f"k{i}", properties={"i": str(i)}, event_timestamp=i + 1)
+        producer.flush()
+        client.close()
+
+    async def test(cluster: Cluster) -> None:
+        topic, found = await cluster.new_topic(), []
+        await asyncio.to_thread(produce, cluster, topic)
+        entries = Entries()
+        reader = await cluster.client.open_reader(topic, "earliest", entries)
+        reader.flow(MANY)
+        next_index = 0
+        while len(found) < len(values):
+            entry = await entries.entry()
+            next_index += entry.num_messages
+            assert entry.index == next_index - 1
+            found += list(iter_messages(entry.metadata, entry.payload, 1 << 20))
+        assert [bytes(m.value) for m in found] == values
+        assert [m.key for m in found] == [b"k%d" % i for i in range(len(values))]
+        assert [m.properties for m in found] == [(("i", b"%d" % i),) for i in range(len(values))]
+        assert [m.event_time_ms for m in found] == [i + 1 for i in range(len(values))]
+
+    run(pulsar, test)
+
+
+def test_entries_of_all_sizes_come_back_whole_indexed_and_mutable(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topic, sends = await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        sizes = [0, 1, 1000, 65_000, 65_536, 70_000, 1_000_000, producer.max_message_bytes - 200]
+        sizes += random.choices(range(100_000), k=100)
+        payloads = [os.urandom(size) for size in sizes]
+        for payload in payloads:
+            middle = len(payload) // 2
+            chunks = [payload[:middle], memoryview(payload)[middle:]]
+            producer.send(chunks, num_messages=10, publish_time_ms=PUBLISH_TIME_MS)
+        last = await sends.receipt(len(payloads) - 1)
+        found = await cluster.read(topic, len(payloads))
+        assert [bytes(entry.payload) for entry in found] == payloads
+        assert [entry.index for entry in found] == list(range(9, 10 * len(payloads), 10))
+        assert [entry.position for entry in found] == list(sends.receipts.values())
+        assert found[-1].position == last == await cluster.client.last_position(topic)
+        assert not any(entry.payload.readonly for entry in found)
+
+    run(pulsar, test)
+
+
+def test_reading_starts_where_it_is_told(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topic, sends = await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        for _ in range(3):
+            producer.send([b"x"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        await sends.receipt(2)
+        first, second, third = sends.receipts.values()
+        before = first._replace(entry_id=-1)
+        for start, inclusive, expected in [
+            ("earliest", True, first),
+            (before, True, first),
+            (before, False, first),
+            (first, True, first),
+            (first, False, second),
+            (third, True, third),
+        ]:
+            entries = Entries()
+            reader = await cluster.client.open_reader(topic, start, entries, inclusive=inclusive)
+            reader.flow(1)
+            assert (await entries.entry()).position == expected, (start, inclusive)
+            await reader.close()
+        at_end, behind_last = Entries(), Entries()
+        for start, entries in [("latest", at_end), (third, behind_last)]:
+            reader = await cluster.client.open_reader(topic, start, entries, inclusive=False)
+            reader.flow(1)
+        producer.send([b"new"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        fourth = await sends.receipt(3)
+        assert (await at_end.entry()).position == (await behind_last.entry()).position == fourth
+
+    run(pulsar, test)
+
+
+def test_a_topic_that_does_not_exist(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        with pytest.raises(TopicNotFoundError):
+            await cluster.client.open_reader(f"persistent://{NAMESPACE}/nope", "earliest", Entries())
+
+    run(pulsar, test)
+
+
+def test_unloads_while_sending_and_reading_lose_and_misplace_nothing(pulsar: PulsarAddresses) -> None:
+    unloads, between = 3, 200
+
+    async def send_through(cluster: Cluster, topic: str, acknowledged: dict[Position, bytes]) -> None:
+        """Sends until every unload came in between; what has no receipt when a producer ends is not sent again."""
+        predecessor: Producer | None = None
+        for round_number in range(unloads + 1):
+            sends = Sends()
+            producer = await cluster.client.open_producer(topic, sends, predecessor=predecessor)
+            contents: list[bytes] = []
+            unloading: asyncio.Task[None] | None = None
+            while sends.closed is None and len(sends.receipts) < 2 * between:
+                content = b"%d:%d" % (round_number, len(contents))
+                producer.send([content], num_messages=3, publish_time_ms=PUBLISH_TIME_MS)
+                contents.append(content)
+                if unloading is None and round_number < unloads and len(sends.receipts) >= between:
+                    unloading = asyncio.create_task(cluster.admin.topics.unload(topic))
+                limit = len(contents) - 50
+                await sends.until(lambda s=sends, n=limit: len(s.receipts) > n or s.closed is not None)
+                if unloading is not None:
+                    await asyncio.sleep(0)
+            if unloading is not None:
+                await unloading
+                await sends.until(lambda s=sends: s.closed is not None)
+            else:
+                await producer.close()
+            acknowledged.update({position: contents[n] for n, position in sends.receipts.items()})
+            predecessor = producer
+
+    async def read_through(cluster: Cluster, topic: str, seen: dict[Position, tuple[int | None, bytes]]) -> None:
+        start: Any = "earliest"
+        while True:
+            entries = Entries()
+            reader = await cluster.client.open_reader(topic, start, entries, inclusive=False)
+            reader.flow(MANY)
+            while isinstance(found := await entries.queue.get(), Entry):
+                assert found.position not in seen
+                seen[found.position] = (found.index, bytes(found.payload))
+                start = found.position
+
+    async def test(cluster: Cluster) -> None:
+        topic = await cluster.new_topic()
+        acknowledged: dict[Position, bytes] = {}
+        seen: dict[Position, tuple[int | None, bytes]] = {}
+        reading = asyncio.create_task(read_through(cluster, topic, seen))
+        await send_through(cluster, topic, acknowledged)
+        last = await cluster.client.last_position(topic)
+        while last not in seen:
+            assert not reading.done()
+            await asyncio.sleep(0.01)
+        reading.cancel()
+        assert {p: content for p, (_, content) in seen.items() if p in acknowledged} == acknowledged
+        assert [index for index, _ in seen.values()] == list(range(2, 3 * len(seen), 3))
+
+    run(pulsar, test)
+
+
+def test_a_newer_exclusive_producer_fences_the_older_one(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topic, old_sends, new_sends = await cluster.new_topic(), Sends(), Sends()
+        other = PulsarClient(cluster.settings)
+        old = await cluster.client.open_producer(topic, old_sends, fencing=True)
+        bystander = await cluster.client.open_producer(await cluster.new_topic(), Sends())
+        new = await other.open_producer(topic, new_sends, fencing=True)
+        assert old.topic_epoch is not None
+        assert new.topic_epoch == old.topic_epoch + 1
+        with contextlib.suppress(PulsarError):
+            old.send([b"late"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        await old_sends.until(lambda: old_sends.closed is not None)
+        new.send([b"first"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        await new_sends.receipt(0)
+        with pytest.raises(ProducerFencedError):
+            await cluster.client.open_producer(topic, old_sends, fencing=True, predecessor=old)
+        await new.close()
+        with pytest.raises(ProducerFencedError):
+            await cluster.client.open_producer(topic, old_sends, fencing=True, predecessor=old)
+        assert not old_sends.receipts
+        assert not bystander.closed
+        assert [bytes(entry.payload) for entry in await cluster.read(topic, 1)] == [b"first"]
+        await other.close()
+
+    run(pulsar, test)
+
+
+def test_an_exclusive_producer_survives_an_unload(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topic, sends = await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends, fencing=True)
+        await cluster.admin.topics.unload(topic)
+        await sends.until(lambda: sends.closed is not None)
+        again = await cluster.client.open_producer(topic, sends, fencing=True, predecessor=producer)
+        assert again.topic_epoch == producer.topic_epoch
+        again.send([b"x"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        await sends.receipt(0)
+
+    run(pulsar, test)
+
+
+def test_acknowledgements_and_their_properties_are_kept(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topic, sends = await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        for _ in range(5):
+            producer.send([b"x"], num_messages=10, publish_time_ms=PUBLISH_TIME_MS)
+        await sends.receipt(4)
+        ended: asyncio.Queue[PulsarError] = asyncio.Queue()
+        subscription = await cluster.client.open_subscription(topic, "group", ended.put_nowait)
+        await subscription.ack_cumulative(sends.receipts[2], {"kafka.offset": 30})
+        cursor = (await cluster.admin.topics.internal_stats(topic)).cursors["group"]
+        assert cursor["markDeletePosition"] == "{}:{}".format(*sends.receipts[2])
+        assert cursor["properties"] == {"kafka.offset": 30}
+        await subscription.seek(sends.receipts[1])
+        cursor = (await cluster.admin.topics.internal_stats(topic)).cursors["group"]
+        assert cursor["markDeletePosition"] == "{}:{}".format(*sends.receipts[0])
+        await ended.get()
+        assert subscription.closed
+        await cluster.admin.topics.delete_subscription(topic, "group", force=True)
+        assert await cluster.admin.topics.subscriptions(topic) == []
+
+    run(pulsar, test)
+
+
+def test_the_admin_api_finds_entries_by_position_and_time(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        for i in range(3):
+            producer.send([b"x"], num_messages=10, publish_time_ms=PUBLISH_TIME_MS + 10 * i)
+        last = await sends.receipt(2)
+        stored = await topics.entry(topic, sends.receipts[1])
+        assert stored is not None
+        assert (stored.index, stored.num_messages, stored.publish_time_ms) == (19, 10, PUBLISH_TIME_MS + 10)
+        assert await topics.entry(topic, last._replace(entry_id=99)) is None
+        assert await topics.entry(topic, Position(1 << 40, 0)) is None
+        assert await topics.position_at(topic, PUBLISH_TIME_MS + 1) == sends.receipts[1]
+        stats = await topics.internal_stats(topic)
+        assert stats.last_confirmed == last
+        assert [(ledger.ledger_id, ledger.entries) for ledger in stats.ledgers] == [(last.ledger_id, 3)]
+
+    run(pulsar, test)
+
+
+def test_an_emptied_topic_still_knows_its_end(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
+        assert (await topics.managed_ledger_properties(topic)).get("index", "-1") == "-1"
+        producer = await cluster.client.open_producer(topic, sends)
+        producer.send([b"x"], num_messages=30, publish_time_ms=PUBLISH_TIME_MS)
+        await sends.receipt(0)
+        await topics.unload(topic)
+        await cluster.client.last_position(topic)
+        await topics.truncate(topic)
+        assert await topics.managed_ledger_properties(topic) == {"index": "29"}
+        assert (await cluster.client.last_position(topic)).entry_id == -1
+        await sends.until(lambda: sends.closed is not None)
+        again = await cluster.client.open_producer(topic, Sends(), predecessor=producer)
+        again.send([b"x"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        assert [entry.index for entry in await cluster.read(topic, 1)] == [30]
+
+    run(pulsar, test)
+
+
+def test_partitioned_topics_and_their_policies(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topics = cluster.admin.topics
+        topic = f"persistent://{NAMESPACE}/ä +%25-{secrets.token_hex(6)}"
+        await topics.create_partitioned(topic, 2, {"id": "1"})
+        with pytest.raises(AdminError) as conflict:
+            await topics.create_partitioned(topic, 2, {})
+        assert conflict.value.conflict
+        await topics.put_properties(topic, {"k": "v"})
+        await topics.remove_property(topic, "id")
+        await topics.update_partitions(topic, 3)
+        assert await topics.partitioned(topic) == (3, {"k": "v"})
+        assert await cluster.client.partitions(topic) == 3
+        assert topic in await topics.list_partitioned(NAMESPACE)
+        assert f"{topic}-partition-2" in await topics.list_topics(NAMESPACE)
+        retention = {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}
+        await topics.set_policy(topic, TopicPolicy.RETENTION, retention)
+        assert await topics.policy(topic, TopicPolicy.RETENTION) == retention
+        await topics.remove_policy(topic, TopicPolicy.RETENTION)
+        assert await topics.policy(topic, TopicPolicy.RETENTION) is None
+        await topics.set_message_ttl(topic, 60)
+        assert await topics.message_ttl(topic) == 60
+        await topics.delete_partitioned(topic, force=True)
+        assert topic not in await topics.list_partitioned(NAMESPACE)
+        with pytest.raises(AdminError) as missing:
+            await topics.partitioned(topic)
+        assert missing.value.not_found
+
+    run(pulsar, test)
+
+
+def test_the_broker_tells_its_settings(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        assert await cluster.admin.brokers.healthy()
+        settings = await cluster.admin.brokers.runtime_configuration()
+        assert settings["exposingBrokerEntryMetadataToClientEnabled"] == "true"
+        assert "AppendIndexMetadataInterceptor" in settings["brokerEntryMetadataInterceptors"]
+        policies = await cluster.admin.namespaces.policies(NAMESPACE)
+        assert policies["inactive_topic_policies"]["deleteWhileInactive"] is False
+
+    run(pulsar, test)
