@@ -21,7 +21,7 @@ import pytest
 from tests.conformance import differences
 from tests.conformance.normalise import Names, normalise
 from tests.conformance.normalise import differences as compare
-from tests.support.raw_client import ConnectionClosedError, RawClient, TrailingBytesError, decode_response
+from tests.support.raw_client import TIMEOUT_S, ConnectionClosedError, RawClient, TrailingBytesError, decode_response
 
 # Highest version of each API that Apache Kafka 3.9.2 serves; all start at 0. test_api_versions.py holds it true.
 LAST_VERSION = {
@@ -40,6 +40,8 @@ LAST_VERSION = {
 }
 RECORD_FILE = os.environ.get("CONFORMANCE_RECORD")
 READY_WITHIN_S = 20.0
+SETTLED_WITHIN_S = 10.0
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE = 14, 15
 
 
 class Server:
@@ -64,9 +66,9 @@ class Conversation:
         self.names.start_offset = 0
         self.names.hide_timestamps = False
 
-    def connect(self) -> RawClient:
+    def connect(self, *, timeout_s: float = TIMEOUT_S) -> RawClient:
         """One more connection, closed when the case ends."""
-        client = RawClient(self._server.bootstrap)
+        client = RawClient(self._server.bootstrap, timeout_s=timeout_s)
         self._clients.append(client)
         return client
 
@@ -82,6 +84,16 @@ class Conversation:
         """Ask, note the normalised answer for the comparison, and return it as it came."""
         correlation_id = self.client.send(api, version, **fields)
         return self.receive(api, version, correlation_id)
+
+    def settle(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
+        """Ask; when it is Kafka, again until its coordinator is made and loaded, which only a new cluster needs."""
+        deadline = time.monotonic() + SETTLED_WITHIN_S
+        while True:
+            answer = self.call(api, version, **fields)
+            if self._server.name != "kafka" or not _unsettled(answer) or time.monotonic() > deadline:
+                return answer
+            self.answers.pop()
+            time.sleep(0.05)
 
     def receive(self, api: str, version: int, correlation_id: int, client: RawClient | None = None) -> dict[str, Any]:
         """Read one response and note it. A closed connection or bad bytes are answers too, noted and raised."""
@@ -120,6 +132,10 @@ class Conversation:
             self._create(full, partitions, configs or {})
             self._server.topics.add(full)
         return full
+
+    def has_topic(self, name: str) -> bool:
+        """Whether this run has created the topic on this server."""
+        return self.names.prefix + name in self._server.topics
 
     def topic_id(self, name: str) -> uuid.UUID:
         """The id of this run's topic of that name."""
@@ -227,6 +243,11 @@ def _answers(server: Server, function: Callable[[Conversation], None]) -> list[A
     finally:
         conversation.close()
     return conversation.answers
+
+
+def _unsettled(answer: dict[str, Any]) -> bool:
+    parts = [answer, *answer.get("coordinators", ())]
+    return any(part.get("error_code") in (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE) for part in parts)
 
 
 def _failure(error: Exception) -> dict[str, str]:

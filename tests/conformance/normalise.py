@@ -24,6 +24,7 @@ class Names:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.topic_ids: dict[uuid.UUID, str] = {}
+        self.producer_ids: dict[int, str] = {}
         self.start_offset = 0
         self.hide_timestamps = False
 
@@ -56,7 +57,7 @@ def _number(value: int, names: Names, field: str) -> Any:
         return value - names.start_offset if value >= 0 else value
     if value >= 0 and field in NODE_IDS | PLACES:
         return f"<{field}>"
-    if value >= 0 and field in {"log_append_time_ms", "producer_id"}:
+    if value >= 0 and (field == "producer_id" or (field == "log_append_time_ms" and names.hide_timestamps)):
         return f"<{field}>"
     return "<session>" if field == "session_id" and value else value
 
@@ -71,6 +72,8 @@ def _relative(described: Any, names: Names) -> Any:
         for key in ("base offset", "last offset"):
             if key in item:
                 item[key] -= start
+        if "producer" in item:
+            item["producer"] = (names.producer_ids.get(item["producer"][0], item["producer"][0]), *item["producer"][1:])
         item["records"] = [(offset - start, *rest) for offset, *rest in item.get("records", ())]
         if names.hide_timestamps:
             item["max timestamp"] = "<time>"

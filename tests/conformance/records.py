@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import crc32c
 import lz4.frame
 import zstandard
-from kafka.codec import lz4_encode_old_kafka, snappy_encode
+from kafka.codec import snappy_encode
 from kafka.record.legacy_records import LegacyRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 T0_MS = 1_600_000_000_000
+V0_VALUE_OFFSET = 26  # offset, size, CRC, magic, attributes, null key, value length
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -29,7 +30,7 @@ COMPRESSORS = {
     NONE: lambda data: data,
     GZIP: gzip.compress,
     SNAPPY: snappy_encode,
-    LZ4: lz4.frame.compress,
+    LZ4: lambda data: lz4.frame.compress(data, block_linked=False),  # Kafka reads independent blocks only
     ZSTD: zstandard.compress,
 }
 
@@ -106,19 +107,21 @@ def message_set(content: Sequence[Record], magic: int, codec: int = NONE) -> byt
 
 
 def describe(data: bytes | None) -> Any:
-    """A record set as comparable values: its batches with their records, and whether a part of one follows."""
+    """A record set as comparable values: its whole batches; or, when there is none, whether a part of one came."""
     if data is None:
         return None
     reader = MemoryRecords(bytes(data))
     batches = []
     while (item := reader.next_batch()) is not None:
         batches.append(_describe_batch(item))
-    return {"batches": batches, "partial": reader.valid_bytes() < len(data)}
+    return {"batches": batches, "only a part": not batches and len(data) > 0}
 
 
 def _describe_batch(item: Any) -> dict[str, Any]:
     if not item.validate_crc():
         return {"bad crc": True}
+    if item.magic == 0 and item.compression_type == LZ4:
+        return _describe_old_lz4(item)
     content = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers)) for r in item]
     if isinstance(item, LegacyRecordBatch):
         return {"magic": item.magic, "codec": item.compression_type, "records": content}
@@ -162,4 +165,40 @@ def _sized(data: bytes | None) -> bytes:
 
 def _old_lz4(data: bytes) -> bytes:
     """The LZ4 frame of 0.8 and 0.9 clients: its header checksum wrongly covers the magic number (KAFKA-3160)."""
-    return bytes(lz4_encode_old_kafka(data))
+    frame = bytearray(lz4.frame.compress(data, block_linked=False, store_size=False))
+    frame[6] = _xxh32(bytes(frame[:6])) >> 8 & 0xFF
+    return bytes(frame)
+
+
+def _describe_old_lz4(item: LegacyRecordBatch) -> dict[str, Any]:
+    """kafka-python needs one more package for these frames: mend the checksum, then read the messages inside."""
+    frame = bytearray(item._buffer[V0_VALUE_OFFSET:])
+    descriptor = bytes(frame[4:6])
+    old_checksum = frame[6]
+    mended = bytes(frame[:6]) + bytes([_xxh32(descriptor) >> 8 & 0xFF]) + bytes(frame[7:])
+    inside = describe(lz4.frame.decompress(mended))
+    return {
+        "magic": 0,
+        "codec": LZ4,
+        "checksum as old clients expect": old_checksum == _xxh32(bytes(frame[:6])) >> 8 & 0xFF,
+        "records": [record for one in inside["batches"] for record in one["records"]],
+    }
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash32, seed 0, of less than 16 bytes: all that a frame header's checksum needs."""
+    prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    mask = 0xFFFFFFFF
+    digest = prime5 + len(data)
+    whole = len(data) // 4 * 4
+    for start in range(0, whole, 4):
+        digest = (digest + int.from_bytes(data[start : start + 4], "little") * prime3) & mask
+        digest = (digest << 17 | digest >> 15) & mask
+        digest = digest * prime4 & mask
+    for byte in data[whole:]:
+        digest = (digest + byte * prime5) & mask
+        digest = (digest << 11 | digest >> 21) & mask
+        digest = digest * prime1 & mask
+    digest = (digest ^ digest >> 15) * prime2 & mask
+    digest = (digest ^ digest >> 13) * prime3 & mask
+    return digest ^ digest >> 16

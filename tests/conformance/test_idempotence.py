@@ -97,7 +97,8 @@ def test_first_sequence_of_an_unknown_producer(conversation: Conversation, versi
 @case("Produce", VERSIONS)
 def test_producer_id_that_nobody_gave_out(conversation: Conversation, version: int) -> None:
     producer = Producer(conversation, version)
-    producer.id = 2**62 + producer.id
+    producer.id += 2**62
+    conversation.names.producer_ids[producer.id] = "<made up>"
     producer.write(0)
     producer.write(0)
     producer.read_back()
@@ -133,12 +134,17 @@ def test_epochs(conversation: Conversation, version: int) -> None:
 
 
 @case("Produce", VERSIONS)
-@pytest.mark.parametrize("identity", [(-1, 0, 0), (7, -1, 0), (7, 0, -1), (-1, -1, 0), (-2, 0, 0), (7, -5, 0)], ids=str)
-def test_half_an_identity(conversation: Conversation, version: int, identity: tuple[int, int, int]) -> None:
-    topic = conversation.topic("idempotence", partitions=2)
-    conversation.start_here(topic)
-    produce(conversation, version, topic, batch([Record(b"v")], producer=identity))
-    read_back(conversation, topic)
+@pytest.mark.parametrize(
+    "identity", [(-1, 0, 0), (None, -1, 0), (None, 0, -1), (-1, -1, 0), (-2, 0, 0), (None, -5, 0)], ids=str
+)
+def test_half_an_identity(conversation: Conversation, version: int, identity: tuple[int | None, int, int]) -> None:
+    """None stands for an id that InitProducerId gave out."""
+    producer = Producer(conversation, version)
+    first, *rest = identity
+    data = batch([Record(b"v")], producer=(producer.id if first is None else first, *rest))
+    produce(conversation, version, producer.topic, data)
+    produce(conversation, version, producer.topic, data)
+    producer.read_back()
 
 
 @case("Produce", VERSIONS)

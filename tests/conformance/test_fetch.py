@@ -1,0 +1,305 @@
+"""Fetch (key 1), v0 to v17: where to read, how much, how long to wait, and in which format."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.conformance.conversation import Conversation, case
+from tests.conformance.records import CODECS, LZ4, NONE, ZSTD, Record, batch, describe, records
+from tests.conformance.requests import MAX_BYTES, fetch_fields, fetch_partition, produce_fields
+
+BATCHES, EACH = 4, 5
+END = BATCHES * EACH
+TOPIC_IDS_SINCE = 13
+SINCE_V4 = range(4, 18)
+SINCE_V9 = range(9, 18)
+SINCE_TOPIC_IDS = range(TOPIC_IDS_SINCE, 18)
+SHORT_WAIT_MS = 50
+LONG_WAIT_MS = 60_000
+
+
+def filled(conversation: Conversation, codec: int = NONE, name: str = "fetch") -> str:
+    """A topic whose partition 0 holds four batches of five records, written once a session; partition 1 is empty."""
+    full = conversation.names.prefix + name
+    fresh = not conversation.has_topic(name)
+    conversation.topic(name, partitions=2)
+    if fresh:
+        for number in range(BATCHES):
+            data = batch(records(EACH, prefix=f"b{number}-", size=50), codec)
+            answer = conversation.client.call("Produce", 9, **produce_fields(9, {full: {0: data}}))
+            assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
+    return full
+
+
+def named(conversation: Conversation, version: int, name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+    """A topic of a Fetch request: by name up to v12, by id from v13."""
+    if version < TOPIC_IDS_SINCE:
+        return {"topic": conversation.names.prefix + name, "partitions": partitions}
+    return {"topic_id": conversation.topic_id(name), "partitions": partitions}
+
+
+def read(
+    conversation: Conversation, version: int, offset: int, *, name: str = "fetch", part: dict[str, int] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Fetch partition 0 of a topic and compare the answer; when it is converted down, compare the records to the end.
+
+    Kafka cuts a converted answer to the size that the batches had before, so where it ends says nothing.
+    """
+    answer = conversation.call("Fetch", version, **_request(conversation, version, name, offset, part, more))
+    if version < 4:
+        described = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
+        described["records"] = described["records"] and _read_on(conversation, version, offset, name, part, answer)
+    return answer
+
+
+def _request(
+    conversation: Conversation, version: int, name: str, offset: int, part: dict[str, int] | None, more: dict[str, Any]
+) -> dict[str, Any]:
+    topics = [named(conversation, version, name, [fetch_partition(version, 0, offset, **(part or {}))])]
+    return fetch_fields(version, topics, **more)
+
+
+def _read_on(
+    conversation: Conversation, version: int, offset: int, name: str, part: dict[str, int] | None, answer: dict[str, Any]
+) -> list[Any]:
+    """All that follows the first answer, message by message."""
+    found: list[Any] = []
+    while batches := describe(answer["responses"][0]["partitions"][0]["records"])["batches"]:
+        found += [(one["magic"], one["codec"], *record) for one in batches for record in one["records"]]
+        offset = batches[-1]["records"][-1][0] + 1
+        answer = conversation.client.call("Fetch", version, **_request(conversation, version, name, offset, part, {}))
+    return found
+
+
+@case("Fetch")
+@pytest.mark.parametrize("offset", [0, 2, EACH, EACH + 1, END - 1])
+def test_from_an_offset(conversation: Conversation, version: int, offset: int) -> None:
+    """The batch that holds the offset comes whole, and all that follow."""
+    filled(conversation)
+    read(conversation, version, offset)
+
+
+@case("Fetch")
+def test_at_the_end(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    read(conversation, version, END)
+
+
+@case("Fetch")
+@pytest.mark.parametrize("offset", [END + 1, 2**62, -1, -2, -3, -(2**63)])
+def test_out_of_range(conversation: Conversation, version: int, offset: int) -> None:
+    filled(conversation)
+    read(conversation, version, offset)
+
+
+@case("Fetch")
+def test_out_of_range_does_not_wait(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    read(conversation, version, END + 1, max_wait_ms=LONG_WAIT_MS, min_bytes=MAX_BYTES)
+
+
+@case("Fetch")
+def test_empty_partition(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    topics = [named(conversation, version, "fetch", [fetch_partition(version, 1, 0)])]
+    conversation.call("Fetch", version, **fetch_fields(version, topics))
+
+
+@case("Fetch")
+@pytest.mark.parametrize("codec", CODECS)
+def test_each_codec(conversation: Conversation, version: int, codec: str) -> None:
+    """zstd needs v10: UNSUPPORTED_COMPRESSION_TYPE before, also where the batch would be converted down."""
+    name = f"fetch-{codec}"
+    filled(conversation, CODECS[codec], name)
+    read(conversation, version, 0, name=name)
+    read(conversation, version, 7, name=name)
+
+
+@case("Fetch", range(4))
+def test_down_conversion_from_mid_batch_limited(conversation: Conversation, version: int) -> None:
+    filled(conversation, LZ4, "fetch-lz4")
+    for limit in (400, 1000):
+        read(conversation, version, 7, name="fetch-lz4", part={"max_bytes": limit})
+
+
+@case("Fetch", range(5))
+def test_down_conversion_of_all_that_records_may_hold(conversation: Conversation, version: int) -> None:
+    """Headers are lost, keys and values null or empty, missing timestamps survive."""
+    fresh = not conversation.has_topic("fetch-kinds")
+    topic = conversation.topic("fetch-kinds")
+    if fresh:
+        content = [Record(b"v", None, 5, [("h", b"x")]), Record(None, b"k", 6), Record(b"", b"", 7), Record(b"z", None, -1)]
+        for codec in (NONE, LZ4):
+            conversation.client.call("Produce", 9, **produce_fields(9, {topic: {0: batch(content, codec)}}))
+    read(conversation, version, 0, name="fetch-kinds")
+
+
+@case("Fetch")
+@pytest.mark.parametrize("limit", [0, 1, 60, 500, 900, MAX_BYTES])
+def test_partition_max_bytes(conversation: Conversation, version: int, limit: int) -> None:
+    """From v3 the first batch comes whole, however small the limit; before, it is cut."""
+    filled(conversation)
+    read(conversation, version, 2, part={"max_bytes": limit})
+
+
+@case("Fetch", range(3, 18))
+@pytest.mark.parametrize("limit", [0, 1, 500, 900])
+def test_response_max_bytes(conversation: Conversation, version: int, limit: int) -> None:
+    filled(conversation)
+    read(conversation, version, 0, max_bytes=limit)
+
+
+@case("Fetch", [0, 2, 3, 4, 12, 17])
+@pytest.mark.parametrize("limit", [-1, -(2**31)])
+def test_negative_limits(conversation: Conversation, version: int, limit: int) -> None:
+    filled(conversation)
+    read(conversation, version, 0, part={"max_bytes": limit})
+
+
+@case("Fetch", [3, 11, 17])
+def test_response_limit_over_several_partitions(conversation: Conversation, version: int) -> None:
+    """Only the first partition with data gets past the limit."""
+    filled(conversation)
+    filled(conversation, ZSTD if version > 9 else LZ4, "fetch-second" if version > 9 else "fetch-third")
+    second = "fetch-second" if version > 9 else "fetch-third"
+    topics = [named(conversation, version, name, [fetch_partition(version, 0, 0)]) for name in ("fetch", second)]
+    for limit in (1, 600):
+        conversation.call("Fetch", version, **fetch_fields(version, topics, max_bytes=limit))
+
+
+@case("Fetch")
+def test_waits_in_vain(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    read(conversation, version, END, max_wait_ms=SHORT_WAIT_MS, min_bytes=1)
+
+
+@case("Fetch", [0, 4, 11, 12, 17])
+def test_returns_the_little_there_is_after_the_wait(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    read(conversation, version, END - 1, max_wait_ms=SHORT_WAIT_MS, min_bytes=MAX_BYTES)
+
+
+@case("Fetch")
+def test_enough_bytes_end_the_wait(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    read(conversation, version, 0, max_wait_ms=LONG_WAIT_MS, min_bytes=1)
+
+
+@case("Fetch")
+def test_woken_by_a_produce(conversation: Conversation, version: int) -> None:
+    """The fetch waits for a minute at most; a record on another connection answers it."""
+    topic = conversation.topic("fetch-wake")
+    conversation.start_here(topic)
+    conversation.topic_id("fetch-wake")
+    parts = [fetch_partition(version, 0, conversation.names.start_offset)]
+    topics = [named(conversation, version, "fetch-wake", parts)]
+    asked = conversation.client.send(
+        "Fetch", version, **fetch_fields(version, topics, max_wait_ms=LONG_WAIT_MS, min_bytes=1)
+    )
+    conversation.connect().call("Produce", 9, **produce_fields(9, {topic: {0: batch(records(2))}}))
+    answer = conversation.receive("Fetch", version, asked)
+    conversation.answers.pop()  # the high watermark may lag behind the records
+    woken = answer["responses"][0]["partitions"][0]
+    described = describe(woken["records"])["batches"]
+    conversation.say((woken["error_code"], [record[3:] for one in described for record in one["records"]]))
+
+
+@case("Fetch", [0, 4, 12, 17])
+def test_waiting_fetch_holds_back_the_next_answer(conversation: Conversation, version: int) -> None:
+    """Responses leave in the order of the requests, also when the first one waits."""
+    filled(conversation)
+    topics = [named(conversation, version, "fetch", [fetch_partition(version, 0, END)])]
+    waiting = fetch_fields(version, topics, max_wait_ms=SHORT_WAIT_MS, min_bytes=1)
+    first = conversation.client.send("Fetch", version, **waiting)
+    second = conversation.client.send("Metadata", 1, topics=[])
+    conversation.receive("Fetch", version, first)
+    conversation.receive("Metadata", 1, second)
+
+
+@case("Fetch")
+@pytest.mark.parametrize("index", [2, -1, 2**31 - 1])
+def test_unknown_partition(conversation: Conversation, version: int, index: int) -> None:
+    filled(conversation)
+    """The partition that exists goes on waiting for data."""
+    parts = [fetch_partition(version, 0, END), fetch_partition(version, index, 0)]
+    topics = [named(conversation, version, "fetch", parts)]
+    conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=SHORT_WAIT_MS, min_bytes=1))
+
+
+@case("Fetch", range(TOPIC_IDS_SINCE))
+@pytest.mark.parametrize("name", ["no-such-topic", "", ".", "a b"])
+def test_unknown_topic(conversation: Conversation, version: int, name: str) -> None:
+    full = conversation.names.prefix + name if name == "no-such-topic" else name
+    topics = [{"topic": full, "partitions": [fetch_partition(version, 0, 0)]}]
+    conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=LONG_WAIT_MS, min_bytes=1))
+
+
+@case("Fetch", SINCE_TOPIC_IDS)
+@pytest.mark.parametrize("value", [0, 1, 77])
+def test_unknown_topic_id(conversation: Conversation, version: int, value: int) -> None:
+    filled(conversation)
+    unknown = {"topic_id": uuid.UUID(int=value), "partitions": [fetch_partition(version, 0, 0)]}
+    known = named(conversation, version, "fetch", [fetch_partition(version, 0, END)])
+    for topics, wait_ms in (([unknown], LONG_WAIT_MS), ([unknown, known], SHORT_WAIT_MS)):
+        conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=wait_ms, min_bytes=1))
+
+
+@case("Fetch")
+def test_no_topics(conversation: Conversation, version: int) -> None:
+    conversation.call("Fetch", version, **fetch_fields(version, [], max_wait_ms=SHORT_WAIT_MS))
+
+
+@case("Fetch", [0, 3, 4, 7, 12, 13, 17])
+def test_topic_named_twice(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    topics = [named(conversation, version, "fetch", [fetch_partition(version, index, 0)]) for index in (0, 1)]
+    conversation.call("Fetch", version, **fetch_fields(version, topics))
+
+
+@case("Fetch", [0, 3, 4, 7, 12, 13, 17])
+def test_partition_named_twice(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    parts = [fetch_partition(version, 0, offset) for offset in (0, END)]
+    conversation.call("Fetch", version, **fetch_fields(version, [named(conversation, version, "fetch", parts)]))
+
+
+@case("Fetch", SINCE_V4)
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_isolation_level(conversation: Conversation, version: int, level: int) -> None:
+    filled(conversation)
+    read(conversation, version, 0, isolation_level=level)
+
+
+@case("Fetch", SINCE_V9)
+@pytest.mark.parametrize("epoch", [-1, 0, 1, 1000, -2])
+def test_current_leader_epoch(conversation: Conversation, version: int, epoch: int) -> None:
+    """Higher than the leader's is UNKNOWN_LEADER_EPOCH; -1 asks for no check."""
+    filled(conversation)
+    read(conversation, version, 0, part={"current_leader_epoch": epoch}, max_wait_ms=LONG_WAIT_MS, min_bytes=1)
+
+
+@case("Fetch", range(12, 18))
+@pytest.mark.parametrize("epoch", [-1, 0, 5])
+def test_last_fetched_epoch(conversation: Conversation, version: int, epoch: int) -> None:
+    filled(conversation)
+    read(conversation, version, EACH, part={"last_fetched_epoch": epoch}, max_wait_ms=SHORT_WAIT_MS, min_bytes=1)
+
+
+@case("Fetch", [5, 11, 17])
+def test_rack_and_log_start_of_a_consumer(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    topics = [named(conversation, version, "fetch", [fetch_partition(version, 0, END - 1, log_start_offset=3)])]
+    fields = fetch_fields(version, topics)
+    if version >= 11:
+        fields["rack_id"] = "somewhere"
+    conversation.call("Fetch", version, **fields)
+
+
+@case("Fetch", [0, 4, 11, 14])
+def test_as_a_debugging_consumer(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    topics = [named(conversation, version, "fetch", [fetch_partition(version, 0, 0)])]
+    conversation.call("Fetch", version, **(fetch_fields(version, topics) | {"replica_id": -2}))

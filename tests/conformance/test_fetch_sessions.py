@@ -1,0 +1,169 @@
+"""Fetch sessions (KIP-227), Fetch v7 to v17: only what changed travels."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.conversation import Conversation, case
+from tests.conformance.records import batch, records
+from tests.conformance.requests import fetch_fields, fetch_partition, produce_fields
+from tests.conformance.test_fetch import END, LONG_WAIT_MS, filled, named
+
+VERSIONS = range(7, 18)
+NEW = (0, 0)
+
+
+class Session:
+    """A full fetch of a filled topic that opened a session, and the incremental ones after it."""
+
+    def __init__(self, conversation: Conversation, version: int, offset: int = END) -> None:
+        filled(conversation)
+        self._conversation = conversation
+        self._version = version
+        topics = [named(conversation, version, "fetch", self.partitions({0: offset, 1: 0}))]
+        answer = conversation.call("Fetch", version, **fetch_fields(version, topics, session=NEW))
+        self.id: int = answer["session_id"]
+
+    def partitions(self, offsets: dict[int, int]) -> list[dict[str, int]]:
+        return [fetch_partition(self._version, index, offset) for index, offset in offsets.items()]
+
+    def ask(
+        self, epoch: int, offsets: dict[int, int] | None = None, forget: list[int] | None = None, session_id: int | None = None
+    ) -> None:
+        version, talk = self._version, self._conversation
+        topics = [named(talk, version, "fetch", self.partitions(offsets))] if offsets else []
+        forgotten = [named(talk, version, "fetch", [])] if forget else []
+        for topic in forgotten:
+            topic["partitions"] = list(forget or [])
+        chosen = self.id if session_id is None else session_id
+        fields = fetch_fields(version, topics, session=(chosen, epoch), forgotten=forgotten)
+        talk.call("Fetch", version, **fields)
+
+
+@case("Fetch", VERSIONS)
+def test_full_fetch_opens_a_session(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    conversation.say(session.id != 0)
+
+
+@case("Fetch", VERSIONS)
+def test_incremental_fetch_without_news_is_empty(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(1)
+    session.ask(2)
+
+
+@case("Fetch", VERSIONS)
+def test_data_already_sent_comes_again_until_the_offset_moves(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version, offset=END - 5)
+    session.ask(1)
+    session.ask(2, {0: END})
+    session.ask(3)
+
+
+@case("Fetch", VERSIONS)
+def test_changed_offset(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(1, {0: 10})
+    session.ask(2, {0: END})
+
+
+@case("Fetch", VERSIONS)
+def test_forgotten_partition(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version, offset=0)
+    session.ask(1, forget=[0])
+    session.ask(2, forget=[0, 7])
+
+
+@case("Fetch", VERSIONS)
+def test_partition_added_later(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(1, forget=[0])
+    session.ask(2, {0: END - 1})
+
+
+@case("Fetch", VERSIONS)
+def test_unknown_partition_in_a_session(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(1, {5: 0})
+    session.ask(2)
+
+
+@case("Fetch", VERSIONS)
+def test_out_of_range_in_a_session(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(1, {0: END + 1})
+    session.ask(2)
+    session.ask(3, {0: END})
+
+
+@case("Fetch", VERSIONS)
+@pytest.mark.parametrize("epoch", [2, 5, 2**31 - 1, -2])
+def test_wrong_epoch(conversation: Conversation, version: int, epoch: int) -> None:
+    session = Session(conversation, version)
+    session.ask(epoch)
+    session.ask(1)
+
+
+@case("Fetch", VERSIONS)
+def test_epoch_used_twice(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(1)
+    session.ask(1)
+
+
+@case("Fetch", VERSIONS)
+@pytest.mark.parametrize("epoch", [1, 7])
+def test_unknown_session(conversation: Conversation, version: int, epoch: int) -> None:
+    session = Session(conversation, version)
+    session.ask(epoch, session_id=session.id ^ 0x55555555)
+
+
+@case("Fetch", VERSIONS)
+def test_session_id_0_with_an_epoch(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(1, {0: 0}, session_id=0)
+
+
+@case("Fetch", VERSIONS)
+def test_close(conversation: Conversation, version: int) -> None:
+    """Epoch -1 closes the session and answers the request as a fetch without one."""
+    session = Session(conversation, version)
+    session.ask(-1, {0: 0})
+    session.ask(1)
+
+
+@case("Fetch", VERSIONS)
+def test_new_session_in_place_of_the_old(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(0, {0: END, 1: 0})
+    session.ask(1)
+
+
+@case("Fetch", VERSIONS)
+def test_full_fetch_of_nothing(conversation: Conversation, version: int) -> None:
+    conversation.call("Fetch", version, **fetch_fields(version, [], session=NEW))
+
+
+@case("Fetch", VERSIONS)
+def test_session_used_on_another_connection(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    other = conversation.connect()
+    asked = other.send("Fetch", version, **fetch_fields(version, [], session=(session.id, 1)))
+    conversation.receive("Fetch", version, asked, other)
+
+
+@case("Fetch", VERSIONS)
+def test_woken_by_a_produce(conversation: Conversation, version: int) -> None:
+    topic = conversation.topic("fetch-wake")
+    conversation.start_here(topic)
+    here = conversation.names.start_offset
+    topics = [named(conversation, version, "fetch-wake", [fetch_partition(version, 0, here)])]
+    answer = conversation.call("Fetch", version, **fetch_fields(version, topics, session=NEW))
+    waiting = fetch_fields(version, [], session=(answer["session_id"], 1), max_wait_ms=LONG_WAIT_MS, min_bytes=1)
+    asked = conversation.client.send("Fetch", version, **waiting)
+    conversation.connect().call("Produce", 9, **produce_fields(9, {topic: {0: batch(records(1))}}))
+    conversation.receive("Fetch", version, asked)
+    woken = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
+    for lagging in ("high_watermark", "last_stable_offset"):  # they may lag behind the records
+        del woken[lagging]
