@@ -22,6 +22,15 @@ MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependen
 HASH_LENGTH = 16
 ERROR_LINES = 15
 DOWNLOADED = re.compile(r"Downloaded from \S+: \S+/(?P<file>[^/\s]+\.jar) \((?P<size>[\d.]+) (?P<unit>[kMG]?)B")
+ARTIFACT_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kafka-gateway.local</groupId><artifactId>one-artifact</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>
+  </dependencies>
+</project>
+"""
 UNIT_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -45,6 +54,17 @@ def pom_classpath(pom: Path) -> str:
             if not target.exists():
                 _resolve(pom, target)
     return f"{target}/*"
+
+
+def artifact_classpath(group: str, artifact: str, version: str) -> str:
+    """Class path of one artifact with its dependencies. Raises ResolveError, MissingToolError."""
+    pom = cache_dir() / "poms" / f"{artifact}-{version}.xml"
+    if not pom.exists():
+        pom.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=pom.parent, delete=False) as file:
+            file.write(ARTIFACT_POM.format(group=group, artifact=artifact, version=version))
+        Path(file.name).rename(pom)
+    return pom_classpath(pom)
 
 
 def cache_dir() -> Path:

@@ -1,0 +1,85 @@
+"""Apache Kafka's own Java clients, from the first to the newest: compiled and run against a bootstrap address."""
+
+import base64
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.local.jars import artifact_classpath
+from deploy.local.java import java_executable
+
+SOURCES = Path(__file__).parents[1] / "integration" / "java"
+COMPILE_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 150
+# A client lives for seconds: quick to start is worth more than quick code.
+JVM_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JavaClient:
+    version: str
+    api: str
+    """Folder of the Api.java that fits the version."""
+    codecs: Sequence[str]
+    timestamps: bool = True
+    idempotent: bool = True
+
+    def __str__(self) -> str:
+        return self.version
+
+
+OLD_CODECS = ("none", "gzip", "snappy", "lz4")
+CODECS = (*OLD_CODECS, "zstd")
+CLIENTS = (
+    JavaClient("0.9.0.1", "v0_9", OLD_CODECS, timestamps=False, idempotent=False),
+    JavaClient("0.10.2.2", "v0_10", OLD_CODECS, idempotent=False),
+    JavaClient("1.1.1", "v0_11", OLD_CODECS),
+    JavaClient("2.8.2", "v2_0", CODECS),
+    JavaClient("3.9.2", "v2_0", CODECS),
+    JavaClient("4.3.0", "v2_0", CODECS),
+)
+
+
+class JavaClients:
+    """Compiles each version once, into `work_dir`."""
+
+    def __init__(self, work_dir: Path) -> None:
+        self._work_dir = work_dir
+
+    def run(self, client: JavaClient, bootstrap: str, steps: Iterable[str]) -> list[Event]:
+        """Run RoundTrip's steps in one JVM; returns what it printed."""
+        classpath = f"{self._compiled(client)}:{_classpath(client)}"
+        command = [java_executable(), *JVM_OPTIONS, "-cp", classpath, "RoundTrip", bootstrap, *steps]
+        return [_decode(json.loads(line)) for line in _run(command, RUN_TIMEOUT_S).splitlines()]
+
+    def _compiled(self, client: JavaClient) -> Path:
+        classes = self._work_dir / client.version
+        if not classes.exists():
+            sources = [str(SOURCES / "RoundTrip.java"), str(SOURCES / client.api / "Api.java")]
+            _run(
+                ["javac", "-encoding", "UTF-8", "-cp", _classpath(client), "-d", str(classes), *sources],
+                COMPILE_TIMEOUT_S,
+            )
+        return classes
+
+
+def _classpath(client: JavaClient) -> str:
+    return artifact_classpath("org.apache.kafka", "kafka-clients", client.version)
+
+
+def _run(command: Sequence[str], timeout_s: float) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def _decode(event: Event) -> Event:
+    for name in ("key", "value"):
+        if event.get(name) is not None:
+            event[name] = base64.b64decode(event[name])
+    return event
