@@ -86,7 +86,8 @@ class Limits(Section):
     max_producers_per_partition: int = Field(10_000, ge=1)
     timestamp_scan_bytes: int = Field(64 * MIB, ge=MIB)
     """Logs up to this size are searched record by record for a timestamp; larger ones start at the publish time."""
-    max_wait_ms: int = Field(600_000, ge=1)
+    refresh_timeout_ms: int = Field(10_000, ge=100)
+    """How long reading up to the end of a log may take, before a request that needs it fails."""
     log_idle_ms: int = Field(600_000, ge=1_000)
     metadata_max_age_ms: int = Field(5_000, ge=100)
 

@@ -1,0 +1,203 @@
+"""Writing to one partition: batches queue, share entries while earlier sends are in flight, and learn their offsets.
+
+An idle partition sends at once. While entries are in flight, batches wait for a place and go out together, in the order
+in which they came, so that many small requests cost Pulsar few entries (DESIGN D2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Protocol
+
+from gateway.config import Limits
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
+from gateway.storage.errors import KafkaError
+from gateway.storage.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
+from gateway.storage.producer_state import Done, SequencedBatch
+from protocol.kafka.errors import ErrorCode
+
+SHARE_ABOVE_IN_FLIGHT = 2
+"""Entries in flight from which on small batches wait and share."""
+LARGE_BATCH_BYTES = 16 * 1024
+"""So much waiting data is worth an entry of its own right away."""
+
+
+class PendingBatch:
+    """One produced batch until its offset is known."""
+
+    __slots__ = ("base_offset", "count", "data", "done", "sequenced")
+
+    def __init__(self, data: memoryview, count: int, sequenced: SequencedBatch | None, done: Done) -> None:
+        self.data = data
+        self.count = count
+        self.sequenced = sequenced
+        self.done = done
+
+
+class SentEntry:
+    """Batches that were sent as one entry. ``position`` is known once the broker says so."""
+
+    __slots__ = ("batches", "count", "data", "position")
+
+    def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
+        self.batches = batches
+        self.data = data
+        self.count = sum(batch.count for batch in batches)
+        self.position: Position | None = None
+
+
+class AppendLog(Protocol):
+    """The partition log, as its appender knows it."""
+
+    limits: Limits
+    metrics: Metrics
+
+    def entry_written(self, sent: SentEntry, position: Position) -> None: ...
+
+    def entry_refused(self, sent: SentEntry, error: Exception) -> None: ...
+
+    def writer_lost(self, error: PulsarError) -> None: ...
+
+
+class Appender:
+    """The queue, and what is in flight through one Pulsar producer. A SendListener."""
+
+    def __init__(self, log: AppendLog) -> None:
+        self._log = log
+        self._queue: deque[PendingBatch] = deque()
+        self._queued_bytes = 0
+        self._in_flight: dict[int, SentEntry] = {}
+        self._in_flight_bytes = 0
+        self._producer: Producer | None = None
+        self._lost: Producer | None = None
+        self._pump_scheduled = False
+
+    # The producer
+
+    @property
+    def producer(self) -> Producer | None:
+        return self._producer
+
+    @property
+    def predecessor(self) -> Producer | None:
+        """The producer that was lost, to be succeeded by the next one."""
+        return self._lost
+
+    @property
+    def idle(self) -> bool:
+        return not self._queue and not self._in_flight
+
+    def use(self, producer: Producer) -> None:
+        """Send through this producer from now on; what waits goes out."""
+        self._producer, self._lost = producer, None
+        self._pump()
+
+    async def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close()
+
+    # Appending
+
+    def append(self, batch: PendingBatch) -> None:
+        """Queue a batch; its ``done`` hears of it. Raises KafkaError when too much waits already."""
+        if self._queued_bytes + len(batch.data) > self._log.limits.append_max_queued_bytes:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too much data waits for Pulsar")
+        self._queue.append(batch)
+        self._queued_bytes += len(batch.data)
+        if not self._pump_scheduled:
+            # What other connections sent in the same turn of the event loop shares the entry.
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def fail_queued(self, error: Exception) -> None:
+        """No producer can be had: what waits was certainly not written."""
+        queue, self._queue, self._queued_bytes = list(self._queue), deque(), 0
+        if queue:
+            self._log.entry_refused(SentEntry(queue, b""), error)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        while self._queue and self._may_send():
+            self._send(self._take_group())
+
+    def _may_send(self) -> bool:
+        limits, producer = self._log.limits, self._producer
+        if producer is None or producer.closed or not producer.connection.writable:
+            return False
+        count = len(self._in_flight)
+        if count == 0:
+            return True
+        if count >= limits.append_max_in_flight_entries or self._in_flight_bytes >= limits.append_max_in_flight_bytes:
+            return False
+        return count < SHARE_ABOVE_IN_FLIGHT or self._queued_bytes >= LARGE_BATCH_BYTES
+
+    def _take_group(self) -> list[PendingBatch]:
+        """The batches that fill the next entry."""
+        room = self._log.limits.append_max_entry_bytes
+        group: list[PendingBatch] = []
+        while self._queue and (not group or len(self._queue[0].data) <= room):
+            batch = self._queue.popleft()
+            group.append(batch)
+            room -= len(batch.data)
+            self._queued_bytes -= len(batch.data)
+        return group
+
+    def _send(self, group: list[PendingBatch]) -> None:
+        assert self._producer is not None
+        data: Buffer = group[0].data if len(group) == 1 else bytearray().join([batch.data for batch in group])
+        sent = SentEntry(group, data)
+        try:
+            sequence_id = self._producer.send(
+                (data,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000),
+                properties=KAFKA_FORMAT_PROPERTIES,
+            )  # fmt: skip
+        except PulsarError as error:
+            self._log.entry_refused(sent, error)
+            return
+        self._in_flight[sequence_id] = sent
+        self._in_flight_bytes += len(data)
+        self._log.metrics.entries_written.inc()
+        self._log.metrics.batches_written.inc(len(group))
+
+    # What the broker says
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None:
+        sent = self._forget(sequence_id)
+        if sent is not None:
+            self._log.entry_written(sent, position)
+        self._pump()
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
+        sent = self._forget(sequence_id)
+        if sent is not None:
+            self._log.entry_refused(sent, error)
+        self._pump()
+
+    def on_producer_closed(self, error: PulsarError) -> None:
+        self._lost, self._producer = self._producer or self._lost, None
+        self._log.writer_lost(error)
+
+    def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
+        """An entry was read that a lost producer of ours wrote: it is no longer in doubt."""
+        if self._lost is None or self._lost.name != producer_name:
+            return None
+        return self._forget(sequence_id)
+
+    def abandon_in_flight(self) -> list[SentEntry]:
+        """Give up what a lost producer had in flight, after the log's end has been read."""
+        abandoned = list(self._in_flight.values())
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        return abandoned
+
+    def _forget(self, sequence_id: int) -> SentEntry | None:
+        sent = self._in_flight.pop(sequence_id, None)
+        if sent is not None:
+            self._in_flight_bytes -= len(sent.data)
+        return sent

@@ -1,0 +1,195 @@
+"""Readers of older data: each streams from Pulsar ahead of one fetch position, within a byte budget (DESIGN D8)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+import structlog
+
+from gateway.config import Limits
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.reader import Entry, Reader
+from gateway.storage.log_entry import LogEntry, Slice, collect, from_pulsar
+from gateway.storage.positions import SparseIndex, find_position
+
+FIRST_PERMITS = 1_000
+MAX_PERMITS = 200_000
+RETRY_S = 0.2
+
+log = structlog.get_logger()
+
+
+class ReadLog(Protocol):
+    """The partition log, as its readers know it."""
+
+    pulsar_topic: str
+
+    def wake(self) -> None: ...
+
+
+class CatchUpReader:
+    """Entries from one offset on, read ahead. An EntryListener."""
+
+    def __init__(self, owner: CatchUpReaders, log: ReadLog, offset: int) -> None:
+        self.log = log
+        self.offset = offset
+        self.failed: PulsarError | None = None
+        self.last_used = time.monotonic()
+        self._owner = owner
+        self._entries: list[LogEntry] = []
+        self._buffered_bytes = 0
+        self._reader: Reader | None = None
+        self._outstanding = 0
+        self._messages = 0
+        self._bytes = 0
+        self._task = asyncio.create_task(self._open())
+
+    @property
+    def has_entries(self) -> bool:
+        return bool(self._entries)
+
+    def stands_at(self, offset: int) -> bool:
+        """Reading on from ``offset`` needs no other reader."""
+        if self._entries:
+            return self.offset <= offset <= self._entries[-1].next_offset
+        return offset == self.offset
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        """Batches from ``offset`` on; None if they have not come yet. What lies before is given up."""
+        self.last_used = time.monotonic()
+        passed = 0
+        for entry in self._entries:
+            if entry.next_offset > offset:
+                break
+            passed += 1
+            self._buffered_bytes -= entry.size_bytes
+        del self._entries[:passed]
+        self.offset = max(self.offset, offset)
+        self._top_up()
+        if not self._entries:
+            return None
+        return collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one)
+
+    def close(self) -> None:
+        self._task.cancel()
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.closed:
+            asyncio.get_running_loop().create_task(reader.close())
+
+    def on_entry(self, entry: Entry) -> None:
+        self._outstanding -= entry.num_messages
+        self._owner.metrics.entries_read.inc()
+        read = from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes)
+        if read is None or read.next_offset <= self.offset:
+            self._top_up()
+            return
+        self._owner.index(self.log).learn(read)
+        self._messages += entry.num_messages
+        self._bytes += read.size_bytes
+        self._entries.append(read)
+        self._buffered_bytes += read.size_bytes
+        self._top_up()
+        self.log.wake()
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        # The next read finds no reader at its offset and starts another one.
+        self._reader = None
+        self.failed = error
+        self.log.wake()
+
+    def _top_up(self) -> None:
+        """Permits count messages, the budget counts bytes: convert by the average so far."""
+        if self._reader is None:
+            return
+        average = max(1.0, self._bytes / self._messages) if self._messages else 0.0
+        budget = self._owner.limits.reader_budget_bytes - self._buffered_bytes
+        wanted = min(MAX_PERMITS, int(budget / average)) if average else FIRST_PERMITS
+        if wanted > 0 and self._outstanding <= wanted // 2:
+            self._reader.flow(wanted - max(0, self._outstanding))
+            self._outstanding = wanted
+
+    async def _open(self) -> None:
+        try:
+            known = self._owner.index(self.log).before(self.offset)
+            near = known is not None and known[0] == self.offset
+            position = known[1] if known and near else None
+            if position is None:
+                position = await find_position(self._owner.admin, self.log.pulsar_topic, self.offset)
+            self._reader = await self._owner.client.open_reader(self.log.pulsar_topic, position or "earliest", self)
+            self._top_up()
+        except PulsarError as error:
+            log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
+            self.failed = error
+            await asyncio.sleep(RETRY_S)
+            self.log.wake()
+
+
+class CatchUpReaders:
+    """All readers of older data of a gateway; the least recently used ones make room."""
+
+    def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
+        self.client = client
+        self.admin = admin
+        self.limits = limits
+        self.metrics = metrics
+        self._readers: dict[ReadLog, list[CatchUpReader]] = {}
+        self._indexes: dict[str, SparseIndex] = {}
+
+    def index(self, log: ReadLog) -> SparseIndex:
+        return self._indexes.setdefault(log.pulsar_topic, SparseIndex())
+
+    def read(self, log: ReadLog, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        """Batches that some reader holds for ``offset``; None if there are none (yet)."""
+        reader = self._find(log, offset)
+        return None if reader is None else reader.read(offset, max_bytes, at_least_one=at_least_one)
+
+    def start(self, log: ReadLog, offset: int) -> None:
+        """See that a reader works on ``offset``."""
+        if self._find(log, offset) is None:
+            self._make_room()
+            self._readers.setdefault(log, []).append(CatchUpReader(self, log, offset))
+            self._count()
+
+    def close_all(self, log: ReadLog) -> None:
+        for reader in self._readers.pop(log, []):
+            reader.close()
+        self._count()
+
+    def close_idle(self) -> None:
+        """End the readers that no fetch has used for a while."""
+        deadline = time.monotonic() - self.limits.reader_idle_ms / 1000
+        self._remove([reader for reader in self._all() if reader.last_used < deadline])
+
+    def _find(self, log: ReadLog, offset: int) -> CatchUpReader | None:
+        readers = self._readers.get(log, ())
+        broken = [reader for reader in readers if reader.failed is not None and not reader.has_entries]
+        if broken:
+            self._remove(broken)
+        candidates = [reader for reader in self._readers.get(log, ()) if reader.stands_at(offset)]
+        return max(candidates, key=lambda reader: reader.offset, default=None)
+
+    def _make_room(self) -> None:
+        alive = list(self._all())
+        if len(alive) >= self.limits.max_readers:
+            self._remove([min(alive, key=lambda reader: reader.last_used)])
+
+    def _all(self) -> Iterable[CatchUpReader]:
+        return (reader for readers in self._readers.values() for reader in readers)
+
+    def _remove(self, readers: Iterable[CatchUpReader]) -> None:
+        for reader in readers:
+            reader.close()
+            siblings = self._readers[reader.log]
+            siblings.remove(reader)
+            if not siblings:
+                del self._readers[reader.log]
+        self._count()
+
+    def _count(self) -> None:
+        self.metrics.readers.set(sum(map(len, self._readers.values())))

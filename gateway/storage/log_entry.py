@@ -1,0 +1,157 @@
+"""One Pulsar entry as a piece of a Kafka log: whole record batches, numbered (DESIGN D1, D2).
+
+The broker entry index of an entry is that of its last message: ``base = index - num_messages + 1``. An entry whose
+property ``entry.format`` is ``kafka`` holds record batches as they came; any other is what a native producer wrote, and
+becomes one record batch. What has no records (a replication marker, say) becomes an empty batch, as compaction in Kafka
+leaves them, so that consumers step over its offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import structlog
+
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from protocol.kafka.batch import LOG_OVERHEAD_BYTES, CorruptBatch, iter_headers, stamp_offsets
+from protocol.kafka.offset_span import empty_batch, span_offsets
+from protocol.kafka.records import Record, encode_batch
+from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
+from protocol.pulsar.frames import encode_metadata_properties
+
+FORMAT_PROPERTY = "entry.format"
+KAFKA_FORMAT = "kafka"
+KAFKA_FORMAT_PROPERTIES = encode_metadata_properties([(FORMAT_PROPERTY, KAFKA_FORMAT)])
+_FORMAT_KEY, _FORMAT_VALUE = FORMAT_PROPERTY.encode(), KAFKA_FORMAT.encode()
+
+Buffer = bytes | bytearray | memoryview
+
+log = structlog.get_logger()
+
+
+class LogEntry:
+    """Record batches from ``base_offset`` up to, not including, ``next_offset``, already numbered."""
+
+    __slots__ = ("base_offset", "data", "next_offset", "position")
+
+    def __init__(self, position: Position, base_offset: int, next_offset: int, data: Buffer) -> None:
+        self.position = position
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.data = data
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+
+class Slice(NamedTuple):
+    """What a read returns: buffers of whole batches, and the offset behind the last of them."""
+
+    chunks: list[Buffer]
+    size_bytes: int
+    next_offset: int
+
+
+def is_kafka_format(entry: Entry) -> bool:
+    return any(p.key == _FORMAT_KEY and p.value == _FORMAT_VALUE for p in entry.metadata.properties)
+
+
+def from_pulsar(entry: Entry, *, max_bytes: int) -> LogEntry | None:
+    """Number and, where needed, convert an entry; None if the broker kept no index for it."""
+    index = entry.index
+    if index is None:
+        return None
+    count = entry.num_messages
+    base_offset = index - count + 1
+    if is_kafka_format(entry):
+        data = _numbered(entry, base_offset, count)
+    else:
+        data = _converted(entry, base_offset, count, max_bytes)
+    return LogEntry(entry.position, base_offset, index + 1, data)
+
+
+def _numbered(entry: Entry, base_offset: int, count: int) -> Buffer:
+    try:
+        if stamp_offsets(entry.payload, base_offset) == base_offset + count:
+            return entry.payload
+        reason = "its batches count differently from its metadata"
+    except CorruptBatch as error:
+        reason = str(error)
+    log.error("unreadable entry", position=entry.position, reason=reason)
+    return empty_batch(base_offset, count)
+
+
+def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Buffer:
+    records = _native_records(entry, max_bytes)
+    if not records:
+        return empty_batch(base_offset, count)
+    data = encode_batch(records, base_offset=base_offset)
+    span_offsets(data, count)
+    return data
+
+
+def _native_records(entry: Entry, max_bytes: int) -> list[Record]:
+    if entry.is_marker:
+        return []
+    try:
+        return [
+            _record(number, message)
+            for number, message in enumerate(iter_messages(entry.metadata, entry.payload, max_bytes))
+            if not message.compacted_out
+        ]
+    except EntryError as error:
+        log.error("unreadable entry", position=entry.position, reason=str(error))
+        return []
+
+
+def _record(offset_delta: int, message: NativeMessage) -> Record:
+    timestamp = message.event_time_ms or message.publish_time_ms
+    value = None if message.null_value else bytes(message.value)
+    return Record(offset_delta, timestamp, message.key, value, message.properties)
+
+
+def collect(entries: Sequence[LogEntry], first: int, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice:
+    """Whole batches from ``offset`` on out of ``entries[first:]``, up to ``max_bytes``.
+
+    The first batch comes whole whatever its size, if ``at_least_one`` says so (KIP-74).
+    """
+    chunks: list[Buffer] = []
+    size_bytes, next_offset = 0, offset
+    for number in range(first, len(entries)):
+        entry = entries[number]
+        data = entry.data if entry.base_offset >= offset else _behind(entry, offset)
+        room = max_bytes - size_bytes
+        if len(data) <= room:
+            chunks.append(data)
+            size_bytes += len(data)
+            next_offset = entry.next_offset
+            continue
+        part, part_next = _fitting(data, room, whole_first=at_least_one and not chunks)
+        if part:
+            chunks.append(part)
+            size_bytes += len(part)
+            next_offset = part_next if len(part) < len(data) else entry.next_offset
+        break
+    return Slice(chunks, size_bytes, next_offset)
+
+
+def _behind(entry: LogEntry, offset: int) -> Buffer:
+    """The entry without the batches that end before ``offset``."""
+    for position, header in iter_headers(entry.data):
+        if header.last_offset >= offset:
+            return memoryview(entry.data)[position:] if position else entry.data
+    return b""
+
+
+def _fitting(data: Buffer, room: int, *, whole_first: bool) -> tuple[Buffer, int]:
+    """As many whole batches as fit, and the offset behind them."""
+    end, next_offset = 0, 0
+    for position, header in iter_headers(data):
+        batch_end = position + header.batch_length + LOG_OVERHEAD_BYTES
+        if batch_end > room and not (whole_first and position == 0):
+            break
+        end, next_offset = batch_end, header.last_offset + 1
+    return (data if end == len(data) else memoryview(data)[:end]), next_offset

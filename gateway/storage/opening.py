@@ -1,0 +1,133 @@
+"""Opening a partition's log: its first and last offset, and the producers at its end, read from Pulsar."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import NamedTuple
+
+import structlog
+
+from gateway.config import Limits
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry, Start
+from gateway.storage.log_entry import LogEntry, from_pulsar
+
+PERMITS = 1_000
+READ_TIMEOUT_S = 10.0
+NOTHING = Position(-1, -1)
+
+log = structlog.get_logger()
+
+
+class LogBounds(NamedTuple):
+    """The last entry, the offset behind it, and the first offset that is still there."""
+
+    last: Position
+    next_offset: int
+    start_offset: int
+
+
+class _Queue:
+    """An EntryListener that hands entries to whoever iterates."""
+
+    def __init__(self) -> None:
+        self.entries: asyncio.Queue[Entry | PulsarError] = asyncio.Queue()
+
+    def on_entry(self, entry: Entry) -> None:
+        self.entries.put_nowait(entry)
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        self.entries.put_nowait(error)
+
+
+async def read_entries(client: PulsarClient, topic: str, start: Start, last: Position) -> AsyncIterator[Entry]:
+    """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, TimeoutError when none comes."""
+    queue = _Queue()
+    reader = await client.open_reader(topic, start, queue)
+    outstanding = 0
+    try:
+        while True:
+            if outstanding <= PERMITS // 2:
+                reader.flow(PERMITS - outstanding)
+                outstanding = PERMITS
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                entry = await queue.entries.get()
+            if isinstance(entry, PulsarError):
+                raise entry
+            outstanding -= entry.num_messages
+            yield entry
+            if entry.position >= last:
+                return
+    finally:
+        await reader.close()
+
+
+async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> LogBounds:
+    """Where a log starts and ends now. Raises PulsarError."""
+    last = await client.last_position(topic)
+    if last.entry_id < 0:
+        return await _empty_bounds(admin, topic)
+    next_offset: int | None = None
+    async with aclosing(read_entries(client, topic, last, last)) as entries:
+        async for entry in entries:
+            next_offset = None if entry.index is None else entry.index + 1
+    if next_offset is None:
+        log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
+        return LogBounds(last, 0, 0)
+    start = await find_start(client, topic, last)
+    return LogBounds(last, next_offset, next_offset if start is None else start)
+
+
+async def _empty_bounds(admin: AdminClient, topic: str) -> LogBounds:
+    """No entry is left: the broker keeps the last index beside the ledgers."""
+    properties = await admin.topics.managed_ledger_properties(topic)
+    next_offset = int(properties.get("index", "-1")) + 1
+    return LogBounds(NOTHING, next_offset, next_offset)
+
+
+async def find_start(client: PulsarClient, topic: str, last: Position) -> int | None:
+    """The first offset that can be read; None if there is nothing up to ``last``."""
+    skipped = False
+    if last.entry_id < 0:
+        return None
+    async with aclosing(read_entries(client, topic, "earliest", last)) as entries:
+        async for entry in entries:
+            if entry.index is not None:
+                start = entry.index - entry.num_messages + 1
+                if skipped:
+                    log.warning("older entries have no index: the log starts behind them", topic=topic, offset=start)
+                return start
+            skipped = True
+    return None
+
+
+async def read_tail(
+    client: PulsarClient, admin: AdminClient, topic: str, last: Position, limits: Limits,
+    take: Callable[[LogEntry], None],
+) -> None:
+    """Hand the last ``producer_state_scan_bytes`` of the log to ``take``, in order. Raises PulsarError."""
+    if last.entry_id < 0:
+        return
+    start = scan_start(await admin.topics.internal_stats(topic), limits.producer_state_scan_bytes)
+    async with aclosing(read_entries(client, topic, start, last)) as entries:
+        async for entry in entries:
+            read = from_pulsar(entry, max_bytes=limits.max_decompressed_bytes)
+            if read is not None:
+                take(read)
+
+
+def scan_start(stats: InternalStats, scan_bytes: int) -> Start:
+    """The position about ``scan_bytes`` before the end, by the ledgers' average entry sizes."""
+    left = scan_bytes
+    for ledger in reversed(stats.ledgers):
+        if ledger.size_bytes > left:
+            skipped = int(ledger.entries * (1 - left / ledger.size_bytes))
+            return Position(ledger.ledger_id, skipped)
+        left -= ledger.size_bytes
+    return "earliest"

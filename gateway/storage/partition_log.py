@@ -1,0 +1,364 @@
+"""The log of one topic partition: where it starts and ends, its tail in memory, who writes it and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from typing import Protocol
+
+import structlog
+
+from gateway.config import Limits
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from gateway.storage.appender import Appender, PendingBatch, SentEntry
+from gateway.storage.cache import LogTail, TailCache
+from gateway.storage.catch_up import CatchUpReaders
+from gateway.storage.errors import KafkaError
+from gateway.storage.log_end import LogEnd
+from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
+from gateway.storage.opening import LogBounds, find_start, read_bounds, read_tail
+from gateway.storage.producer_state import Done, ProducerState, SequencedBatch
+from gateway.storage.tail_follower import TailFollower
+from protocol.kafka.batch import BatchHeader, iter_headers, stamp_offsets
+from protocol.kafka.errors import ErrorCode
+
+QUIET_S = 0.01
+"""Consumers wait and nothing of ours was written for so long: look for what others write."""
+SETTLE_S = 0.3
+"""A broker that lost our connection may still write what it had received."""
+START_CHECK_S = 15.0
+WRITER_RETRY_S = 1.0
+
+log = structlog.get_logger()
+
+
+class Waiter(Protocol):
+    """A parked fetch."""
+
+    def log_moved(self, log: PartitionLog) -> None: ...
+
+
+class Shared:
+    """What all logs of a gateway share."""
+
+    def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
+        self.client = client
+        self.admin = admin
+        self.limits = limits
+        self.metrics = metrics
+        self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
+        self.readers: CatchUpReaders = CatchUpReaders(client, admin, limits, metrics)
+
+
+class PartitionLog:
+    """See the module; made by ``open_log``."""
+
+    def __init__(self, pulsar_topic: str, shared: Shared, bounds: LogBounds) -> None:
+        self.pulsar_topic = pulsar_topic
+        self.client = shared.client
+        self.limits = shared.limits
+        self.metrics = shared.metrics
+        self.start_offset = bounds.start_offset
+        self.last_used = time.monotonic()
+        self.waiters: set[Waiter] = set()
+        self._shared = shared
+        self._end = LogEnd(bounds.last, bounds.next_offset)
+        self._tail = LogTail(shared.cache)
+        self._producers = ProducerState(shared.limits.max_producers_per_partition)
+        self._producers_known = False
+        self._appender = Appender(self)
+        self._follower = TailFollower(self)
+        self._writer_task: asyncio.Task[None] | None = None
+        self._written_at = 0.0
+        self._quiet_timer: asyncio.TimerHandle | None = None
+        self._target: Position | None = None
+        self._reached: asyncio.Future[None] | None = None
+        self._wake_scheduled = False
+        self._start_checked = time.monotonic()
+        self._closed = False
+
+    # Writing
+
+    @property
+    def end_offset(self) -> int:
+        """The high watermark: the offset behind the last batch known."""
+        return self._end.next_offset
+
+    @property
+    def max_message_bytes(self) -> int | None:
+        """What the broker takes as one entry; None while there is no producer."""
+        return self._appender.producer.max_message_bytes if self._appender.producer else None
+
+    def ready_for(self, header: BatchHeader) -> bool:
+        """``append`` may be called for this batch without ``prepare``."""
+        return self._appender.producer is not None and (self._producers_known or header.producer_id < 0)
+
+    async def prepare(self, *, idempotent: bool) -> None:
+        """Have a producer; for idempotent batches read the log's end, to know its producers. Raises PulsarError."""
+        if self._appender.producer is None:
+            await self._ensure_writer()
+        if idempotent and not self._producers_known:
+            await self.refresh_end()
+            await read_tail(self._shared.client, self._shared.admin, self.pulsar_topic, self._end.last, self.limits, self._replay)
+            self._producers_known = True
+
+    def append(self, data: memoryview, header: BatchHeader, done: Done) -> None:
+        """Append one checked batch; ``done`` gets its base offset, or the error. Raises KafkaError at once."""
+        self.last_used = time.monotonic()
+        sequenced: SequencedBatch | None = None
+        if header.producer_id >= 0:
+            duplicate = self._producers.find_duplicate(header)
+            if duplicate is not None:
+                if duplicate.base_offset >= 0:
+                    done(duplicate.base_offset, None)
+                else:
+                    duplicate.waiters.append(done)
+                return
+            sequenced = self._producers.begin(header)
+        try:
+            self._appender.append(PendingBatch(data, header.last_offset_delta + 1, sequenced, done))
+        except KafkaError as error:
+            if sequenced is not None:
+                self._producers.abort(sequenced, error)
+            raise
+
+    async def _ensure_writer(self) -> None:
+        if self._writer_task is None:
+            self._writer_task = asyncio.create_task(self._open_writer())
+            self._writer_task.add_done_callback(self._writer_opened)
+        await asyncio.shield(self._writer_task)
+
+    async def _open_writer(self) -> None:
+        producer = await self.client.open_producer(
+            self.pulsar_topic, self._appender, predecessor=self._appender.predecessor
+        )
+        if self._appender.predecessor is not None:
+            await asyncio.sleep(SETTLE_S)
+            await self.refresh_end()
+            self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._appender.use(producer)
+
+    def _writer_opened(self, task: asyncio.Task[None]) -> None:
+        self._writer_task = None
+        error = None if task.cancelled() else task.exception()
+        if error is None or self._closed:
+            return
+        log.warning("cannot write", topic=self.pulsar_topic, error=str(error))
+        failure = error if isinstance(error, Exception) else RuntimeError("interrupted")
+        self._appender.fail_queued(failure)
+        if self._appender.predecessor is not None and not self._appender.idle:
+            asyncio.get_running_loop().call_later(WRITER_RETRY_S, self.writer_lost, error)
+
+    # What the appender reports
+
+    def entry_written(self, sent: SentEntry, position: Position) -> None:
+        def resolved(base_offset: int) -> None:
+            self._entry_resolved(sent, position, base_offset)
+
+        self._end.on_receipt(position, sent.count, resolved)
+        if self._end.unresolved:
+            self._follower.follow()
+        elif self._appender.idle:
+            self._end.forget_read_ahead()
+
+    def _entry_resolved(self, sent: SentEntry, position: Position, base_offset: int) -> None:
+        if self._end.last == position and self._end.next_offset == base_offset + sent.count:
+            stamp_offsets(_writable(sent.data), base_offset)
+            self._follower.own_entry_appended()
+            self._take(LogEntry(position, base_offset, base_offset + sent.count, sent.data))
+        self._written_at = time.monotonic()
+        self._complete(sent, base_offset)
+
+    def _complete(self, sent: SentEntry, base_offset: int) -> None:
+        for batch in sent.batches:
+            if batch.sequenced is not None:
+                self._producers.complete(batch.sequenced, base_offset)
+            batch.done(base_offset, None)
+            base_offset += batch.count
+
+    def entry_refused(self, sent: SentEntry, error: Exception) -> None:
+        self._fail([sent], error)
+
+    def _fail(self, entries: list[SentEntry], error: Exception) -> None:
+        for sent in entries:
+            for batch in sent.batches:
+                if batch.sequenced is not None:
+                    self._producers.abort(batch.sequenced, error)
+                batch.done(-1, error)
+
+    def writer_lost(self, error: PulsarError | BaseException) -> None:
+        """What is in flight may or may not be in the log: a new producer, then the log's end, will tell."""
+        log.info("writer lost", topic=self.pulsar_topic, error=str(error))
+        if not self._appender.idle and not self._closed and self._writer_task is None:
+            self._writer_task = asyncio.create_task(self._open_writer())
+            self._writer_task.add_done_callback(self._writer_opened)
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> tuple[list[Buffer], int] | None:
+        """(buffers, bytes) from ``offset`` on, empty at the end; None if they are neither in memory nor read ahead.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE below the start; the caller checks the end.
+        """
+        self.last_used = time.monotonic()
+        if offset >= self.end_offset:
+            return [], 0
+        found = self._tail.read(offset, max_bytes, at_least_one=at_least_one)
+        if found is not None:
+            self.metrics.cache_hits.inc()
+        else:
+            self.metrics.cache_misses.inc()
+            found = self._shared.readers.read(self, offset, max_bytes, at_least_one=at_least_one)
+        return None if found is None else (found.chunks, found.size_bytes)
+
+    def available_bytes(self, offset: int, enough: int) -> int:
+        """Bytes that a read at ``offset`` would find in memory, counted up to ``enough``."""
+        return self._tail.available_bytes(offset, enough)
+
+    def prefetch(self, offset: int) -> None:
+        """Start to read what ``read`` did not find; waiters hear of it."""
+        self._shared.readers.start(self, offset)
+
+    def add_waiter(self, waiter: Waiter) -> None:
+        self.waiters.add(waiter)
+        self._watch_for_others()
+
+    def remove_waiter(self, waiter: Waiter) -> None:
+        self.waiters.discard(waiter)
+
+    def wake(self) -> None:
+        """Tell waiters, once for all that happens in this turn of the event loop."""
+        if self.waiters and not self._wake_scheduled:
+            self._wake_scheduled = True
+            asyncio.get_running_loop().call_soon(self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._wake_scheduled = False
+        for waiter in tuple(self.waiters):
+            waiter.log_moved(self)
+
+    # The end, as others move it
+
+    def last_position(self) -> Position:
+        return self._end.last
+
+    def wants_entries(self) -> bool:
+        """Whether the follower should have the broker send entries."""
+        if self._closed:
+            return False
+        if self._end.unresolved or self._target is not None:
+            return True
+        return bool(self.waiters) and time.monotonic() - self._written_at >= QUIET_S
+
+    async def refresh_end(self) -> None:
+        """Read up to what the broker has now. Raises PulsarError or TimeoutError."""
+        last = await self._follower.last_position()
+        if last <= self._end.last or last.entry_id < 0:
+            return
+        if self._target is None or last > self._target:
+            self._target = last
+        if self._reached is None:
+            self._reached = asyncio.get_running_loop().create_future()
+        self._follower.follow()
+        async with asyncio.timeout(self._shared.limits.refresh_timeout_ms / 1000):
+            await asyncio.shield(self._reached)
+
+    def entry_read(self, entry: Entry) -> None:
+        """The follower read an entry; it moves the end unless it was known."""
+        self.metrics.entries_read.inc()
+        position = entry.position
+        if position > self._end.last:
+            self._advance(entry)
+        if self._target is not None and position >= self._target:
+            self._target = None
+            if self._reached is not None and not self._reached.done():
+                self._reached.set_result(None)
+            self._reached = None
+
+    def _advance(self, entry: Entry) -> None:
+        read = from_pulsar(entry, max_bytes=self.limits.max_decompressed_bytes)
+        if read is None:
+            return
+        claimed = self._appender.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
+        self._end.on_entry(read.position, read.base_offset, read.next_offset)
+        if claimed is not None:
+            self._complete(claimed, read.base_offset)
+        elif self._producers_known and entry.metadata.producer_name != self._own_name():
+            self._replay(read)
+        self._take(read)
+        self._end.settle()
+
+    def _own_name(self) -> str:
+        return self._appender.producer.name if self._appender.producer else ""
+
+    def _replay(self, entry: LogEntry) -> None:
+        for _, header in iter_headers(entry.data):
+            if header.producer_id >= 0:
+                self._producers.replay(header, header.base_offset)
+
+    def _take(self, entry: LogEntry) -> None:
+        self._tail.append(entry)
+        self.wake()
+        if self.waiters:
+            self._watch_for_others()
+
+    def _watch_for_others(self) -> None:
+        if self._quiet_timer is None and not self._closed:
+            self._quiet_timer = asyncio.get_running_loop().call_later(QUIET_S, self._quiet)
+
+    def _quiet(self) -> None:
+        self._quiet_timer = None
+        if self.wants_entries():
+            self._follower.follow()
+        elif self.waiters:
+            self._watch_for_others()
+
+    def reader_failed(self, error: PulsarError) -> None:
+        if not error.retriable and self._reached is not None and not self._reached.done():
+            self._reached.set_exception(error)
+            self._reached = self._target = None
+
+    # The start, as retention moves it
+
+    async def refresh_start(self, *, at_most_every_s: float = START_CHECK_S) -> None:
+        """Look whether retention has removed entries. Raises PulsarError."""
+        now = time.monotonic()
+        if now - self._start_checked < at_most_every_s:
+            return
+        self._start_checked = now
+        found = await find_start(self._shared.client, self.pulsar_topic, self._end.last)
+        self.start_offset = self.end_offset if found is None else max(found, self.start_offset)
+
+    async def close(self) -> None:
+        """Let go of Pulsar; the log may be opened again."""
+        self._closed = True
+        if self._quiet_timer is not None:
+            self._quiet_timer.cancel()
+        if self._writer_task is not None:
+            self._writer_task.cancel()
+        self._tail.clear()
+        self._shared.readers.close_all(self)
+        await self._follower.close()
+        try:
+            await self._appender.close()
+        except PulsarError as error:
+            log.info("producer not closed in order", topic=self.pulsar_topic, error=str(error))
+
+
+async def open_log(pulsar_topic: str, shared: Shared) -> PartitionLog:
+    """Find both ends of a partition's log. Raises PulsarError."""
+    return PartitionLog(pulsar_topic, shared, await read_bounds(shared.client, shared.admin, pulsar_topic))
+
+
+def _writable(data: Buffer) -> bytearray | memoryview:
+    assert not isinstance(data, bytes)
+    return data
+
+
+

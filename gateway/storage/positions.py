@@ -1,0 +1,93 @@
+"""From an offset to a Pulsar position: known ones nearby, else a search over ledgers and entries (DESIGN D8)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.position import Position
+from gateway.storage.log_entry import LogEntry
+
+INDEX_EVERY_BYTES = 4 * 1024 * 1024
+MAX_POSITIONS = 4_096
+MAX_PROBES = 64
+
+
+class SparseIndex:
+    """Positions of entries that were read, one for each few MB; in offset order."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[int, Position]] = []
+        self._since_bytes = INDEX_EVERY_BYTES
+
+    def learn(self, entry: LogEntry) -> None:
+        self._since_bytes += entry.size_bytes
+        if self._since_bytes < INDEX_EVERY_BYTES or len(self._known) >= MAX_POSITIONS:
+            return
+        self._since_bytes = 0
+        at = bisect_right(self._known, (entry.base_offset, entry.position))
+        if at == 0 or self._known[at - 1][0] != entry.base_offset:
+            insort(self._known, (entry.base_offset, entry.position))
+
+    def before(self, offset: int) -> tuple[int, Position] | None:
+        """The last known entry that starts at or before ``offset``."""
+        at = bisect_right(self._known, offset, key=lambda known: known[0])
+        return self._known[at - 1] if at else None
+
+
+async def find_position(admin: AdminClient, topic: str, offset: int) -> Position | None:
+    """An entry at or shortly before the one that holds ``offset``; None if the log begins behind it.
+
+    Searches by interpolation, as entries of a ledger mostly hold equally many messages, and by halves where that fails.
+    Raises PulsarError.
+    """
+    stats = await admin.topics.internal_stats(topic)
+    ledger = await _find_ledger(admin, topic, stats, offset)
+    if ledger is None:
+        return None
+    ledger_id, entries, low_base = ledger
+    low, high = 0, entries - 1
+    last = await admin.topics.entry(topic, Position(ledger_id, high)) if high > 0 else None
+    high_index = last.index if last is not None and last.index is not None else low_base
+    for probe in range(MAX_PROBES):
+        if low >= high or low_base >= offset:
+            break
+        middle = _guess(low, high, low_base, high_index, offset, halve=probe % 3 == 2)
+        found = await admin.topics.entry(topic, Position(ledger_id, middle))
+        if found is None or found.index is None:
+            break
+        base = found.index - found.num_messages + 1
+        if base <= offset <= found.index:
+            return Position(ledger_id, middle)
+        if base <= offset:
+            low, low_base = middle, base
+        else:
+            high, high_index = middle - 1, base - 1
+    return Position(ledger_id, low)
+
+
+def _guess(low: int, high: int, low_base: int, high_index: int, offset: int, *, halve: bool) -> int:
+    if halve or high_index <= low_base:
+        return (low + high + 1) // 2
+    share = (offset - low_base) / (high_index - low_base + 1)
+    return min(high, max(low + 1, low + int(share * (high - low + 1))))
+
+
+async def _find_ledger(
+    admin: AdminClient, topic: str, stats: InternalStats, offset: int
+) -> tuple[int, int, int] | None:
+    """(ledger id, entries, base offset) of the last ledger that starts at or before ``offset``."""
+    ledgers = [ledger for ledger in stats.ledgers if ledger.entries > 0]
+    low, high, best = 0, len(ledgers) - 1, None
+    while low <= high:
+        middle = (low + high) // 2
+        first = await admin.topics.entry(topic, Position(ledgers[middle].ledger_id, 0))
+        if first is not None and first.index is not None:
+            base = first.index - first.num_messages + 1
+            if base > offset:
+                high = middle - 1
+                continue
+            best = (ledgers[middle].ledger_id, ledgers[middle].entries, base)
+        low = middle + 1
+    return best

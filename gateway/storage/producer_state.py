@@ -1,0 +1,114 @@
+"""The idempotent producers of one partition: the last five batches of each (KIP-98), as Kafka judges them.
+
+A batch enters its producer's window when it is sent, before its offset is known, so that a retry or the next sequence is
+judged right while it is in flight; it leaves again if it turns out not to have been written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from gateway.storage.errors import KafkaError
+from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader
+from protocol.kafka.errors import ErrorCode
+
+WINDOW_BATCHES = 5
+_SEQUENCES = 2**31
+
+Done = Callable[[int, Exception | None], None]
+
+
+class SequencedBatch:
+    """A batch of the window. ``base_offset`` is -1 until it is known."""
+
+    __slots__ = ("base_offset", "epoch", "first", "last", "producer_id", "waiters")
+
+    def __init__(self, header: BatchHeader, base_offset: int = -1) -> None:
+        self.producer_id = header.producer_id
+        self.epoch = header.producer_epoch
+        self.first = header.base_sequence
+        self.last = header.last_sequence
+        self.base_offset = base_offset
+        self.waiters: list[Done] = []
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch")
+
+    def __init__(self) -> None:
+        self.epoch = NO_PRODUCER_EPOCH
+        self.batches: deque[SequencedBatch] = deque(maxlen=WINDOW_BATCHES)
+
+
+class ProducerState:
+    """The windows of all producers, least recently used first."""
+
+    def __init__(self, max_producers: int) -> None:
+        self._max_producers = max_producers
+        self._producers: OrderedDict[int, _Producer] = OrderedDict()
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
+    def find_duplicate(self, header: BatchHeader) -> SequencedBatch | None:
+        """The batch that this one repeats. Raises KafkaError for a fenced epoch or a sequence out of order."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {header.producer_epoch} is fenced by {producer.epoch}")
+        if header.producer_epoch > producer.epoch:
+            if header.base_sequence != 0 and producer.epoch != NO_PRODUCER_EPOCH:
+                raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch starts at sequence 0")
+            return None
+        for batch in producer.batches:
+            if batch.first == header.base_sequence and batch.last == header.last_sequence:
+                return batch
+        if producer.batches and header.base_sequence != (producer.batches[-1].last + 1) % _SEQUENCES:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} does not follow {producer.batches[-1].last}",
+            )
+        return None
+
+    def begin(self, header: BatchHeader, base_offset: int = -1) -> SequencedBatch:
+        """Take a batch into its producer's window, when it is sent, or when it is read from the log with its offset."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = _Producer()
+            if len(self._producers) > self._max_producers:
+                self._producers.popitem(last=False)
+        else:
+            self._producers.move_to_end(header.producer_id)
+        if header.producer_epoch != producer.epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        batch = SequencedBatch(header, base_offset)
+        producer.batches.append(batch)
+        return batch
+
+    def complete(self, batch: SequencedBatch, base_offset: int) -> None:
+        """The batch was written; whoever repeated it meanwhile gets the same answer."""
+        batch.base_offset = base_offset
+        waiters, batch.waiters = batch.waiters, []
+        for done in waiters:
+            done(base_offset, None)
+
+    def abort(self, batch: SequencedBatch, error: Exception) -> None:
+        """The batch was not written: its sequence may come again."""
+        producer = self._producers.get(batch.producer_id)
+        if producer is not None and batch in producer.batches:
+            producer.batches.remove(batch)
+            if not producer.batches:
+                del self._producers[batch.producer_id]
+        waiters, batch.waiters = batch.waiters, []
+        for done in waiters:
+            done(-1, error)
+
+    def replay(self, header: BatchHeader, base_offset: int) -> None:
+        """A batch was read from the log, written by another gateway or before this one started."""
+        producer = self._producers.get(header.producer_id)
+        if producer is not None and producer.epoch > header.producer_epoch:
+            return
+        self.begin(header, base_offset)

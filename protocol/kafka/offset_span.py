@@ -1,0 +1,38 @@
+"""Batches that span more offsets than they hold records, as Kafka's own compaction leaves them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from crc32c import crc32c
+
+from protocol.kafka.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC_V2, NO_TIMESTAMP
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
+_LAST_OFFSET_DELTA_OFFSET: Final = 23
+_CRC: Final = struct.Struct(">I")
+_CRC_OFFSET: Final = 17
+
+
+def empty_batch(base_offset: int, offset_count: int) -> bytearray:
+    """A batch without records over ``offset_count`` offsets; consumers step over it (KAFKA-5443)."""
+    batch = bytearray(HEADER_BYTES)
+    _HEADER.pack_into(
+        batch, 0, base_offset, HEADER_BYTES - LOG_OVERHEAD_BYTES, 0, MAGIC_V2, 0, 0, offset_count - 1,
+        NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0,
+    )  # fmt: skip
+    _sign(batch)
+    return batch
+
+
+def span_offsets(batch: bytearray, offset_count: int) -> None:
+    """Let the batch end ``offset_count`` offsets behind its base, whatever its last record says."""
+    if _LAST_OFFSET_DELTA.unpack_from(batch, _LAST_OFFSET_DELTA_OFFSET)[0] != offset_count - 1:
+        _LAST_OFFSET_DELTA.pack_into(batch, _LAST_OFFSET_DELTA_OFFSET, offset_count - 1)
+        _sign(batch)
+
+
+def _sign(batch: bytearray) -> None:
+    _CRC.pack_into(batch, _CRC_OFFSET, crc32c(memoryview(batch)[CRC_START:]))
