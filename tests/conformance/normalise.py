@@ -46,7 +46,7 @@ def _scalar(value: Any, names: Names, field: str) -> Any:
     if field == "records":
         return _relative(describe(value), names)
     if isinstance(value, str):
-        return "<text>" if field in TEXTS else _place(value.replace(names.prefix, "<run>"), field)
+        return value and "<text>" if field in TEXTS else _place(value.replace(names.prefix, "<run>"), field)
     if isinstance(value, int) and not isinstance(value, bool):
         return _number(value, names, field)
     return value

@@ -89,3 +89,17 @@ def init_producer_id(conversation: Conversation) -> tuple[int, int]:
     answer = conversation.call("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0)
     conversation.names.producer_ids[answer["producer_id"]] = "<producer>"
     return answer["producer_id"], answer["producer_epoch"]
+
+
+def shared(conversation: Conversation, name: str = "produce", **configs: str) -> str:
+    """A topic that cases share; offsets count from its present end."""
+    topic = conversation.topic(name, partitions=2, configs={key.replace("_", "."): v for key, v in configs.items()})
+    conversation.start_here(topic)
+    return topic
+
+
+def try_to_write(conversation: Conversation, version: int, data: bytes | None, **more: object) -> None:
+    """Produce to the shared topic, then compare what it holds."""
+    topic = shared(conversation)
+    produce(conversation, version, topic, data, **more)
+    read_back(conversation, topic)

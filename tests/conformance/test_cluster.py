@@ -169,9 +169,10 @@ def test_empty_transactional_id(conversation: Conversation, version: int) -> Non
 
 @case("InitProducerId")
 def test_transactional_id(conversation: Conversation, version: int) -> None:
-    conversation.settle(
-        "InitProducerId", version, **producer(version, transactional_id=f"{conversation.names.prefix}tx-{version}")
-    )
+    transactional_id = f"{conversation.names.prefix}tx-{version}"
+    conversation.settle("FindCoordinator", 1, **coordinator(1, [transactional_id], kind=1))
+    conversation.answers.pop()
+    conversation.settle("InitProducerId", version, **producer(version, transactional_id=transactional_id))
 
 
 @case("FindCoordinator")

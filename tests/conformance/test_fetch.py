@@ -3,74 +3,49 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.conformance.conversation import Conversation, case
+from tests.conformance.fetching import EACH, END, LONG_WAIT_MS, TOPIC_IDS_SINCE, filled, named
 from tests.conformance.records import CODECS, LZ4, NONE, ZSTD, Record, batch, describe, records
 from tests.conformance.requests import MAX_BYTES, fetch_fields, fetch_partition, produce_fields
 
-BATCHES, EACH = 4, 5
-END = BATCHES * EACH
-TOPIC_IDS_SINCE = 13
 SINCE_V4 = range(4, 18)
 SINCE_V9 = range(9, 18)
 SINCE_TOPIC_IDS = range(TOPIC_IDS_SINCE, 18)
 SHORT_WAIT_MS = 50
-LONG_WAIT_MS = 60_000
-
-
-def filled(conversation: Conversation, codec: int = NONE, name: str = "fetch") -> str:
-    """A topic whose partition 0 holds four batches of five records, written once a session; partition 1 is empty."""
-    full = conversation.names.prefix + name
-    fresh = not conversation.has_topic(name)
-    conversation.topic(name, partitions=2)
-    if fresh:
-        for number in range(BATCHES):
-            data = batch(records(EACH, prefix=f"b{number}-", size=50), codec)
-            answer = conversation.client.call("Produce", 9, **produce_fields(9, {full: {0: data}}))
-            assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
-    return full
-
-
-def named(conversation: Conversation, version: int, name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
-    """A topic of a Fetch request: by name up to v12, by id from v13."""
-    if version < TOPIC_IDS_SINCE:
-        return {"topic": conversation.names.prefix + name, "partitions": partitions}
-    return {"topic_id": conversation.topic_id(name), "partitions": partitions}
 
 
 def read(
-    conversation: Conversation, version: int, offset: int, *, name: str = "fetch", part: dict[str, int] | None = None, **more: Any
+    conversation: Conversation, version: int, offset: int, *, name: str = "fetch", limit: int = MAX_BYTES, **more: Any
 ) -> dict[str, Any]:
     """Fetch partition 0 of a topic and compare the answer; when it is converted down, compare the records to the end.
 
     Kafka cuts a converted answer to the size that the batches had before, so where it ends says nothing.
     """
-    answer = conversation.call("Fetch", version, **_request(conversation, version, name, offset, part, more))
+
+    def request(at: int, **fields: Any) -> dict[str, Any]:
+        parts = [fetch_partition(version, 0, at, limit)]
+        return fetch_fields(version, [named(conversation, version, name, parts)], **fields)
+
+    answer = conversation.call("Fetch", version, **request(offset, **more))
     if version < 4:
-        described = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
-        described["records"] = described["records"] and _read_on(conversation, version, offset, name, part, answer)
+        noted = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
+        noted["records"] = noted["records"] and _to_the_end(conversation, version, answer, request)
     return answer
 
 
-def _request(
-    conversation: Conversation, version: int, name: str, offset: int, part: dict[str, int] | None, more: dict[str, Any]
-) -> dict[str, Any]:
-    topics = [named(conversation, version, name, [fetch_partition(version, 0, offset, **(part or {}))])]
-    return fetch_fields(version, topics, **more)
-
-
-def _read_on(
-    conversation: Conversation, version: int, offset: int, name: str, part: dict[str, int] | None, answer: dict[str, Any]
+def _to_the_end(
+    conversation: Conversation, version: int, answer: dict[str, Any], request: Callable[[int], dict[str, Any]]
 ) -> list[Any]:
-    """All that follows the first answer, message by message."""
+    """The messages of the answer and of all that can be fetched after it."""
     found: list[Any] = []
     while batches := describe(answer["responses"][0]["partitions"][0]["records"])["batches"]:
         found += [(one["magic"], one["codec"], *record) for one in batches for record in one["records"]]
-        offset = batches[-1]["records"][-1][0] + 1
-        answer = conversation.client.call("Fetch", version, **_request(conversation, version, name, offset, part, {}))
+        answer = conversation.client.call("Fetch", version, **request(batches[-1]["records"][-1][0] + 1))
     return found
 
 
@@ -122,7 +97,7 @@ def test_each_codec(conversation: Conversation, version: int, codec: str) -> Non
 def test_down_conversion_from_mid_batch_limited(conversation: Conversation, version: int) -> None:
     filled(conversation, LZ4, "fetch-lz4")
     for limit in (400, 1000):
-        read(conversation, version, 7, name="fetch-lz4", part={"max_bytes": limit})
+        read(conversation, version, 7, name="fetch-lz4", limit=limit)
 
 
 @case("Fetch", range(5))
@@ -131,7 +106,8 @@ def test_down_conversion_of_all_that_records_may_hold(conversation: Conversation
     fresh = not conversation.has_topic("fetch-kinds")
     topic = conversation.topic("fetch-kinds")
     if fresh:
-        content = [Record(b"v", None, 5, [("h", b"x")]), Record(None, b"k", 6), Record(b"", b"", 7), Record(b"z", None, -1)]
+        headed, other = Record(b"v", None, 5, [("h", b"x")]), Record(b"", b"", 7)
+        content = [headed, Record(None, b"k", 6), other, Record(b"z", None, -1)]
         for codec in (NONE, LZ4):
             conversation.client.call("Produce", 9, **produce_fields(9, {topic: {0: batch(content, codec)}}))
     read(conversation, version, 0, name="fetch-kinds")
@@ -142,7 +118,7 @@ def test_down_conversion_of_all_that_records_may_hold(conversation: Conversation
 def test_partition_max_bytes(conversation: Conversation, version: int, limit: int) -> None:
     """From v3 the first batch comes whole, however small the limit; before, it is cut."""
     filled(conversation)
-    read(conversation, version, 2, part={"max_bytes": limit})
+    read(conversation, version, 2, limit=limit)
 
 
 @case("Fetch", range(3, 18))
@@ -156,7 +132,7 @@ def test_response_max_bytes(conversation: Conversation, version: int, limit: int
 @pytest.mark.parametrize("limit", [-1, -(2**31)])
 def test_negative_limits(conversation: Conversation, version: int, limit: int) -> None:
     filled(conversation)
-    read(conversation, version, 0, part={"max_bytes": limit})
+    read(conversation, version, 0, limit=limit)
 
 
 @case("Fetch", [3, 11, 17])
@@ -278,14 +254,17 @@ def test_isolation_level(conversation: Conversation, version: int, level: int) -
 def test_current_leader_epoch(conversation: Conversation, version: int, epoch: int) -> None:
     """Higher than the leader's is UNKNOWN_LEADER_EPOCH; -1 asks for no check."""
     filled(conversation)
-    read(conversation, version, 0, part={"current_leader_epoch": epoch}, max_wait_ms=LONG_WAIT_MS, min_bytes=1)
+    parts = [fetch_partition(version, 0, 0, current_leader_epoch=epoch)]
+    topics = [named(conversation, version, "fetch", parts)]
+    conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=LONG_WAIT_MS, min_bytes=1))
 
 
 @case("Fetch", range(12, 18))
 @pytest.mark.parametrize("epoch", [-1, 0, 5])
 def test_last_fetched_epoch(conversation: Conversation, version: int, epoch: int) -> None:
     filled(conversation)
-    read(conversation, version, EACH, part={"last_fetched_epoch": epoch}, max_wait_ms=SHORT_WAIT_MS, min_bytes=1)
+    topics = [named(conversation, version, "fetch", [fetch_partition(version, 0, EACH, last_fetched_epoch=epoch)])]
+    conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=SHORT_WAIT_MS, min_bytes=1))
 
 
 @case("Fetch", [5, 11, 17])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.conversation import Conversation, case
+from tests.conformance.fetching import END, LONG_WAIT_MS, filled, named
 from tests.conformance.records import batch, records
 from tests.conformance.requests import fetch_fields, fetch_partition, produce_fields
-from tests.conformance.test_fetch import END, LONG_WAIT_MS, filled, named
 
 VERSIONS = range(7, 18)
 NEW = (0, 0)
@@ -28,7 +28,11 @@ class Session:
         return [fetch_partition(self._version, index, offset) for index, offset in offsets.items()]
 
     def ask(
-        self, epoch: int, offsets: dict[int, int] | None = None, forget: list[int] | None = None, session_id: int | None = None
+        self,
+        epoch: int,
+        offsets: dict[int, int] | None = None,
+        forget: list[int] | None = None,
+        session_id: int | None = None,
     ) -> None:
         version, talk = self._version, self._conversation
         topics = [named(talk, version, "fetch", self.partitions(offsets))] if offsets else []

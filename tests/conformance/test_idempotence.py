@@ -140,8 +140,8 @@ def test_epochs(conversation: Conversation, version: int) -> None:
 def test_half_an_identity(conversation: Conversation, version: int, identity: tuple[int | None, int, int]) -> None:
     """None stands for an id that InitProducerId gave out."""
     producer = Producer(conversation, version)
-    first, *rest = identity
-    data = batch([Record(b"v")], producer=(producer.id if first is None else first, *rest))
+    chosen, epoch, sequence = identity
+    data = batch([Record(b"v")], producer=(producer.id if chosen is None else chosen, epoch, sequence))
     produce(conversation, version, producer.topic, data)
     produce(conversation, version, producer.topic, data)
     producer.read_back()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.conformance.conversation import Conversation, case
+from tests.conformance.fetching import END, filled
 from tests.conformance.records import LZ4, T0_MS, Record, batch, message_set, records
 from tests.conformance.requests import produce_fields
-from tests.conformance.test_fetch import END, filled
 
 SINCE_V1 = range(1, 10)
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5

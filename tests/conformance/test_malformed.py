@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,7 @@ def test_half_a_frame_then_the_end(conversation: Conversation, version: int, siz
 def test_request_then_the_end_of_sending(conversation: Conversation, version: int) -> None:
     conversation.client.send_frame(METADATA)
     conversation.client.finish_sending()
+    conversation.receive("Metadata", 4, 1)
     conversation.outcome()
 
 
@@ -170,7 +172,9 @@ def test_client_id(conversation: Conversation, version: int, client_id: str | No
 
 
 @case("Metadata", ONCE)
-@pytest.mark.parametrize("tags", [b"\x01\x05\x02ab", b"\x01\x05\x7fab", b"\xff\xff\xff\xff\x0f", b"\x02\x05\x00\x05\x00"])
+@pytest.mark.parametrize(
+    "tags", [b"\x01\x05\x02ab", b"\x01\x05\x7fab", b"\xff\xff\xff\xff\x0f", b"\x02\x05\x00\x05\x00"]
+)
 def test_tagged_fields_of_the_header(conversation: Conversation, version: int, tags: bytes) -> None:
     """Unknown tags are skipped; tags that do not fit are an error."""
     header = request_header(3, 12, 1, "raw", flexible=False) + tags
@@ -204,7 +208,7 @@ def test_pipelined_requests_are_answered_in_order(conversation: Conversation, ve
         conversation.receive(api, at, correlation_id)
 
 
-PIPELINE = (
+PIPELINE: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("Metadata", 4, {"topics": [], "allow_auto_topic_creation": False}),
     ("Produce", 7, {}),
     ("Fetch", 2, FETCH_FIELDS),

@@ -57,12 +57,6 @@ def test_no_topics(conversation: Conversation, version: int) -> None:
     ask(conversation, version, [])
 
 
-@case("Metadata", [0])
-def test_null_in_v0(conversation: Conversation, version: int) -> None:
-    conversation.client.send("Metadata", version, topics=None)
-    conversation.outcome()
-
-
 @case("Metadata", range(4, 13))
 def test_unknown_topic(conversation: Conversation, version: int) -> None:
     ask(conversation, version, [conversation.names.prefix + "metadata-unknown"])

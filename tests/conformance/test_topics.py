@@ -158,26 +158,29 @@ def test_assignment(conversation: Conversation, version: int) -> None:
 
 
 @case("CreateTopics")
+@pytest.mark.parametrize("counts", [(2, -1), (-1, 1)], ids=str)
+def test_assignment_with_counts(conversation: Conversation, version: int, counts: tuple[int, int]) -> None:
+    name = new_name(conversation, version, "counted")
+    create(conversation, version, wanted(name, *counts, assignments=[{"partition_index": 0, "broker_ids": [NODE]}]))
+
+
+@case("CreateTopics")
 @pytest.mark.parametrize(
-    "label, partitions, replicas, assigned",
+    "assigned",
     [
-        ("count-too", 2, -1, [(0, [NODE])]),
-        ("factor-too", -1, 1, [(0, [NODE])]),
-        ("hole", -1, -1, [(0, [NODE]), (2, [NODE])]),
-        ("from-one", -1, -1, [(1, [NODE])]),
-        ("twice", -1, -1, [(0, [NODE]), (0, [NODE])]),
-        ("unknown-node", -1, -1, [(0, [99])]),
-        ("nobody", -1, -1, [(0, [])]),
-        ("same-node", -1, -1, [(0, [NODE, NODE])]),
+        [(0, [NODE]), (2, [NODE])],
+        [(1, [NODE])],
+        [(0, [NODE]), (0, [NODE])],
+        [(0, [99])],
+        [(0, [])],
+        [(0, [NODE, NODE])],
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=["hole", "from-one", "partition-twice", "unknown-node", "nobody", "node-twice"],
 )
-def test_bad_assignment(
-    conversation: Conversation, version: int, label: str, partitions: int, replicas: int, assigned: list[Any]
-) -> None:
+def test_bad_assignment(conversation: Conversation, version: int, assigned: list[tuple[int, list[int]]]) -> None:
     assignments = [{"partition_index": index, "broker_ids": nodes} for index, nodes in assigned]
-    name = new_name(conversation, version, label)
-    create(conversation, version, wanted(name, partitions, replicas, assignments=assignments))
+    name = new_name(conversation, version, "misassigned")
+    create(conversation, version, wanted(name, -1, -1, assignments=assignments))
 
 
 @case("CreateTopics")

@@ -66,7 +66,7 @@ def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str
     (correlation_id,) = struct.unpack_from(">i", frame)
     start = 4
     flexible = response.flexible_version_q(version)
-    if response.API_KEY == API_VERSIONS_KEY:  # its header is always v0: a client that asks does not know the version yet
+    if response.API_KEY == API_VERSIONS_KEY:  # always header v0: who asks does not know the server's versions yet
         if struct.unpack_from(">h", frame, start)[0] == UNSUPPORTED_VERSION:
             version, flexible = 0, False
     elif flexible:
