@@ -197,7 +197,9 @@ class PulsarClient:
                     await asyncio.sleep(pause_ms * random.uniform(0.8, 1.2) / 1000)
                     pause_ms = min(2 * pause_ms, self._settings.backoff_max_ms)
         except TimeoutError:
-            raise failure or RequestTimeoutError("Pulsar did not answer in time") from None
+            if failure is None:
+                raise RequestTimeoutError("Pulsar did not answer in time") from None
+            raise failure from failure.__cause__
 
 
 def _client_closed() -> PulsarError:

@@ -35,7 +35,7 @@ class PulsarSettings(BaseModel):
     keepalive_interval_ms: int = Field(default=30_000, gt=0)
     """A connection silent for this long is probed, and given up after the same time again."""
     backoff_initial_ms: int = Field(default=50, gt=0)
-    backoff_max_ms: int = Field(default=5_000, gt=0)
+    backoff_max_ms: int = Field(default=2_000, gt=0)
     max_lookup_redirects: int = Field(default=20, gt=0)
     write_buffer_high_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
     """A connection with more unsent bytes reports that it is not writable."""
