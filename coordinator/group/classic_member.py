@@ -1,0 +1,43 @@
+"""A member of a classic group, and the requests of it that are parked."""
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from coordinator.group.messages import JoinResponse, SyncResponse
+
+JoinReply = Callable[[JoinResponse], None]
+SyncReply = Callable[[SyncResponse], None]
+
+
+@dataclass(slots=True)
+class ClassicMember:
+    """`protocols` are (name, metadata) in the member's order of preference."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Sequence[tuple[str, bytes]]
+    assignment: bytes = b""
+    is_new: bool = False
+    """Joined, but not part of a generation yet: its parked JoinGroup can time out."""
+    join_reply: JoinReply | None = None
+    sync_reply: SyncReply | None = None
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def waits_for_coordinator(self) -> bool:
+        """A parked request proves the member alive: its session does not run out meanwhile."""
+        return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
+
+    def metadata(self, protocol_name: str) -> bytes:
+        return next(metadata for name, metadata in self.protocols if name == protocol_name)
+
+    def vote(self, candidates: AbstractSet[str]) -> str:
+        return next(name for name, _ in self.protocols if name in candidates)

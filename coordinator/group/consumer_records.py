@@ -1,0 +1,189 @@
+"""Records of a KIP-848 consumer group in `__consumer_offsets`: key versions 3 to 8, all values at version 0.
+
+3  group epoch                     6  epoch of the target assignment
+4  subscribed topics' metadata     7  target assignment of a member
+5  a member's subscription         8  what a member owns now, and what it must give back
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from construct import Construct, Int8sb, Int32sb
+
+from coordinator.group.record_fields import (
+    COMPACT_NULLABLE_STRING,
+    COMPACT_STRING,
+    STRING,
+    TAGGED_FIELDS,
+    UUID,
+    AsDataclass,
+    RecordType,
+    compact_array,
+)
+
+
+@dataclass(frozen=True)
+class ConsumerGroupKey:
+    group: str
+
+
+@dataclass(frozen=True)
+class ConsumerGroupValue:
+    epoch: int
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class TopicsKey:
+    group: str
+
+
+@dataclass(frozen=True)
+class PartitionRacks:
+    partition: int
+    racks: Sequence[str]
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class TopicValue:
+    """`partition_metadata` is empty when no partition has a known rack."""
+
+    topic_id: bytes
+    topic_name: str
+    num_partitions: int
+    partition_metadata: Sequence[PartitionRacks] = ()
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class TopicsValue:
+    topics: Sequence[TopicValue]
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class ConsumerMemberKey:
+    group: str
+    member_id: str
+
+
+@dataclass(frozen=True)
+class ConsumerMemberValue:
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: Sequence[str]
+    subscribed_topic_regex: str | None
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class TargetEpochKey:
+    group: str
+
+
+@dataclass(frozen=True)
+class TargetEpochValue:
+    assignment_epoch: int
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class TopicPartitionsValue:
+    topic_id: bytes
+    partitions: Sequence[int]
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class TargetMemberKey:
+    group: str
+    member_id: str
+
+
+@dataclass(frozen=True)
+class TargetMemberValue:
+    topic_partitions: Sequence[TopicPartitionsValue]
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class CurrentMemberKey:
+    group: str
+    member_id: str
+
+
+@dataclass(frozen=True)
+class CurrentMemberValue:
+    """`state` is `consumer_member.MemberState`; `previous_member_epoch` lets a lost heartbeat answer be repeated."""
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: Sequence[TopicPartitionsValue]
+    partitions_pending_revocation: Sequence[TopicPartitionsValue]
+    tagged_fields: Sequence[Any] = ()
+
+
+_TOPIC_PARTITIONS = compact_array(
+    AsDataclass(TopicPartitionsValue, topic_id=UUID, partitions=compact_array(Int32sb), tagged_fields=TAGGED_FIELDS)
+)
+_RACKS = AsDataclass(
+    PartitionRacks, partition=Int32sb, racks=compact_array(COMPACT_STRING), tagged_fields=TAGGED_FIELDS
+)
+_TOPIC = AsDataclass(
+    TopicValue,
+    topic_id=UUID,
+    topic_name=COMPACT_STRING,
+    num_partitions=Int32sb,
+    partition_metadata=compact_array(_RACKS),
+    tagged_fields=TAGGED_FIELDS,
+)
+_MEMBER = AsDataclass(
+    ConsumerMemberValue,
+    instance_id=COMPACT_NULLABLE_STRING,
+    rack_id=COMPACT_NULLABLE_STRING,
+    client_id=COMPACT_STRING,
+    client_host=COMPACT_STRING,
+    subscribed_topic_names=compact_array(COMPACT_STRING),
+    subscribed_topic_regex=COMPACT_NULLABLE_STRING,
+    rebalance_timeout_ms=Int32sb,
+    server_assignor=COMPACT_NULLABLE_STRING,
+    tagged_fields=TAGGED_FIELDS,
+)
+_CURRENT = AsDataclass(
+    CurrentMemberValue,
+    member_epoch=Int32sb,
+    previous_member_epoch=Int32sb,
+    state=Int8sb,
+    assigned_partitions=_TOPIC_PARTITIONS,
+    partitions_pending_revocation=_TOPIC_PARTITIONS,
+    tagged_fields=TAGGED_FIELDS,
+)
+
+
+def _of_group(cls: type, version: int, value: Construct) -> RecordType:
+    return RecordType(cls, AsDataclass(cls, group=STRING), version, {0: value}, write_version=0)
+
+
+def _of_member(cls: type, version: int, value: Construct) -> RecordType:
+    return RecordType(cls, AsDataclass(cls, group=STRING, member_id=STRING), version, {0: value}, write_version=0)
+
+
+CONSUMER_RECORDS = (
+    _of_group(ConsumerGroupKey, 3, AsDataclass(ConsumerGroupValue, epoch=Int32sb, tagged_fields=TAGGED_FIELDS)),
+    _of_group(TopicsKey, 4, AsDataclass(TopicsValue, topics=compact_array(_TOPIC), tagged_fields=TAGGED_FIELDS)),
+    _of_member(ConsumerMemberKey, 5, _MEMBER),
+    _of_group(TargetEpochKey, 6, AsDataclass(TargetEpochValue, assignment_epoch=Int32sb, tagged_fields=TAGGED_FIELDS)),
+    _of_member(
+        TargetMemberKey,
+        7,
+        AsDataclass(TargetMemberValue, topic_partitions=_TOPIC_PARTITIONS, tagged_fields=TAGGED_FIELDS),
+    ),
+    _of_member(CurrentMemberKey, 8, _CURRENT),
+)

@@ -1,0 +1,264 @@
+"""The group coordinator of one partition of `__consumer_offsets`: every group whose id hashes there.
+
+A pure state machine. Requests come in as dataclasses with the time of day; an answer that needs nothing else is
+returned, one that waits (for other members, for the log) goes to the request's `reply`, exactly once. State changes
+go to the `Log` port, and what depends on their durability happens in its `on_done`. Contract for the caller:
+
+- one call at a time; `reply` and the listener must not call back into the coordinator;
+- first `replay` every record of the partition in order, then `loaded`; until then the answers are
+  COORDINATOR_LOAD_IN_PROGRESS, and after `resign` NOT_COORDINATOR;
+- call `tick` when `next_deadline_ms` has come. It may come earlier than anything is due.
+
+What Apache Kafka 3.9.2 would answer is the measure, error for error. Where Kafka leaves a request unanswered for
+ever (a second JoinGroup of a member overtakes its first), this answers the overtaken one REBALANCE_IN_PROGRESS.
+"""
+
+from collections.abc import Collection
+from enum import Enum, auto
+
+from coordinator.group.classic_group import ClassicGroup
+from coordinator.group.classic_join import ClassicJoin
+from coordinator.group.classic_member import JoinReply, SyncReply
+from coordinator.group.classic_rebalance import ClassicRebalance, TimerKey, TimerKind
+from coordinator.group.config import GroupConfig
+from coordinator.group.loading import Loader
+from coordinator.group.messages import (
+    UNKNOWN_MEMBER_ID,
+    CommitRequest,
+    DeleteOffsetsResponse,
+    DescribedGroup,
+    FetchOffsetsRequest,
+    FetchOffsetsResponse,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResponse,
+    LeaveRequest,
+    LeaveResponse,
+    ListResponse,
+    SyncRequest,
+    SyncResponse,
+)
+from coordinator.group.offset_commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, OffsetCommands
+from coordinator.group.offsets import GroupOffsets
+from coordinator.group.ports import Log, NewId, OffsetsListener, TopicPartition
+from coordinator.group.states import GroupState
+from coordinator.group.timers import Timers
+from protocol.kafka.errors import ErrorCode
+
+MAX_GROUP_ID_BYTES = 32_767  # a record's string
+MAX_MEMBER_STRING_BYTES = MAX_GROUP_ID_BYTES - 37  # a member id is client or instance id, and "-<uuid>"
+_EXPIRY_TIMER = TimerKey(TimerKind.OFFSET_EXPIRY)
+
+
+class Phase(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    RESIGNED = auto()
+
+
+_PHASE_ERRORS = {
+    Phase.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    Phase.ACTIVE: ErrorCode.NONE,
+    Phase.RESIGNED: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        config: GroupConfig,
+        log: Log,
+        new_id: NewId,
+        on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._phase = Phase.LOADING
+        self._loader = Loader()
+        self._groups: dict[str, ClassicGroup] = {}
+        self._timers: Timers[TimerKey] = Timers()
+        self._rebalance = ClassicRebalance(config, log, self._timers)
+        self._join = ClassicJoin(config, log, self._timers, self._rebalance, new_id)
+        self._offsets = OffsetCommands(config, log, self._groups, on_offsets_changed)
+
+    # --- Lifecycle
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """One record of the partition, oldest first. Raises MalformedRecordError, and passes the record over."""
+        self._loader.replay(key, value)
+
+    def loaded(self, now_ms: int) -> None:
+        self._groups.update(self._loader.finish(now_ms))
+        self._loader = Loader()
+        self._phase = Phase.ACTIVE
+        for group in self._groups.values():
+            if len(group.members) > self._config.max_size:
+                self._rebalance.prepare(group, now_ms)
+            for member in group.members.values():
+                self._rebalance.restart_session(group, member, now_ms)
+        self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
+
+    def resign(self, now_ms: int) -> None:
+        """Another coordinator has the partition. Appends under way still end with their `on_done`."""
+        self._phase = Phase.RESIGNED
+        self._timers.clear()
+        for group in self._groups.values():
+            group.answer_all(ErrorCode.NOT_COORDINATOR)
+            group.transition_to(GroupState.DEAD, now_ms)
+        self._groups.clear()
+
+    def next_deadline_ms(self) -> int | None:
+        return self._timers.next_deadline_ms()
+
+    def tick(self, now_ms: int) -> None:
+        while (timer := self._timers.pop_due(now_ms)) is not None:
+            self._on_timer(timer, now_ms)
+
+    def _on_timer(self, timer: TimerKey, now_ms: int) -> None:
+        group = self._groups.get(timer.group_id)
+        match timer.kind:
+            case TimerKind.OFFSET_EXPIRY:
+                self._expire_offsets(now_ms)
+            case _ if group is None:
+                pass
+            case TimerKind.JOIN:
+                self._rebalance.on_join_timeout(group, now_ms)
+            case TimerKind.SYNC:
+                self._rebalance.on_sync_timeout(group, now_ms)
+            case TimerKind.SESSION:
+                self._rebalance.on_session_timeout(group, timer.member_id, now_ms)
+            case TimerKind.PENDING_MEMBER:
+                self._rebalance.on_pending_member_timeout(group, timer.member_id, now_ms)
+
+    # --- Membership
+
+    def join(self, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        error = self._status(request.group_id) or self._join_error(request)
+        if error:
+            reply(JoinResponse(error, request.member_id))
+            return
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id != UNKNOWN_MEMBER_ID:
+                reply(JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return
+            group = self._groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
+        self._join.join(group, request, now_ms, reply)
+
+    def _join_error(self, request: JoinRequest) -> ErrorCode:
+        if not self._config.min_session_timeout_ms <= request.session_timeout_ms <= self._config.max_session_timeout_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        texts = (request.client_id, request.client_host, request.group_instance_id or "", request.protocol_type)
+        names = (name for name, _ in request.protocols)
+        too_long = any(len(text.encode()) > MAX_MEMBER_STRING_BYTES for text in (*texts, *names))
+        return ErrorCode.INVALID_REQUEST if too_long else ErrorCode.NONE
+
+    def sync(self, request: SyncRequest, now_ms: int, reply: SyncReply) -> None:
+        error = self._status(request.group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.REBALANCE_IN_PROGRESS  # the rebalance is lost; old clients do not expect the true error
+        group = self._groups.get(request.group_id)
+        if error or group is None:
+            reply(SyncResponse(error or ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        self._rebalance.sync(group, request, now_ms, reply)
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
+        error = self._status(request.group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE  # sessions start when loading ends
+        group = self._groups.get(request.group_id)
+        if error or group is None:
+            return error or ErrorCode.UNKNOWN_MEMBER_ID
+        return self._rebalance.heartbeat(group, request, now_ms)
+
+    def leave(self, request: LeaveRequest, now_ms: int) -> LeaveResponse:
+        error = self._status(request.group_id)
+        if error:
+            return LeaveResponse(error)
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return LeaveResponse(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(request.members))
+        return LeaveResponse(ErrorCode.NONE, [self._join.leave(group, member, now_ms) for member in request.members])
+
+    # --- Offsets
+
+    def commit_offsets(self, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
+        error = self._status(request.group_id, may_be_unnamed=True)
+        group = self._groups.get(request.group_id)
+        if not error and group is None:
+            if request.generation < 0:  # a simple consumer's: it needs no membership
+                group = self._groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
+            else:
+                error = ErrorCode.ILLEGAL_GENERATION
+        if not error and group is not None:
+            error = self._rebalance.commit_error(group, request, now_ms)
+        if error or group is None:
+            reply(dict.fromkeys(request.offsets, error))
+            return
+        self._offsets.commit(group, request, now_ms, reply)
+
+    def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
+        """Answers whatever state the group is in, also for a group that does not exist."""
+        error = self._status(request.group_id, may_be_unnamed=True)
+        if error:
+            return FetchOffsetsResponse(error)
+        group = self._groups.get(request.group_id)
+        offsets = GroupOffsets() if group is None else group.offsets
+        return FetchOffsetsResponse(ErrorCode.NONE, offsets.fetch(request.partitions, request.require_stable))
+
+    def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
+    ) -> None:
+        error = self._status(group_id)
+        group = self._groups.get(group_id)
+        if not error:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.offsets_deletion_error()
+        if error or group is None:
+            reply(DeleteOffsetsResponse(error))
+            return
+        self._offsets.delete(group, partitions, now_ms, reply)
+
+    def forget_topics(self, topics: Collection[str], now_ms: int) -> None:
+        """To be called when topics were deleted."""
+        if self._phase is Phase.ACTIVE:
+            self._offsets.forget_topics(topics, now_ms)
+
+    # --- Administration
+
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> ListResponse:
+        """Empty filters take all; names are compared without case."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {group_type.lower() for group_type in types}
+        overviews = [group.overview() for group in self._groups.values()]
+        groups = [
+            listed
+            for listed in overviews
+            if (not states or listed.state.lower() in wanted_states)
+            and (not types or listed.group_type.lower() in wanted_types)
+        ]
+        return ListResponse(_PHASE_ERRORS[self._phase], groups)
+
+    def describe_group(self, group_id: str) -> DescribedGroup:
+        """A group that does not exist is shown as Dead."""
+        error = self._status(group_id, may_be_unnamed=True)
+        group = self._groups.get(group_id)
+        if error or group is None:
+            return DescribedGroup(error, group_id, state="" if error else GroupState.DEAD.value)
+        return group.describe()
+
+    def delete_groups(self, group_ids: Collection[str], now_ms: int, reply: DeleteGroupsReply) -> None:
+        errors = {group_id: self._status(group_id, may_be_unnamed=True) for group_id in group_ids}
+        refused = {group_id: error for group_id, error in errors.items() if error}
+        accepted = [group_id for group_id in errors if group_id not in refused]
+        self._offsets.delete_groups(accepted, now_ms, lambda deleted: reply(refused | dict(deleted)))
+
+    def _expire_offsets(self, now_ms: int) -> None:
+        self._offsets.expire(now_ms)
+        self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
+
+    def _status(self, group_id: str, may_be_unnamed: bool = False) -> ErrorCode:
+        """Why nothing can be said about the group. Simple consumers may use the empty id; groups need a name."""
+        if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_GROUP_ID_BYTES:
+            return ErrorCode.INVALID_GROUP_ID
+        return _PHASE_ERRORS[self._phase]

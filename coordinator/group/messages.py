@@ -1,0 +1,201 @@
+"""Requests to the group coordinator and its answers: the APIs' fields without their wire versions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coordinator.group.ports import TopicPartition
+from protocol.kafka.errors import ErrorCode
+
+UNKNOWN_MEMBER_ID = ""
+NO_GENERATION = -1
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+
+@dataclass(frozen=True)
+class JoinRequest:
+    """`rebalance_timeout_ms` of version 0 is the session timeout. `protocols`: (name, metadata), preferred first.
+
+    `require_member_id` (KIP-394) is for versions 4 and up of members without `group_instance_id`;
+    `can_skip_assignment` (KIP-814) for versions 9 and up.
+    """
+
+    group_id: str
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[tuple[str, bytes]]
+    group_instance_id: str | None = None
+    require_member_id: bool = False
+    can_skip_assignment: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class JoinedMember:
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True)
+class JoinResponse:
+    """`members` is filled for the leader only."""
+
+    error: ErrorCode
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str = UNKNOWN_MEMBER_ID
+    members: Sequence[JoinedMember] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True)
+class SyncRequest:
+    group_id: str
+    generation: int
+    member_id: str
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+
+
+@dataclass(frozen=True)
+class SyncResponse:
+    error: ErrorCode
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+
+
+@dataclass(frozen=True)
+class HeartbeatRequest:
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True)
+class LeavingMember:
+    """An empty `member_id` removes whoever holds `group_instance_id` (the admin client's way)."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class LeaveRequest:
+    group_id: str
+    members: Sequence[LeavingMember]
+
+
+@dataclass(frozen=True)
+class LeaveResponse:
+    """`member_errors` is in the order of the request's members; versions 0-2 answer its only error as their own."""
+
+    error: ErrorCode
+    member_errors: Sequence[ErrorCode] = ()
+
+
+@dataclass(frozen=True)
+class OffsetToCommit:
+    """`commit_timestamp_ms` is version 1's own; `NO_TIMESTAMP` means now."""
+
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str | None = ""
+    commit_timestamp_ms: int = NO_TIMESTAMP
+
+
+@dataclass(frozen=True)
+class CommitRequest:
+    """`generation` below 0 with an empty member id is a simple consumer or an admin client.
+
+    `generation` carries the member epoch of KIP-848 members. `retention_ms` is versions 2-4's own expiry.
+    """
+
+    group_id: str
+    offsets: Mapping[TopicPartition, OffsetToCommit]
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation: int = NO_GENERATION
+    group_instance_id: str | None = None
+    retention_ms: int | None = None
+
+
+CommitResponse = Mapping[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True)
+class FetchOffsetsRequest:
+    """`partitions` None asks for all. `member_id` and `member_epoch` are version 9's, for KIP-848 members."""
+
+    group_id: str
+    partitions: Sequence[TopicPartition] | None = None
+    require_stable: bool = False
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+@dataclass(frozen=True)
+class FetchedOffset:
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True)
+class FetchOffsetsResponse:
+    error: ErrorCode
+    offsets: Mapping[TopicPartition, FetchedOffset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeleteOffsetsResponse:
+    """With an `error` there are no `partition_errors`."""
+
+    error: ErrorCode
+    partition_errors: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+@dataclass(frozen=True)
+class ListResponse:
+    error: ErrorCode
+    groups: Sequence[ListedGroup]
+
+
+@dataclass(frozen=True)
+class DescribedMember:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True)
+class DescribedGroup:
+    error: ErrorCode
+    group_id: str
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: Sequence[DescribedMember] = ()
