@@ -1,0 +1,65 @@
+"""The logs that are open in this gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from gateway.storage.partition_log import PartitionLog, Shared, open_log
+from gateway.storage.topics import Topic
+
+log = structlog.get_logger()
+
+
+class LogRegistry:
+    """Logs by (topic, partition); each is opened once, and closed when nobody used it for a while."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self._opening: dict[tuple[str, int], asyncio.Task[PartitionLog]] = {}
+
+    def get(self, topic: Topic, partition: int) -> PartitionLog | None:
+        """The log if it is open."""
+        return self._logs.get((topic.name, partition))
+
+    async def open(self, topic: Topic, partition: int) -> PartitionLog:
+        """The log, opened if need be. Raises PulsarError."""
+        key = (topic.name, partition)
+        found = self._logs.get(key)
+        if found is not None:
+            return found
+        task = self._opening.get(key)
+        if task is None:
+            task = self._opening[key] = asyncio.create_task(self._open(key, topic.pulsar_topic(partition)))
+            task.add_done_callback(lambda done: self._opened(key, done))
+        return await asyncio.shield(task)
+
+    async def _open(self, key: tuple[str, int], pulsar_topic: str) -> PartitionLog:
+        opened = await open_log(pulsar_topic, self.shared)
+        self._logs[key] = opened
+        return opened
+
+    def _opened(self, key: tuple[str, int], task: asyncio.Task[PartitionLog]) -> None:
+        self._opening.pop(key, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("cannot open log", topic=key[0], partition=key[1], error=str(task.exception()))
+
+    async def forget_topic(self, name: str) -> None:
+        """The topic is gone, or another one has its name now."""
+        for key in [key for key in self._logs if key[0] == name]:
+            await self._logs.pop(key).close()
+
+    async def close_idle(self) -> None:
+        self.shared.readers.close_idle()
+        deadline = time.monotonic() - self.shared.limits.log_idle_ms / 1000
+        for key, opened in list(self._logs.items()):
+            if opened.last_used < deadline and not opened.waiters:
+                del self._logs[key]
+                await opened.close()
+
+    async def close(self) -> None:
+        logs, self._logs = list(self._logs.values()), {}
+        await asyncio.gather(*(opened.close() for opened in logs), return_exceptions=True)

@@ -1,0 +1,42 @@
+"""Kafka topic names and their Pulsar names."""
+
+from __future__ import annotations
+
+import re
+
+MAX_NAME_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_PARTITION_SUFFIX = "-partition-"
+_ESCAPED_SUFFIX = "~partition-"
+"""Pulsar gives ``-partition-`` a meaning; ``~`` cannot occur in a Kafka name, so this reads back as one name only."""
+_PULSAR_INTERNAL = re.compile(r"__change_events|__transaction_.*|.*__transaction_pending_ack|__topic_config_versions.*")
+
+
+def invalid_reason(name: str) -> str | None:
+    """Why Kafka refuses a topic name (INVALID_TOPIC_EXCEPTION); None if it does not."""
+    if not name:
+        return "the empty string is not allowed"
+    if name in {".", ".."}:
+        return f"'{name}' is not allowed"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    if not _LEGAL.fullmatch(name):
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if _PULSAR_INTERNAL.fullmatch(name):
+        return f"'{name}' is the name of an internal topic of Pulsar"
+    return None
+
+
+def collision_key(name: str) -> str:
+    """Kafka refuses names that differ in '.' and '_' only: their metrics would collide."""
+    return name.replace(".", "_")
+
+
+def to_pulsar(name: str) -> str:
+    return name.replace(_PARTITION_SUFFIX, _ESCAPED_SUFFIX)
+
+
+def from_pulsar(local_name: str) -> str | None:
+    """The Kafka name of a Pulsar topic; None if it is internal, or no client could name it."""
+    name = local_name.replace(_ESCAPED_SUFFIX, _PARTITION_SUFFIX)
+    return name if invalid_reason(name) is None else None
