@@ -1,4 +1,7 @@
-"""Java class paths, resolved by Maven and kept in a cache folder keyed by the pom's content."""
+"""Java class paths, resolved by Maven and kept in a cache folder keyed by the pom's content.
+
+`python -m deploy.local.jars NAME…` fetches ahead of use.
+"""
 
 import fcntl
 import hashlib
@@ -6,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -107,8 +111,11 @@ def _run_maven(pom: Path, output_dir: Path) -> None:
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[str], None]]:
     """A display on standard error, fed with Maven's output. Maven never says how many jars are still to come."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"Fetching the jars of {name}")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(f"Fetching the jars of {name}")
         jar_count = 0
         total_bytes = 0
@@ -122,3 +129,8 @@ def _progress(name: str) -> Iterator[Callable[[str], None]]:
                 progress.update(task, description=text)
 
         yield report
+
+
+if __name__ == "__main__":
+    for pom_name in sys.argv[1:]:
+        classpath(pom_name)

@@ -19,7 +19,7 @@ def java_executable() -> str:
     """Path of a `java` of version 17 or later: from JAVA_HOME if that is set, else from PATH."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
-    needed = f"Java {JAVA_VERSION} or later is needed (Debian package openjdk-{JAVA_VERSION}-jre-headless)"
+    needed = f"Java {JAVA_VERSION} or later is needed (Debian package openjdk-{JAVA_VERSION}-jre-headless or newer)"
     if path is None:
         raise MissingToolError(f"{needed}, and none was found.")
     version = _java_version(path)

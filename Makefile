@@ -1,0 +1,52 @@
+# The two commands: `make run` and `make test`. Everything they install stays in .venv and the user's caches,
+# except the Debian packages that the test suite needs.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.NOTPARALLEL:
+.PHONY: run test bench clean python packages
+
+run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
+	@exec $(BIN)/kafka-gateway dev
+
+test: packages .venv/test.stamp  ## Static checks, then all tests on a real Pulsar and a real Kafka
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m deploy.local.jars pulsar kafka
+	$(BIN)/pytest
+
+bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side
+	$(BIN)/python -m tests.bench
+
+clean:  ## All but ./data
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/run.stamp: pyproject.toml | python
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/test.stamp: pyproject.toml | python
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ .venv/run.stamp
+
+python:
+	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python 3.11 or later with venv is needed (Debian packages python3, python3-venv);" \
+	       "another one than $(PYTHON) is named by make PYTHON=…" >&2; exit 1; }
+
+packages:
+	@missing=; \
+	command -v kcat >/dev/null || missing="$$missing kcat"; \
+	command -v haproxy >/dev/null || missing="$$missing haproxy"; \
+	command -v javac >/dev/null || missing="$$missing default-jdk-headless"; \
+	command -v mvn >/dev/null || missing="$$missing maven"; \
+	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "The test suite needs these Debian packages:$$missing" >&2; exit 1; fi; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing
