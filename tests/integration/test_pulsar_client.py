@@ -475,3 +475,31 @@ def test_the_broker_tells_its_settings(pulsar: PulsarAddresses) -> None:
         assert policies["inactive_topic_policies"]["deleteWhileInactive"] is False
 
     run(pulsar, test)
+
+
+def test_compaction_keeps_the_last_value_of_each_key(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        keys = [b"a", b"b", b"\xff", b"a", b"b"]
+        batches = [[encode_message(b"%d" % i, key=key)] for i, key in enumerate(keys)]
+        batches.append([encode_message(b"last", key=b"\xff"), encode_message(None, key=b"b")])
+        for batch in batches:
+            producer.send(batch, num_messages=len(batch), publish_time_ms=PUBLISH_TIME_MS)
+        await sends.receipt(len(batches) - 1)
+        await topics.compact(topic)
+        for _ in range(200):
+            if await topics.compaction_status(topic) != "RUNNING":
+                break
+            await asyncio.sleep(0.05)
+        assert await topics.compaction_status(topic) == "SUCCESS"
+        end = producer.send([encode_message(b"end")], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        entries, kept = Entries(), []
+        reader = await cluster.client.open_reader(topic, "earliest", entries, read_compacted=True)
+        reader.flow(MANY)
+        while (entry := await entries.entry()).position != await sends.receipt(end):
+            messages = iter_messages(entry.metadata, entry.payload, MANY)
+            kept += [(entry.index, m.key, bytes(m.value)) for m in messages if not m.compacted_out]
+        assert kept == [(3, b"a", b"3"), (6, b"\xff", b"last")]
+
+    run(pulsar, test)
