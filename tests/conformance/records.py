@@ -58,6 +58,7 @@ def batch(
     leader_epoch: int = -1,
     count: int | None = None,
     last_offset_delta: int | None = None,
+    max_timestamp_ms: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
     """A v2 record batch. `producer` is (id, epoch, first sequence); the named fields overrule the right values."""
@@ -70,7 +71,7 @@ def batch(
         attributes | codec,
         len(content) - 1 if last_offset_delta is None else last_offset_delta,
         base_time,
-        max(times),
+        max(times) if max_timestamp_ms is None else max_timestamp_ms,
         *producer,
         len(content) if count is None else count,
     )

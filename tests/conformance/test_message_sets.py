@@ -7,7 +7,18 @@ import gzip
 import pytest
 
 from tests.conformance.conversation import Conversation, case
-from tests.conformance.records import CODECS, GZIP, LZ4, SNAPPY, ZSTD, Record, message, message_set, records
+from tests.conformance.records import (
+    CODECS,
+    GZIP,
+    LOG_APPEND_TIME,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    Record,
+    message,
+    message_set,
+    records,
+)
 from tests.conformance.requests import try_to_write
 
 BEFORE_V3 = range(3)
@@ -75,3 +86,15 @@ def test_unknown_codec_in_messages(conversation: Conversation, version: int, cod
 def test_old_lz4_frame_checksum(conversation: Conversation, version: int) -> None:
     """KAFKA-3160: in v0 the checksum covers the magic number; the right one is taken in v1 only."""
     try_to_write(conversation, version, message_set(records(3), 0, LZ4))
+
+
+@case("Produce", [2])
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_log_append_time_from_a_client(conversation: Conversation, version: int, codec: str) -> None:
+    plain = [message(record, 1, offset=n, attributes=LOG_APPEND_TIME) for n, record in enumerate(records(2))]
+    inner = b"".join(plain)
+    if codec == "none":
+        try_to_write(conversation, version, inner)
+    else:
+        wrapper = Record(gzip.compress(inner))
+        try_to_write(conversation, version, message(wrapper, 1, offset=1, codec=GZIP, attributes=LOG_APPEND_TIME))

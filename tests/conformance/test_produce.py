@@ -255,6 +255,14 @@ def test_unused_attribute_bits(conversation: Conversation, version: int, attribu
 
 
 @case("Produce", [3, 8, 11])
+@pytest.mark.parametrize("wrong", [T0_MS + 99, 0, -1, 2**63 - 1])
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_wrong_max_timestamp(conversation: Conversation, version: int, wrong: int, codec: str) -> None:
+    """The server finds the right one itself."""
+    try_to_write(conversation, version, batch(records(2), CODECS[codec], max_timestamp_ms=wrong))
+
+
+@case("Produce", [3, 8, 11])
 def test_control_batch(conversation: Conversation, version: int) -> None:
     content = [Record(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, 1))]
     try_to_write(conversation, version, batch(content, attributes=CONTROL))
