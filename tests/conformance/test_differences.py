@@ -1,0 +1,38 @@
+"""The table of expected differences, and what makes its entries fail."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from tests.conformance.differences import DIFFERENCES, Difference
+from tests.conformance.normalise import differences
+
+ENTRY = Difference("test_x::test_y[*]", ("[0].Fetch.error_code",), "for this test")
+
+
+@pytest.mark.parametrize("entry", DIFFERENCES, ids=lambda entry: entry.case)
+def test_entry_names_a_case(entry: Difference) -> None:
+    module, _, case = entry.case.partition("::")
+    assert hasattr(import_module(f"tests.conformance.{module}"), case.split("[")[0])
+
+
+def test_listed_difference_is_accepted() -> None:
+    ENTRY.check(differences([{"Fetch": {"error_code": 1}}], [{"Fetch": {"error_code": 0}}]))
+
+
+def test_listed_difference_that_is_gone_fails() -> None:
+    same = [{"Fetch": {"error_code": 1}}]
+    with pytest.raises(AssertionError, match="no longer differs"):
+        ENTRY.check(differences(same, same))
+
+
+def test_difference_beside_the_listed_one_fails() -> None:
+    kafka = [{"Fetch": {"error_code": 1, "session_id": 0}}]
+    with pytest.raises(AssertionError, match="more than is listed"):
+        ENTRY.check(differences(kafka, [{"Fetch": {"error_code": 0, "session_id": 5}}]))
+
+
+def test_missing_answers_are_differences() -> None:
+    assert differences([{"a": 1}, "b"], [{"a": 1}]) == {"[1]": ("b", "<absent>")}
