@@ -1,0 +1,164 @@
+"""A coordinator with a log in memory, whose appends succeed or fail when the test says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from coordinator.group.config import GroupConfig
+from coordinator.group.coordinator import GroupCoordinator
+from coordinator.group.messages import (
+    CommitRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResponse,
+    LeaveRequest,
+    LeavingMember,
+    OffsetToCommit,
+    SyncRequest,
+    SyncResponse,
+)
+from coordinator.group.ports import OnAppended, TopicPartition
+from coordinator.group.record_codec import Record, decode_record
+from protocol.kafka.errors import ErrorCode
+
+Response = TypeVar("Response")
+CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+
+def subscription(*topics: str) -> bytes:
+    """ConsumerProtocolSubscription version 0 without user data."""
+    encoded = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\x00\x00" + len(topics).to_bytes(4, "big") + encoded + b"\xff\xff\xff\xff"
+
+
+RANGE = (("range", subscription("t")),)
+
+
+class Parked(Generic[Response]):
+    """The place where one request's answer arrives."""
+
+    def __init__(self) -> None:
+        self.answers: list[Response] = []
+
+    def __call__(self, response: Response) -> None:
+        assert not self.answers, "answered twice"
+        self.answers.append(response)
+
+    @property
+    def answer(self) -> Response:
+        assert self.answers, "still parked"
+        return self.answers[0]
+
+
+class MemoryLog:
+    def __init__(self) -> None:
+        self.durable: list[Record] = []
+        self.waiting: list[tuple[Sequence[Record], OnAppended]] = []
+
+    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
+        self.waiting.append((records, on_done))
+
+    def finish_one(self, now_ms: int, error: ErrorCode = ErrorCode.NONE) -> None:
+        records, on_done = self.waiting.pop(0)
+        if error is ErrorCode.NONE:
+            self.durable += records
+        on_done(error, now_ms)
+
+    def decoded(self) -> list[tuple[Any, Any]]:
+        return [decoded for record in self.durable if (decoded := decode_record(*record)) is not None]
+
+
+class Harness:
+    """Calls with the harness's own clock. `auto` makes every append durable at once after the call."""
+
+    def __init__(self, config: GroupConfig = CONFIG, *, auto: bool = True, load: bool = True) -> None:
+        self.now_ms = 1_000_000
+        self.log = MemoryLog()
+        self.auto = auto
+        self.changes: list[tuple[str, dict[TopicPartition, int | None]]] = []
+        self._ids = 0
+        self.coordinator = GroupCoordinator(config, self.log, self._new_id, self._changed)
+        if load:
+            self.coordinator.loaded(self.now_ms)
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"id{self._ids}"
+
+    def _changed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+        self.changes.append((group_id, dict(offsets)))
+
+    def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        while self.log.waiting:
+            self.log.finish_one(self.now_ms, error)
+
+    def _after(self) -> None:
+        if self.auto:
+            self.settle()
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass as the caller would: a tick at each deadline."""
+        end_ms = self.now_ms + duration_ms
+        while (deadline_ms := self.coordinator.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.coordinator.tick(self.now_ms)
+            self._after()
+        self.now_ms = end_ms
+
+    def join(self, member_id: str = "", group: str = "g", **changes: Any) -> Parked[JoinResponse]:
+        fields: dict[str, Any] = {
+            "client_id": "c",
+            "client_host": "/127.0.0.1",
+            "session_timeout_ms": SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "protocol_type": "consumer",
+            "protocols": RANGE,
+        }
+        parked = Parked[JoinResponse]()
+        self.coordinator.join(JoinRequest(group, member_id, **(fields | changes)), self.now_ms, parked)
+        self._after()
+        return parked
+
+    def sync(
+        self, member_id: str, generation: int, assignments: Mapping[str, bytes] | None = None, **changes: Any
+    ) -> Parked[SyncResponse]:
+        parked = Parked[SyncResponse]()
+        request = SyncRequest("g", generation, member_id, assignments or {}, **changes)
+        self.coordinator.sync(request, self.now_ms, parked)
+        self._after()
+        return parked
+
+    def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
+        return self.coordinator.heartbeat(HeartbeatRequest("g", generation, member_id, instance_id), self.now_ms)
+
+    def leave(self, member_id: str, instance_id: str | None = None) -> ErrorCode:
+        response = self.coordinator.leave(LeaveRequest("g", [LeavingMember(member_id, instance_id)]), self.now_ms)
+        self._after()
+        assert response.error is ErrorCode.NONE
+        return response.member_errors[0]
+
+    def commit(
+        self, offset: int = 1, topic: str = "t", partition: int = 0, group: str = "g", **changes: Any
+    ) -> Parked[Mapping[TopicPartition, ErrorCode]]:
+        parked = Parked[Mapping[TopicPartition, ErrorCode]]()
+        offsets = {TopicPartition(topic, partition): OffsetToCommit(offset)}
+        self.coordinator.commit_offsets(CommitRequest(group, **({"offsets": offsets} | changes)), self.now_ms, parked)
+        self._after()
+        return parked
+
+    def first_join(self, **changes: Any) -> JoinResponse:
+        """Join an empty group, and let its initial delay pass."""
+        parked = self.join(**changes)
+        self.advance(CONFIG.initial_rebalance_delay_ms)
+        return parked.answer
+
+    def stable(self, size: int = 1) -> list[str]:
+        """A stable group in its first generation; the leader comes first."""
+        joins = [self.join() for _ in range(size)]
+        self.advance(0)
+        members = [parked.answer.member_id for parked in joins]
+        syncs = [self.sync(member, 1, {m: m.encode() for m in members}) for member in members]
+        syncs.append(self.sync(members[0], 1, {m: m.encode() for m in members}))
+        assert all(parked.answer.error is ErrorCode.NONE for parked in syncs)
+        return members

@@ -1,0 +1,311 @@
+"""JoinGroup and LeaveGroup: each kind of arrival in each state."""
+
+import pytest
+from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness, subscription
+
+from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
+from coordinator.group.messages import LeaveRequest, LeavingMember
+from protocol.kafka.errors import ErrorCode
+
+
+def test_the_first_member_leads_the_first_generation() -> None:
+    h = Harness()
+    response = h.first_join()
+    assert response.error is ErrorCode.NONE
+    assert (response.generation, response.leader_id, response.member_id) == (1, "c-id1", "c-id1")
+    assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
+    assert [(m.member_id, m.metadata) for m in response.members] == [("c-id1", subscription("t"))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group": "é" * 20_000}, ErrorCode.INVALID_GROUP_ID),
+        ({"client_id": "c" * 32_767}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_refused_at_the_door(changes: dict[str, object], error: ErrorCode) -> None:
+    assert Harness().join(**changes).answer.error is error
+
+
+def test_a_protocol_that_the_others_lack_is_refused() -> None:
+    h = Harness()
+    h.stable()
+    assert h.join(protocols=[("sticky", b"")]).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert h.join(protocol_type="connect").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_members_vote_among_the_protocols_that_all_have() -> None:
+    h = Harness()
+    both = [("a", b"a1"), ("b", b"b1")]
+    joins = [h.join(protocols=p) for p in (both, [("x", b""), ("b", b"b2"), ("a", b"a2")], [("b", b"b3"), ("a", b"")])]
+    h.advance(0)
+    assert joins[0].answer.protocol_name == "b"
+    assert [m.metadata for m in joins[0].answer.members] == [b"b1", b"b2", b"b3"]
+    assert joins[1].answer.members == ()
+
+
+def test_kip_394_a_new_member_must_come_back_with_its_id() -> None:
+    h = Harness()
+    given = h.join(require_member_id=True).answer
+    assert (given.error, given.member_id, given.generation) == (ErrorCode.MEMBER_ID_REQUIRED, "c-id1", -1)
+    joined = h.first_join(member_id="c-id1", require_member_id=True)
+    assert (joined.error, joined.member_id) == (ErrorCode.NONE, "c-id1")
+
+
+def test_a_rebalance_waits_for_an_id_given_until_its_session_ends() -> None:
+    h = Harness()
+    [leader] = h.stable()
+    h.join(require_member_id=True)
+    parked = h.join(leader)
+    assert not parked.answers
+    h.advance(SESSION_MS)
+    assert parked.answer.generation == 2
+
+
+def test_the_initial_delay_is_prolonged_by_each_newcomer_up_to_the_rebalance_timeout() -> None:
+    h = Harness(GroupConfig(initial_rebalance_delay_ms=3_000))
+    first = h.join(rebalance_timeout_ms=7_000)
+    h.advance(2_000)
+    second = h.join(rebalance_timeout_ms=7_000)
+    h.advance(3_999)
+    assert not first.answers
+    h.advance(1)
+    assert first.answer.generation == second.answer.generation == 1
+
+
+def test_initial_delay_never_passes_the_rebalance_timeout() -> None:
+    h = Harness(GroupConfig(initial_rebalance_delay_ms=3_000))
+    joins = [h.join(rebalance_timeout_ms=7_000)]
+    for _ in range(6):
+        h.advance(1_000)
+        joins.append(h.join(rebalance_timeout_ms=7_000))
+    h.advance(1_000)
+    assert {parked.answer.generation for parked in joins} == {1}
+
+
+def test_a_full_group_takes_nobody() -> None:
+    h = Harness(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
+    members = h.stable(2)
+    assert h.join().answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    rejoined = [h.join(members[0]), h.join(members[1])]
+    assert [parked.answer.generation for parked in rejoined] == [2, 2]
+
+
+def test_who_joins_a_rebalance_last_is_the_one_too_many() -> None:
+    h = Harness(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
+    members = h.stable(2)
+    first = h.join(members[0])  # the leader starts a rebalance
+    newcomer = h.join()
+    late = h.join(members[1])
+    assert late.answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert first.answer.generation == newcomer.answer.generation == 2
+
+
+def test_a_follower_that_repeats_itself_is_told_the_current_generation() -> None:
+    h = Harness()
+    leader, follower = h.stable(2)
+    answer = h.join(follower).answer
+    assert (answer.error, answer.generation, answer.leader_id, answer.members) == (ErrorCode.NONE, 1, leader, ())
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_news_rebalance_a_stable_group(who: int) -> None:
+    """A leader always brings news; a follower if its metadata changed."""
+    h = Harness()
+    members = h.stable(2)
+    news = h.join(members[who], protocols=[("range", subscription("t", "u"))])
+    assert h.heartbeat(members[1 - who], 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    h.join(members[1 - who])
+    assert news.answer.generation == 2
+
+
+def test_the_same_join_again_while_the_leader_assigns_changes_nothing() -> None:
+    h = Harness()
+    leader = h.first_join().member_id
+    again = h.join(leader).answer
+    assert (again.generation, len(again.members)) == (1, 1)
+
+
+def test_members_who_do_not_rejoin_in_time_are_out() -> None:
+    h = Harness()
+    leader, follower = h.stable(2)
+    parked = h.join(leader)
+    while not parked.answers:
+        h.heartbeat(follower, 1)
+        h.advance(1_000)
+    assert [m.member_id for m in parked.answer.members] == [leader]
+    assert h.heartbeat(follower, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
+    h = Harness()
+    leader, follower = h.stable(2)
+    parked = h.join(follower, protocols=[("range", subscription("u"))])
+    assert h.leave(leader) is ErrorCode.NONE
+    assert (parked.answer.leader_id, len(parked.answer.members)) == (follower, 1)
+
+
+def test_a_newcomer_that_waits_too_long_is_given_up() -> None:
+    h = Harness()
+    leader, _ = h.stable(2)
+    newcomer = h.join(rebalance_timeout_ms=NEW_MEMBER_JOIN_TIMEOUT_MS * 3)
+    for _ in range(NEW_MEMBER_JOIN_TIMEOUT_MS // 5_000):
+        h.heartbeat(leader, 1)
+        h.advance(5_000)
+    assert newcomer.answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_overtaken_join_is_answered_too() -> None:
+    h = Harness()
+    leader, _ = h.stable(2)
+    first = h.join(leader)
+    second = h.join(leader)
+    assert first.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert not second.answers
+
+
+def test_leaving_starts_a_rebalance_and_the_last_one_empties_the_group() -> None:
+    h = Harness()
+    leader, follower = h.stable(2)
+    assert h.leave(follower) is ErrorCode.NONE
+    assert h.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert h.leave(leader) is ErrorCode.NONE
+    assert h.coordinator.describe_group("g").state == "Empty"
+    (_, last) = h.log.decoded()[-1]
+    assert (last.generation, last.protocol, last.leader, last.members) == (2, None, None, [])
+
+
+def test_leaving_answers_what_the_leaver_had_parked() -> None:
+    h = Harness()
+    leader, follower = h.stable(2)
+    parked = h.join(leader)
+    assert h.leave(leader) is ErrorCode.NONE
+    assert (parked.answer.error, parked.answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+
+
+def test_leaving_reports_each_member() -> None:
+    h = Harness()
+    [leader] = h.stable()
+    given = h.join(require_member_id=True).answer.member_id
+    leaving = [LeavingMember("nobody"), LeavingMember(given), LeavingMember(leader), LeavingMember("", "unknown")]
+    response = h.coordinator.leave(LeaveRequest("g", leaving), h.now_ms)
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert list(response.member_errors) == [unknown, ErrorCode.NONE, ErrorCode.NONE, unknown]
+    nowhere = h.coordinator.leave(LeaveRequest("other", leaving[:1]), h.now_ms)
+    assert (nowhere.error, list(nowhere.member_errors)) == (ErrorCode.NONE, [unknown])
+
+
+class TestStaticMembers:
+    """KIP-345 and, where it says so, KIP-814."""
+
+    def stable(self, h: Harness) -> list[str]:
+        joins = [h.join(group_instance_id=f"i{n}") for n in range(2)]
+        h.advance(0)
+        members = [parked.answer.member_id for parked in joins]
+        assert members == ["i0-id1", "i1-id2"]
+        for member in (members[1], members[0]):
+            h.sync(member, 1, {m: m.encode() for m in members})
+        return members
+
+    @pytest.mark.parametrize(("who", "skips"), [(0, False), (1, False), (0, True), (1, True)])
+    def test_a_restart_in_a_stable_group_keeps_generation_and_assignment(self, who: int, skips: bool) -> None:
+        h = Harness(auto=False)
+        members = self.stable_after_settling(h)
+        parked = h.join(group_instance_id=f"i{who}", can_skip_assignment=skips)
+        assert not parked.answers, "the new id must be durable first"
+        h.settle()
+        answer = parked.answer
+        assert (answer.error, answer.generation, answer.member_id) == (ErrorCode.NONE, 1, f"i{who}-id3")
+        leads = who == 0
+        assert answer.skip_assignment is (skips and leads)
+        assert len(answer.members) == (2 if skips and leads else 0)
+        assert answer.leader_id == (answer.member_id if skips and leads else members[0])
+        assert h.sync(answer.member_id, 1).answer.assignment == members[who].encode()
+
+    def stable_after_settling(self, h: Harness) -> list[str]:
+        h.auto = True
+        members = self.stable(h)
+        h.auto = False
+        return members
+
+    def test_the_old_incarnation_is_fenced(self) -> None:
+        h = Harness()
+        members = self.stable(h)
+        h.join(group_instance_id="i1")
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        assert h.heartbeat(members[1], 1, "i1") is fenced
+        assert h.heartbeat(members[1], 1) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert h.sync(members[1], 1, group_instance_id="i1").answer.error is fenced
+        assert h.join(members[1], group_instance_id="i1").answer.error is fenced
+        assert h.leave(members[1], "i1") is fenced
+        assert set(h.commit(member_id=members[1], generation=1, group_instance_id="i1").answer.values()) == {fenced}
+
+    def test_a_failed_store_leaves_the_old_id_in_place(self) -> None:
+        h = Harness(auto=False)
+        members = self.stable_after_settling(h)
+        parked = h.join(group_instance_id="i1", protocols=[("range", subscription("other"))])
+        h.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert (parked.answer.error, parked.answer.member_id) == (ErrorCode.NOT_COORDINATOR, "")
+        assert h.heartbeat(members[1], 1, "i1") is ErrorCode.NONE
+        assert h.coordinator.describe_group("g").members[1].metadata == subscription("t")
+
+    def test_a_restart_with_other_protocols_rebalances(self) -> None:
+        h = Harness()
+        both = [("range", b""), ("sticky", b"")]
+        leader = h.first_join(group_instance_id="i0", protocols=both).member_id
+        h.sync(leader, 1)
+        answer = h.join(group_instance_id="i0", protocols=[("sticky", b""), ("range", b"")]).answer
+        assert (answer.generation, answer.protocol_name) == (2, "sticky")
+
+    def test_a_restart_while_the_leader_assigns_rebalances(self) -> None:
+        h = Harness()
+        joins = [h.join(group_instance_id=f"i{n}") for n in range(2)]
+        h.advance(0)
+        waiting = h.sync(joins[1].answer.member_id, 1)
+        newcomer = h.join(group_instance_id="i1")
+        assert waiting.answer.error is ErrorCode.FENCED_INSTANCE_ID
+        h.join(joins[0].answer.member_id, group_instance_id="i0")
+        assert newcomer.answer.generation == 2
+
+    def test_a_restart_during_a_rebalance_fences_the_parked_join(self) -> None:
+        h = Harness()
+        members = self.stable(h)
+        parked = h.join(members[0], group_instance_id="i0")
+        newcomer = h.join(group_instance_id="i0")
+        assert (parked.answer.error, parked.answer.member_id) == (ErrorCode.FENCED_INSTANCE_ID, members[0])
+        h.join(members[1], group_instance_id="i1")
+        assert newcomer.answer.leader_id == newcomer.answer.member_id
+
+    def test_a_rebalance_meanwhile_answers_the_restarted_member(self) -> None:
+        h = Harness(auto=False)
+        members = self.stable_after_settling(h)
+        restarted = h.join(group_instance_id="i1")
+        leader = h.join(members[0], group_instance_id="i0")
+        assert restarted.answer.generation == leader.answer.generation == 2
+        h.settle()
+
+    def test_late_static_members_stay_until_their_session_ends(self) -> None:
+        h = Harness()
+        members = self.stable(h)
+        h.heartbeat(members[1], 1)
+        parked = h.join(members[0], group_instance_id="i0", rebalance_timeout_ms=7_000)
+        h.join(members[0], group_instance_id="i0", rebalance_timeout_ms=7_000)
+        for _ in range(REBALANCE_MS // 5_000):
+            h.heartbeat(members[1], 1)
+            h.advance(5_000)
+        assert parked.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+        assert h.coordinator.describe_group("g").state == "CompletingRebalance"
+        assert len(h.coordinator.describe_group("g").members) == 2
+
+    def test_an_admin_removes_by_instance_id(self) -> None:
+        h = Harness()
+        self.stable(h)
+        assert h.leave("", "i1") is ErrorCode.NONE
+        assert len(h.coordinator.describe_group("g").members) == 1

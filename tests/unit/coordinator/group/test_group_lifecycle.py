@@ -1,0 +1,142 @@
+"""Loading, resigning, listing and describing."""
+
+import pytest
+
+from coordinator.group.config import GroupConfig
+from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, LeaveRequest
+from coordinator.group.ports import TopicPartition
+from coordinator.group.record_codec import MalformedRecordError
+from protocol.kafka.errors import ErrorCode
+from tests.unit.coordinator.group.group_harness import CONFIG, SESSION_MS, Harness, Parked, subscription
+
+T0 = TopicPartition("t", 0)
+
+
+def reloaded(old: Harness, config: GroupConfig = CONFIG) -> Harness:
+    h = Harness(config, load=False)
+    h.now_ms = old.now_ms
+    for record in old.log.durable:
+        h.coordinator.replay(*record)
+    h.coordinator.loaded(h.now_ms)
+    return h
+
+
+def test_while_loading() -> None:
+    h = Harness(load=False)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert h.join().answer.error is loading
+    assert h.sync("m", 1).answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert h.heartbeat("m", 1) is ErrorCode.NONE
+    assert h.coordinator.leave(LeaveRequest("g", []), h.now_ms).error is loading
+    assert h.commit().answer == {T0: loading}
+    assert h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).error is loading
+    assert h.coordinator.list_groups().error is loading
+    assert h.coordinator.describe_group("g").error is loading
+    assert h.coordinator.next_deadline_ms() is None
+
+
+def test_members_and_offsets_survive_a_change_of_coordinator() -> None:
+    old = Harness()
+    leader, follower = old.stable(2)
+    old.commit(7, member_id=leader, generation=1)
+    old.commit(8, member_id=leader, generation=1)
+    old.commit(3, group="simple")
+    h = reloaded(old)
+    assert h.heartbeat(follower, 1) is ErrorCode.NONE
+    assert h.sync(leader, 1).answer.assignment == leader.encode()
+    assert h.join(follower).answer.generation == 1
+    assert h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets == {T0: FetchedOffset(8)}
+    assert h.coordinator.fetch_offsets(FetchOffsetsRequest("simple")).offsets == {T0: FetchedOffset(3)}
+    assert h.coordinator.describe_group("g") == old.coordinator.describe_group("g")
+    h.advance(SESSION_MS)
+    assert h.coordinator.describe_group("g").state == "Empty"
+
+
+def test_static_members_survive_too() -> None:
+    old = Harness()
+    leader = old.first_join(group_instance_id="i").member_id
+    old.sync(leader, 1, {leader: b"A"})
+    h = reloaded(old)
+    restarted = h.join(group_instance_id="i").answer
+    assert (restarted.generation, restarted.leader_id) == (1, leader)
+    assert h.sync(restarted.member_id, 1).answer.assignment == b"A"
+    again = reloaded(h)
+    assert again.heartbeat(restarted.member_id, 1, "i") is ErrorCode.NONE
+
+
+def test_tombstones_remove() -> None:
+    old = Harness()
+    [leader] = old.stable()
+    old.commit(1, member_id=leader, generation=1)
+    old.leave(leader)
+    deleted: Parked[object] = Parked()
+    old.coordinator.delete_groups(["g"], old.now_ms, deleted)
+    old.settle()
+    assert reloaded(old).coordinator.list_groups().groups == []
+
+
+def test_a_group_above_a_lowered_limit_rebalances_down_to_it() -> None:
+    old = Harness()
+    members = old.stable(3)
+    h = reloaded(old, GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
+    joins = [h.join(member) for member in members]
+    assert [parked.answer.error for parked in joins].count(ErrorCode.GROUP_MAX_SIZE_REACHED) == 1
+    assert joins[0].answer.generation == joins[1].answer.generation == 2
+
+
+def test_malformed_records_are_passed_over() -> None:
+    old = Harness()
+    old.commit(5)
+    h = Harness(load=False)
+    [(key, value)] = old.log.durable
+    h.coordinator.replay(key, value)
+    for bad in [(b"", b""), (key, b"\x00\x03"), (key, b"\x00\x63" + b"\x00" * 40), (key[:-1], value)]:
+        with pytest.raises(MalformedRecordError):
+            h.coordinator.replay(*bad)
+    h.coordinator.replay(b"\x00\x63from the future", b"")
+    h.coordinator.loaded(h.now_ms)
+    assert h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets == {T0: FetchedOffset(5)}
+
+
+def test_resigning_answers_everything_that_was_parked() -> None:
+    h = Harness(auto=False)
+    leader = h.first_join().member_id
+    sync = h.sync(leader, 1)
+    commit = h.commit(group="simple")
+    joins = [h.join(group="other"), h.join(group="other")]
+    h.coordinator.resign(h.now_ms)
+    assert {parked.answer.error for parked in joins} == {ErrorCode.NOT_COORDINATOR}
+    assert sync.answer.error is ErrorCode.NOT_COORDINATOR
+    assert not commit.answers, "the log still has it"
+    h.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert commit.answer == {T0: ErrorCode.NOT_COORDINATOR}
+    assert h.changes == []
+    assert h.join().answer.error is ErrorCode.NOT_COORDINATOR
+    assert h.sync("m", 1).answer.error is ErrorCode.NOT_COORDINATOR
+    assert h.heartbeat("m", 1) is ErrorCode.NOT_COORDINATOR
+    assert h.coordinator.next_deadline_ms() is None
+
+
+def test_listing_filters_without_case() -> None:
+    h = Harness()
+    h.stable()
+    h.commit(group="simple")
+    listed = {g.group_id: (g.protocol_type, g.state, g.group_type) for g in h.coordinator.list_groups().groups}
+    assert listed == {"g": ("consumer", "Stable", "classic"), "simple": ("", "Empty", "classic")}
+    assert [g.group_id for g in h.coordinator.list_groups(["sTABLE"]).groups] == ["g"]
+    assert [g.group_id for g in h.coordinator.list_groups(["Empty", "Stable"], ["CLASSIC"]).groups] == ["g", "simple"]
+    assert h.coordinator.list_groups(types=["consumer"]).groups == []
+
+
+def test_describing_shows_metadata_and_assignments_of_stable_groups_only() -> None:
+    h = Harness()
+    [leader] = h.stable()
+    group = h.coordinator.describe_group("g")
+    assert (group.state, group.protocol_type, group.protocol) == ("Stable", "consumer", "range")
+    [member] = group.members
+    assert (member.metadata, member.assignment) == (subscription("t"), leader.encode())
+    assert (member.client_id, member.client_host) == ("c", "/127.0.0.1")
+    h.join()
+    group = h.coordinator.describe_group("g")
+    assert (group.state, group.protocol, len(group.members)) == ("PreparingRebalance", "", 2)
+    assert {(m.metadata, m.assignment) for m in group.members} == {(b"", b"")}
