@@ -21,14 +21,14 @@ class KafkaSection(Section):
     """The Kafka side: where clients connect, and what they are told."""
 
     host: str = "127.0.0.1"
-    port: int = Field(9092, ge=0, le=65_535)
+    port: int = Field(default=9092, ge=0, le=65_535)
     advertised_host: str | None = None
     """Where Metadata sends clients; the listening host by default."""
-    advertised_port: int | None = Field(None, ge=1, le=65_535)
-    node_id: int = Field(0, ge=0)
+    advertised_port: int | None = Field(default=None, ge=1, le=65_535)
+    node_id: int = Field(default=0, ge=0)
     cluster_id: str = "kafka-gateway"
     auto_create_topics: bool = True
-    default_partitions: int = Field(1, ge=1)
+    default_partitions: int = Field(default=1, ge=1)
 
 
 class PulsarSection(PulsarSettings):
@@ -36,7 +36,7 @@ class PulsarSection(PulsarSettings):
 
     tenant: str = "kafka"
     namespace: str = "default"
-    retention_minutes: int = Field(7 * DAY_MINUTES, ge=-1)
+    retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=-1)
     """Set when the gateway creates the namespace; -1 keeps everything."""
 
     @property
@@ -48,48 +48,48 @@ class HttpSection(Section):
     """Metrics and health."""
 
     host: str = "127.0.0.1"
-    port: int = Field(9464, ge=0, le=65_535)
+    port: int = Field(default=9464, ge=0, le=65_535)
 
 
 class Limits(Section):
     """Bounds of every queue, buffer, cache and wait."""
 
-    max_connections: int = Field(20_000, ge=1)
-    connection_idle_ms: int = Field(600_000, ge=1_000)
-    max_request_bytes: int = Field(100 * MIB, ge=1024)
+    max_connections: int = Field(default=20_000, ge=1)
+    connection_idle_ms: int = Field(default=600_000, ge=1_000)
+    max_request_bytes: int = Field(default=100 * MIB, ge=1024)
     """Kafka's socket.request.max.bytes."""
-    max_in_flight_requests: int = Field(64, ge=1)
+    max_in_flight_requests: int = Field(default=64, ge=1)
     """Requests of one connection that wait for their answers; more are not read."""
-    max_message_bytes: int = Field(1024 * 1024 + 12, ge=1024)
+    max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
     """Default of a topic's max.message.bytes, as Kafka's."""
-    max_decompressed_bytes: int = Field(64 * MIB, ge=MIB)
+    max_decompressed_bytes: int = Field(default=64 * MIB, ge=MIB)
     """What one compressed record set may unfold to, where the gateway has to look inside."""
-    append_max_entry_bytes: int = Field(1 * MIB, ge=1024)
+    append_max_entry_bytes: int = Field(default=1 * MIB, ge=1024)
     """Batches that share a Pulsar entry stay below this; a larger batch has an entry of its own."""
-    append_max_in_flight_entries: int = Field(64, ge=1)
-    append_max_in_flight_bytes: int = Field(16 * MIB, ge=MIB)
+    append_max_in_flight_entries: int = Field(default=64, ge=1)
+    append_max_in_flight_bytes: int = Field(default=16 * MIB, ge=MIB)
     """Of one partition."""
-    append_max_queued_bytes: int = Field(64 * MIB, ge=MIB)
+    append_max_queued_bytes: int = Field(default=64 * MIB, ge=MIB)
     """Of one partition, waiting for a place in flight; above that produce requests fail as throttled."""
-    cache_budget_bytes: int = Field(48 * MIB, ge=MIB)
+    cache_budget_bytes: int = Field(default=48 * MIB, ge=MIB)
     """Tails of all partitions together."""
-    reader_budget_bytes: int = Field(8 * MIB, ge=MIB)
+    reader_budget_bytes: int = Field(default=8 * MIB, ge=MIB)
     """Read ahead for one consumer that catches up."""
-    max_readers: int = Field(256, ge=1)
-    reader_idle_ms: int = Field(30_000, ge=100)
-    fetch_budget_bytes: int = Field(32 * MIB, ge=MIB)
+    max_readers: int = Field(default=256, ge=1)
+    reader_idle_ms: int = Field(default=30_000, ge=100)
+    fetch_budget_bytes: int = Field(default=32 * MIB, ge=MIB)
     """Fetched bytes on their way to all clients; above it a fetch returns one batch at a time."""
-    max_fetch_bytes: int = Field(64 * MIB, ge=MIB)
-    max_fetch_sessions: int = Field(1_000, ge=0)
-    producer_state_scan_bytes: int = Field(32 * MIB, ge=0)
+    max_fetch_bytes: int = Field(default=64 * MIB, ge=MIB)
+    max_fetch_sessions: int = Field(default=1_000, ge=0)
+    producer_state_scan_bytes: int = Field(default=32 * MIB, ge=0)
     """How much of a log's end is read to know its idempotent producers again."""
-    max_producers_per_partition: int = Field(10_000, ge=1)
-    timestamp_scan_bytes: int = Field(64 * MIB, ge=MIB)
+    max_producers_per_partition: int = Field(default=10_000, ge=1)
+    timestamp_scan_bytes: int = Field(default=64 * MIB, ge=MIB)
     """Logs up to this size are searched record by record for a timestamp; larger ones start at the publish time."""
-    refresh_timeout_ms: int = Field(10_000, ge=100)
+    refresh_timeout_ms: int = Field(default=10_000, ge=100)
     """How long reading up to the end of a log may take, before a request that needs it fails."""
-    log_idle_ms: int = Field(600_000, ge=1_000)
-    metadata_max_age_ms: int = Field(5_000, ge=100)
+    log_idle_ms: int = Field(default=600_000, ge=1_000)
+    metadata_max_age_ms: int = Field(default=5_000, ge=100)
 
     @model_validator(mode="after")
     def _agree(self) -> Limits:

@@ -11,7 +11,7 @@ import structlog
 
 from gateway.config import Limits
 from gateway.dispatch import Dispatcher
-from gateway.handlers.call import Call, Client, Outcome, Response
+from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response
 from gateway.observability.metrics import Metrics
 from protocol.kafka.codec import Buffer, MalformedRequest
 
@@ -196,6 +196,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _fail(self, call: Call, error: BaseException) -> None:
         """A defect of ours: say so in the log, and let the client come back with a new connection."""
+        if isinstance(error, ClosesConnection):
+            self._close(str(error))
+            return
         log.error(
             "request failed", api=call.api.name, version=call.version, client_id=call.client_id,
             address=self._client.address, exc_info=error,
@@ -245,8 +248,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Nothing of this client is being worked on."""
         return not self._slots and not self._backlog
 
-    def close_idle(self) -> None:
-        self._close("idle")
+    def close(self, reason: str) -> None:
+        self._close(reason)
 
     def _close(self, reason: str, **facts: Any) -> None:
         if self._transport is None or self._transport.is_closing():

@@ -6,7 +6,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from gateway.handlers.call import Api, Call, Client, Outcome, Services
+from gateway.handlers.call import Call, Client, Outcome, Services
 from gateway.handlers.table import APIS
 from protocol.kafka import codec
 from protocol.kafka.codec import Buffer, MalformedRequest
@@ -61,5 +61,3 @@ class Dispatcher:
             self._services.metrics.error(call.api.name, ErrorCode(code))
         return codec.encode_response(call.api.response, call.version, call.correlation_id, response)
 
-
-__all__ = ["Api", "Dispatcher", "UnsupportedRequest"]

@@ -28,6 +28,10 @@ Handler = Callable[["Call"], "Outcome | Coroutine[Any, Any, Outcome]"]
 """A coroutine keeps later requests of its connection waiting until it returns; so appends keep their order."""
 
 
+class ClosesConnection(Exception):
+    """Raised by a handler whose API has no other way to tell the client."""
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """One row of the handler table."""

@@ -132,7 +132,7 @@ class Producer:
     async def close(self) -> None:
         """Wait for what is in flight and let the broker forget the producer.
 
-        Receipts still reach the listener until this returns; `on_producer_closed` comes only if it cannot be waited for.
+        Receipts still reach the listener until this returns; `on_producer_closed` comes if the wait is cut short.
         Raises PulsarError if the broker does not confirm.
         """
         if self.closed:

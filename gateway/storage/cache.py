@@ -37,7 +37,7 @@ class TailCache:
 class LogTail:
     """The newest entries of one log, without a hole between them."""
 
-    __slots__ = ("_cache", "_entries", "_bases", "_head", "_stale")
+    __slots__ = ("_bases", "_cache", "_entries", "_head", "_stale")
 
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache

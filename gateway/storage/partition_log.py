@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-
 from typing import Protocol
 
 import structlog
@@ -62,6 +61,7 @@ class PartitionLog:
     def __init__(self, pulsar_topic: str, shared: Shared, bounds: LogBounds) -> None:
         self.pulsar_topic = pulsar_topic
         self.client = shared.client
+        self.admin = shared.admin
         self.limits = shared.limits
         self.metrics = shared.metrics
         self.start_offset = bounds.start_offset

@@ -1,0 +1,111 @@
+"""The composition root: makes the parts of a gateway, starts them in order, and stops them in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import structlog
+
+from gateway.config import Config
+from gateway.dispatch import Dispatcher
+from gateway.handlers.call import Node, Services
+from gateway.handlers.fetch_session import FetchSessions
+from gateway.handlers.table import APIS
+from gateway.health import HealthServer
+from gateway.namespace import prepare_namespace
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.connection import ConnectionState
+from gateway.pulsar.errors import PulsarError
+from gateway.server import KafkaServer
+from gateway.storage.partition_log import Shared
+from gateway.storage.producer_ids import ProducerIds
+from gateway.storage.registry import LogRegistry
+from gateway.storage.topics import TopicCatalog
+
+HOUSEKEEPING_S = 5.0
+WAIT_FOR_PULSAR_S = 2.0
+
+log = structlog.get_logger()
+
+
+@dataclass
+class _PulsarEvents:
+    """Counts connections to brokers by state."""
+
+    metrics: Metrics
+    _states: dict[str, ConnectionState] = field(default_factory=dict)
+
+    def on_connection_state(self, broker_url: str, state: ConnectionState, error: PulsarError | None) -> None:
+        log.info("pulsar connection", broker=broker_url, state=state.name, error=str(error) if error else None)
+        self._states[broker_url] = state
+        for each in ConnectionState:
+            count = sum(1 for known in self._states.values() if known is each)
+            self.metrics.pulsar_connections.labels(each.name.lower()).set(count)
+
+
+class Gateway:
+    """One gateway: ``start`` it in an event loop, ``stop`` it in the same."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self._admin = AdminClient(config.pulsar)
+        self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
+        self._shared = Shared(self._client, self._admin, config.limits, self.metrics)
+        self._logs = LogRegistry(self._shared)
+        self._topics = TopicCatalog(self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms)
+        self._server: KafkaServer | None = None
+        self._not_ready: str | None = "starting"
+        self._health = HealthServer(config.http.host, config.http.port, self.metrics, lambda: self._not_ready)
+        self._housekeeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises UnfitCluster, PulsarError or OSError."""
+        await self._health.start()
+        await self._wait_for_pulsar()
+        kafka = self.config.kafka
+        node = Node(kafka.node_id, kafka.advertised_host or kafka.host, kafka.advertised_port or kafka.port)
+        services = Services(
+            self.config, self.metrics, node, self._topics, self._logs, ProducerIds(),
+            FetchSessions(self.config.limits.max_fetch_sessions), APIS,
+        )  # fmt: skip
+        self._server = KafkaServer(self.config, Dispatcher(services), self.metrics)
+        port = await self._server.start()
+        self._housekeeping = asyncio.create_task(self._keep_house())
+        self._not_ready = None
+        log.info("serving", bootstrap=f"{node.host}:{port}", namespace=self.config.pulsar.full_namespace)
+
+    async def stop(self) -> None:
+        self._not_ready = "stopping"
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        if self._server is not None:
+            await self._server.stop()
+        await self._logs.close()
+        await self._client.close()
+        await self._admin.close()
+        await self._health.stop()
+
+    async def _wait_for_pulsar(self) -> None:
+        """A gateway may start before its Pulsar."""
+        while True:
+            try:
+                await prepare_namespace(self._admin, self.config.pulsar)
+                return
+            except PulsarError as error:
+                if not error.retriable:
+                    raise
+                self._not_ready = f"waiting for Pulsar: {error}"
+                log.warning("waiting for Pulsar", error=str(error))
+                await asyncio.sleep(WAIT_FOR_PULSAR_S)
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            try:
+                await self._logs.close_idle()
+            except PulsarError as error:
+                log.warning("housekeeping", error=str(error))

@@ -1,0 +1,105 @@
+"""The command line: ``kafka-gateway serve`` attaches to a Pulsar, ``kafka-gateway dev`` brings one along."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import pydantic
+import typer
+import uvloop
+
+from deploy.local.jars import ResolveError
+from deploy.local.java import MissingToolError
+from deploy.local.process import StartError
+from deploy.local.standalone import PulsarStandalone
+from gateway.app import Gateway
+from gateway.config import Config, KafkaSection, PulsarSection, load
+from gateway.namespace import UnfitCluster
+from gateway.observability import logs
+from gateway.pulsar.errors import PulsarError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kafka protocol gateway in front of Apache Pulsar.")
+
+
+@app.command()
+def serve(
+    config: Annotated[Path, typer.Option(help="TOML file; see docs/configuration.md.")],
+) -> None:
+    """Serve Kafka clients from a Pulsar that already runs."""
+    try:
+        settings = load(config)
+    except (OSError, tomllib.TOMLDecodeError, pydantic.ValidationError) as error:
+        raise typer.Exit(_complain(f"{config}: {error}")) from error
+    logs.configure(settings.log_level)
+    _run(settings)
+
+
+@app.command()
+def dev(
+    data: Annotated[Path, typer.Option(help="Where Pulsar keeps its data between runs.")] = Path("data"),
+    host: Annotated[str, typer.Option(help="Address of the Kafka listener.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the Kafka listener.")] = 9092,
+) -> None:
+    """Start a Pulsar standalone and a gateway on it; Ctrl-C stops both."""
+    logs.configure("warning")
+    pulsar = PulsarStandalone(data / "pulsar")
+    try:
+        pulsar.start()
+        typer.echo("Starting Pulsar (log: %s) ..." % pulsar.log_path)
+        pulsar.wait_ready()
+        settings = Config(
+            kafka=KafkaSection(host=host, port=port),
+            pulsar=PulsarSection(service_url=pulsar.service_url, admin_url=pulsar.admin_url),
+        )
+        _run(settings, ready=f"Ready: Kafka bootstrap {host}:{port} · Pulsar {pulsar.service_url} {pulsar.admin_url}")
+    except (MissingToolError, ResolveError, StartError) as error:
+        raise typer.Exit(_complain(str(error))) from error
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        pulsar.stop()
+
+
+def _run(config: Config, ready: str | None = None) -> None:
+    try:
+        uvloop.run(_serve_until_signal(config, ready))
+    except (UnfitCluster, PulsarError, OSError) as error:
+        raise typer.Exit(_complain(str(error))) from error
+
+
+async def _serve_until_signal(config: Config, ready: str | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    gateway = Gateway(config)
+    starting = asyncio.ensure_future(gateway.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            if ready:
+                typer.echo(ready)
+            await stopping
+    finally:
+        starting.cancel()
+        stopping.cancel()
+        await gateway.stop()
+
+
+def _complain(text: str) -> int:
+    typer.echo(f"kafka-gateway: {text}", err=True)
+    return 1
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

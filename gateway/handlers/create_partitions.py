@@ -1,0 +1,56 @@
+"""CreatePartitions (key 37), v0-v3. v2 flexible; v3 throttling quota errors, of which there are none."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kafka.protocol.admin import CreatePartitionsResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.handlers.create_topics import MAX_PARTITIONS
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError, error_code
+from protocol.kafka.errors import ErrorCode
+
+
+async def handle(call: Call) -> Response:
+    names = Counter(topic.name for topic in call.request.topics)
+    rows = []
+    for wanted in call.request.topics:
+        if names[wanted.name] > 1:
+            if not any(row.name == wanted.name for row in rows):
+                rows.append(_row(wanted.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+            continue
+        try:
+            await _grow(call, wanted)
+            rows.append(_row(wanted.name, ErrorCode.NONE, None))
+        except KafkaError as error:
+            rows.append(_row(wanted.name, error.code, error.text))
+        except PulsarError as error:
+            rows.append(_row(wanted.name, error_code(error), str(error)))
+    return CreatePartitionsResponse(results=rows)
+
+
+async def _grow(call: Call, wanted: Response) -> None:
+    topic = await call.services.topics.get(wanted.name, fresh=True)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    if wanted.count == topic.partitions:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
+    if wanted.count < topic.partitions:
+        text = f"The topic {topic.name} currently has {topic.partitions} partition(s); {wanted.count} would not be an increase."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    if wanted.count > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"At most {MAX_PARTITIONS} partitions.")
+    if wanted.assignments is not None:
+        node_id = call.services.node.node_id
+        if len(wanted.assignments) != wanted.count - topic.partitions or any(
+            assignment.broker_ids != [node_id] for assignment in wanted.assignments
+        ):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar")
+    if not call.request.validate_only:
+        await call.services.topics.add_partitions(topic, wanted.count)
+
+
+def _row(name: str, code: ErrorCode, text: str | None) -> Response:
+    return CreatePartitionsResponse.CreatePartitionsTopicResult(name=name, error_code=code, error_message=text)

@@ -1,0 +1,108 @@
+"""CreateTopics (key 19), v0-v7. v1 validate-only and messages; v4 defaults by -1; v5 flexible, configs in the answer
+(KIP-525); v7 topic ids. Manual assignments are refused: Pulsar places partitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from kafka.protocol.admin import CreateTopicsResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.handlers.describe_configs import SOURCE_DEFAULT, SOURCE_TOPIC
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.topic_configs import TOPIC_CONFIGS, check_configs
+from protocol.kafka.errors import ErrorCode
+
+MAX_PARTITIONS = 100_000
+
+
+async def handle(call: Call) -> Response:
+    request = call.request
+    names = Counter(topic.name for topic in request.topics)
+    rows = []
+    for topic in request.topics:
+        if names[topic.name] == 1:
+            rows.append(await _create(call, topic))
+        elif not any(row.name == topic.name for row in rows):
+            rows.append(_failed(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+    for row in rows:
+        if row.error_code:
+            call.count_error(ErrorCode(row.error_code))
+    return CreateTopicsResponse(topics=rows)
+
+
+async def _create(call: Call, wanted: Response) -> Response:
+    topics = call.services.topics
+    try:
+        await topics.check_creatable(wanted.name)
+        partitions = _partitions(call, wanted)
+        configs = check_configs({config.name: config.value for config in wanted.configs or ()})
+        if call.version >= 1 and call.request.validate_only:
+            return _created(wanted.name, None, partitions, configs)
+        created = await topics.create(wanted.name, partitions, configs)
+        return _created(wanted.name, created.topic_id, partitions, configs)
+    except KafkaError as error:
+        return _failed(wanted.name, error.code, error.text)
+    except PulsarError as error:
+        return _failed(wanted.name, error_code(error), str(error))
+
+
+def _partitions(call: Call, wanted: Response) -> int:
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1."
+                if wanted.num_partitions != -1
+                else "A manual partition assignment was specified, but replication factor was not set to -1.",
+            )
+        return _assigned_partitions(call, wanted.assignments)
+    if wanted.replication_factor not in {-1, 1}:
+        _check_replication_factor(wanted.replication_factor)
+    if wanted.num_partitions == -1:
+        return call.services.config.kafka.default_partitions
+    if not 0 < wanted.num_partitions <= MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    return int(wanted.num_partitions)
+
+
+def _check_replication_factor(factor: int) -> None:
+    # BookKeeper replicates, whatever a client asks: any positive factor that a Kafka cluster may have is taken.
+    if factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 to use the default value."
+        )
+
+
+def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
+    """A manual assignment is taken where it says what is so anyway: each partition on this one broker."""
+    node_id = call.services.node.node_id
+    numbers = sorted(assignment.partition_index for assignment in assignments)
+    if numbers != list(range(len(numbers))):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence")
+    if any(assignment.broker_ids != [node_id] for assignment in assignments):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar; no other broker can be named")
+    return len(numbers)
+
+
+def _created(name: str, topic_id: object, partitions: int, configs: Mapping[str, str]) -> Response:
+    row = CreateTopicsResponse.CreatableTopicResult
+    return row(
+        name=name, topic_id=topic_id, error_code=0, error_message=None, num_partitions=partitions, replication_factor=1,
+        configs=[
+            row.CreatableTopicConfigs(
+                name=config.name, value=configs.get(config.name, config.default), read_only=False,
+                config_source=SOURCE_TOPIC if config.name in configs else SOURCE_DEFAULT, is_sensitive=False,
+            )
+            for config in TOPIC_CONFIGS.values()
+        ],
+    )  # fmt: skip
+
+
+def _failed(name: str, code: ErrorCode, text: str | None) -> Response:
+    return CreateTopicsResponse.CreatableTopicResult(
+        name=name, error_code=code, error_message=text, num_partitions=-1, replication_factor=-1, configs=[]
+    )

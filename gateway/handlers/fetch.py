@@ -1,0 +1,126 @@
+"""Fetch (key 1), v0-v17.
+
+v0-v1 answer magic 0, v2-v3 magic 1 (down-converted); v1 throttle time; v3 response max_bytes, first batch whole
+(KIP-74); v4 isolation level; v5 log start; v7 sessions (KIP-227); v9 leader epochs; v10 zstd; v11 rack; v12 flexible,
+diverging epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17 directory ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine
+from typing import Any
+
+from gateway.handlers.call import Call, Outcome
+from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
+from gateway.handlers.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchedPartition,
+    FetchSession,
+    Key,
+)
+from gateway.handlers.parked_fetch import ParkedFetch, Wanted
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError, error_code
+from protocol.kafka.errors import ErrorCode
+
+TOPIC_ID_VERSION = 13
+SESSION_VERSION = 7
+ISOLATION_LEVELS = {0, 1}
+
+
+def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    try:
+        wanted, session = _wanted(call)
+    except KafkaError as error:
+        return FetchAnswer(error_code=error.code)
+    parts = [_resolve(call, part) for part in wanted]
+    if call.request.isolation_level not in ISOLATION_LEVELS:
+        return _refuse_all(call, parts)
+    fetch = ParkedFetch(call, parts, session)
+    if all(part.error or part.log is not None for part in parts):
+        return fetch.start()
+    return _open_first(call, fetch, parts)
+
+
+async def _open_first(call: Call, fetch: ParkedFetch, parts: list[Wanted]) -> Outcome:
+    """Logs that are not open yet come first; a fetch has no order to keep, but its connection has."""
+    await asyncio.gather(*(_open(call, part) for part in parts if not part.error and part.log is None))
+    return fetch.start()
+
+
+async def _open(call: Call, part: Wanted) -> None:
+    fetched = part.fetched
+    try:
+        topics = call.services.topics
+        by_id = call.version >= TOPIC_ID_VERSION
+        topic = await (topics.get_by_id(fetched.topic) if by_id else topics.get(str(fetched.topic)))  # type: ignore[arg-type]
+        if topic is None:
+            part.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not 0 <= fetched.partition < topic.partitions:
+            part.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            part.log = await call.services.logs.open(topic, fetched.partition)
+    except (PulsarError, TimeoutError) as error:
+        part.error = error_code(error)
+
+
+def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
+    """The log, if it is known without waiting."""
+    part = Wanted(fetched)
+    topics = call.services.topics
+    name = topics.cached_name(fetched.topic) if isinstance(fetched.topic, uuid.UUID) else fetched.topic
+    topic = topics.cached(name) if name is not None else None
+    if topic is not None:
+        if 0 <= fetched.partition < topic.partitions:
+            part.log = call.services.logs.get(topic, fetched.partition)
+        else:
+            part.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if fetched.max_bytes < 0:
+        part.error = ErrorCode.UNKNOWN_SERVER_ERROR
+    elif fetched.leader_epoch > 0:
+        part.error = ErrorCode.UNKNOWN_LEADER_EPOCH
+    return part
+
+
+def _wanted(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
+    """What to fetch, by the request alone or with its session. Raises KafkaError."""
+    request, sessions = call.request, call.services.fetch_sessions
+    named = list(_named(call).values())
+    if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
+        sessions.close(request.session_id)
+        return named, None
+    if request.session_epoch == INITIAL_EPOCH:
+        sessions.close(request.session_id)
+        return named, sessions.create(named)
+    if request.session_id == NO_SESSION:
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    forgotten: list[Key] = [
+        (topic.topic_id if call.version >= TOPIC_ID_VERSION else topic.topic, partition)
+        for topic in request.forgotten_topics_data or ()
+        for partition in topic.partitions
+    ]
+    session = sessions.resume(request.session_id, request.session_epoch, named, forgotten)
+    return list(session.partitions.values()), session
+
+
+def _named(call: Call) -> dict[Key, FetchedPartition]:
+    by_id = call.version >= TOPIC_ID_VERSION
+    named: dict[Key, FetchedPartition] = {}
+    for topic in call.request.topics:
+        for part in topic.partitions:
+            fetched = FetchedPartition(
+                topic.topic_id if by_id else topic.topic, part.partition, part.fetch_offset, part.partition_max_bytes,
+                part.current_leader_epoch,
+            )  # fmt: skip
+            named[fetched.key] = fetched
+    return named
+
+
+def _refuse_all(call: Call, parts: list[Wanted]) -> FetchAnswer:
+    rows = [PartitionAnswer(part.fetched, error_code=ErrorCode.UNKNOWN_SERVER_ERROR) for part in parts]
+    code = ErrorCode.UNKNOWN_SERVER_ERROR if call.version >= SESSION_VERSION else ErrorCode.NONE
+    return FetchAnswer(error_code=code, responses=group_by_topic(rows, by_id=call.version >= TOPIC_ID_VERSION))

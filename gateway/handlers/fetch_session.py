@@ -1,0 +1,97 @@
+"""Incremental fetch sessions (KIP-227): what a consumer follows, kept here so that requests name only what changed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from gateway.storage.errors import KafkaError
+from protocol.kafka.errors import ErrorCode
+
+NO_SESSION = 0
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+MAX_EPOCH = 2**31 - 1
+PROTECT_S = 120.0
+"""A session used so lately is not evicted for a new one (min.incremental.fetch.session.eviction.ms)."""
+
+Key = tuple[str | uuid.UUID | None, int]
+
+
+class FetchedPartition:
+    """One partition of a fetch: what was asked, and what was last answered."""
+
+    __slots__ = ("answered_start", "answered_watermark", "leader_epoch", "max_bytes", "offset", "partition", "topic")
+
+    def __init__(self, topic: str | uuid.UUID | None, partition: int, offset: int, max_bytes: int, leader_epoch: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.leader_epoch = leader_epoch
+        self.answered_watermark = self.answered_start = -2
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    def update(self, other: FetchedPartition) -> None:
+        self.offset, self.max_bytes, self.leader_epoch = other.offset, other.max_bytes, other.leader_epoch
+
+
+class FetchSession:
+    __slots__ = ("epoch", "partitions", "session_id", "used_at")
+
+    def __init__(self, session_id: int, partitions: Iterable[FetchedPartition]) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.partitions: OrderedDict[Key, FetchedPartition] = OrderedDict((part.key, part) for part in partitions)
+        self.used_at = time.monotonic()
+
+
+class FetchSessions:
+    """The sessions of all clients, bounded; a client without a session sends everything each time."""
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def create(self, partitions: Iterable[FetchedPartition]) -> FetchSession | None:
+        """None if there is no room: then the answer names session 0."""
+        if len(self._sessions) >= self._max_sessions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or time.monotonic() - oldest.used_at < PROTECT_S:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = 0
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = secrets.randbits(31)
+        session = self._sessions[session_id] = FetchSession(session_id, partitions)
+        return session
+
+    def close(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+
+    def resume(
+        self, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]
+    ) -> FetchSession:
+        """The session with its changes. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if epoch != session.epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
+        session.used_at = time.monotonic()
+        self._sessions.move_to_end(session_id)
+        for part in changed:
+            known = session.partitions.get(part.key)
+            if known is None:
+                session.partitions[part.key] = part
+            else:
+                known.update(part)
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        return session

@@ -1,0 +1,124 @@
+"""ListOffsets (key 2), v0-v10.
+
+v0 lists offsets of segments before a time; v1 one offset and its timestamp; v2 isolation level; v4 leader epochs;
+v6 flexible; v7 max timestamp (KIP-734); v8 earliest local, v9 latest tiered (KIP-405, KIP-1005): there is one tier;
+v10 a timeout for remote storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import structlog
+from kafka.protocol.consumer import ListOffsetsResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.partition_log import PartitionLog
+from gateway.storage.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
+from protocol.kafka.errors import ErrorCode
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+LEADER_EPOCH = 0
+NOT_FOUND = FoundOffset(-1, -1)
+
+_Topic = ListOffsetsResponse.ListOffsetsTopicResponse
+_Partition = _Topic.ListOffsetsPartitionResponse
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call) -> Response:
+    seen = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
+    rows = await asyncio.gather(
+        *(
+            _answer(call, topic.name, part, duplicate=call.version >= 1 and seen[topic.name, part.partition_index] > 1)
+            for topic in call.request.topics
+            for part in topic.partitions
+        )
+    )
+    left = iter(rows)
+    return ListOffsetsResponse(
+        topics=[_Topic(name=topic.name, partitions=[next(left) for _ in topic.partitions]) for topic in call.request.topics]
+    )
+
+
+async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> Response:
+    try:
+        if duplicate:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        partition_log = await _log(call, name, part)
+        if call.version == 0:
+            offsets = await _old_style(partition_log, part)
+            return _Partition(partition_index=part.partition_index, error_code=0, old_style_offsets=offsets)
+        found = await _find(call, partition_log, part.timestamp)
+    except (KafkaError, PulsarError, TimeoutError) as error:
+        code = error_code(error)
+        call.count_error(code)
+        log.info("list offsets", topic=name, partition=part.partition_index, error=str(error))
+        return _Partition(
+            partition_index=part.partition_index, error_code=code, old_style_offsets=[], timestamp=-1, offset=-1,
+            leader_epoch=-1,
+        )  # fmt: skip
+    epoch = -1 if found.offset < 0 else LEADER_EPOCH
+    return _Partition(
+        partition_index=part.partition_index, error_code=0, timestamp=found.timestamp, offset=found.offset,
+        leader_epoch=epoch, old_style_offsets=[],
+    )  # fmt: skip
+
+
+async def _log(call: Call, name: str, part: Response) -> PartitionLog:
+    """The partition's log, with its end and start as Pulsar has them now. Raises KafkaError and PulsarError."""
+    if call.version >= 2 and call.request.isolation_level not in {0, 1}:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    topic = await call.services.topics.get(name)
+    if topic is None or not 0 <= part.partition_index < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    epoch = part.current_leader_epoch
+    if epoch not in {-1, LEADER_EPOCH}:
+        code = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
+        raise KafkaError(code)
+    return await call.services.logs.open(topic, part.partition_index)
+
+
+async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> FoundOffset:
+    if timestamp < 0 and call.version < FIRST_VERSION.get(timestamp, call.version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if timestamp in {EARLIEST, EARLIEST_LOCAL}:
+        await partition_log.refresh_start(at_most_every_s=1)
+        return FoundOffset(partition_log.start_offset, -1)
+    if timestamp == LATEST_TIERED:
+        return NOT_FOUND
+    await partition_log.refresh_end()
+    if timestamp == LATEST:
+        return FoundOffset(partition_log.end_offset, -1)
+    if timestamp == MAX_TIMESTAMP:
+        return await find_max_timestamp(partition_log) or NOT_FOUND
+    return await find_by_timestamp(partition_log, timestamp) or NOT_FOUND
+
+
+async def _old_style(partition_log: PartitionLog, part: Response) -> list[int]:
+    """v0: at most max_num_offsets offsets of segments before the time, newest first; a log here is one segment."""
+    if part.max_num_offsets < 0:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if part.timestamp < EARLIEST:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    await partition_log.refresh_end()
+    await partition_log.refresh_start(at_most_every_s=1)
+    start, end = partition_log.start_offset, partition_log.end_offset
+    if part.timestamp == EARLIEST:
+        return [start][: part.max_num_offsets]
+    if part.timestamp == LATEST:
+        return ([end, start] if end > start else [end])[: part.max_num_offsets]
+    return await _before(partition_log, part.timestamp, part.max_num_offsets)
+
+
+async def _before(partition_log: PartitionLog, timestamp: int, most: int) -> list[int]:
+    found = await find_by_timestamp(partition_log, timestamp)
+    start, end = partition_log.start_offset, partition_log.end_offset
+    if found is None:
+        return ([end, start] if end > start else [end])[:most]
+    return [start][:most] if found.offset > start else []

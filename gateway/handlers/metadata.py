@@ -1,0 +1,118 @@
+"""Metadata (key 3), v0-v13.
+
+v0 no topics means all; v1 null means all, controller id, racks; v2 cluster id; v4 auto-creation may be forbidden;
+v5 offline replicas; v7 leader epochs; v8 authorized operations; v9 flexible; v10 topic ids; v12 by topic id;
+v13 a top-level error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import structlog
+from kafka.protocol.metadata import MetadataResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.pulsar.errors import PulsarError
+from gateway.storage import topic_names
+from gateway.storage.errors import KafkaError
+from gateway.storage.topics import Topic
+from protocol.kafka.errors import ErrorCode
+
+_ALL_TOPIC_OPERATIONS = 0b110111111000
+_NOT_ASKED = -(2**31)
+_NO_ID = uuid.UUID(int=0)
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call) -> Response:
+    request, services = call.request, call.services
+    wanted = request.topics
+    if wanted is None or (call.version == 0 and not wanted):
+        rows = [_row(call, topic) for topic in await services.topics.all()]
+    else:
+        rows = list(await asyncio.gather(*(_lookup(call, item.name, item.topic_id) for item in wanted)))
+    node = services.node
+    operations = _NOT_ASKED
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        ],
+        cluster_id=services.config.kafka.cluster_id,
+        controller_id=node.node_id,
+        topics=rows,
+        cluster_authorized_operations=operations,
+    )
+
+
+async def _lookup(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Response:
+    try:
+        if topic_id is not None and call.version >= 10:
+            topic = await call.services.topics.get_by_id(topic_id)
+            return _row(call, topic) if topic else _failed(call, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
+        if name is None:
+            return _failed(call, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        topic = await call.services.topics.get(name)
+        if topic is None:
+            topic = await _create(call, name)
+        return _row(call, topic)
+    except KafkaError as error:
+        return _failed(call, name, error.code)
+    except PulsarError as error:
+        log.warning("metadata", topic=name, error=str(error))
+        return _failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+async def _create(call: Call, name: str) -> Topic:
+    """Auto-create as Kafka does, if the gateway and the client allow it. Raises KafkaError and PulsarError."""
+    if topic_names.invalid_reason(name) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    services = call.services
+    allowed = services.config.kafka.auto_create_topics and (call.version < 4 or call.request.allow_auto_topic_creation)
+    if not allowed:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        topic = await services.topics.create(name, services.config.kafka.default_partitions, {})
+    except KafkaError as error:
+        existing = await services.topics.get(name) if error.code == ErrorCode.TOPIC_ALREADY_EXISTS else None
+        if existing is None:
+            raise
+        return existing
+    log.info("topic created on first use", topic=name, client_id=call.client_id, address=call.client.address)
+    return topic
+
+
+def _row(call: Call, topic: Topic) -> Response:
+    node_id = call.services.node.node_id
+    nodes = [node_id]
+    part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name.startswith("__"),
+        partitions=[
+            part(
+                error_code=0, partition_index=number, leader_id=node_id, leader_epoch=0,
+                replica_nodes=nodes, isr_nodes=nodes, offline_replicas=[],
+            )
+            for number in range(topic.partitions)
+        ],
+        topic_authorized_operations=(
+            _ALL_TOPIC_OPERATIONS if call.version >= 8 and call.request.include_topic_authorized_operations else _NOT_ASKED
+        ),
+    )  # fmt: skip
+
+
+def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID = _NO_ID) -> Response:
+    call.count_error(code)
+    if name is None and call.version < 12:
+        name = ""
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=[],
+        topic_authorized_operations=_NOT_ASKED,
+    )  # fmt: skip
+
+

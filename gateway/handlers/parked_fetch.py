@@ -1,0 +1,234 @@
+"""A fetch that waits: for min_bytes, for older data on its way from Pulsar, or until max_wait is over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from gateway.handlers.call import Call, Outcome, Response
+from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
+from gateway.handlers.fetch_session import FetchedPartition, FetchSession
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import error_code
+from gateway.storage.partition_log import PartitionLog
+from protocol.kafka.batch import CorruptBatch, InvalidBatch
+from protocol.kafka.codec import Buffer, RecordChunks
+from protocol.kafka.compression import DecompressionError, UnsupportedCompression
+from protocol.kafka.down_conversion import down_convert
+from protocol.kafka.errors import ErrorCode
+
+FIRST_BATCH_VERSION = 4
+WHOLE_FIRST_BATCH_VERSION = 3
+TOPIC_ID_VERSION = 13
+READ_COMMITTED = 1
+MAX_WAIT_MS = 600_000
+READ_WAIT_S = 10.0
+
+log = structlog.get_logger()
+
+
+class Wanted:
+    """One partition of the fetch."""
+
+    __slots__ = ("asked", "error", "fetched", "log", "refreshing")
+
+    def __init__(self, fetched: FetchedPartition) -> None:
+        self.fetched = fetched
+        self.error = ErrorCode.NONE
+        self.log: PartitionLog | None = None
+        self.asked = self.refreshing = False
+
+
+class ParkedFetch:
+    """A waiter of its partitions' logs; answers once, through ``future``."""
+
+    def __init__(self, call: Call, parts: list[Wanted], session: FetchSession | None) -> None:
+        self._call = call
+        self._parts = parts
+        self._session = session
+        self._future: asyncio.Future[Response] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = False
+        self._pending = False
+
+    def start(self) -> Outcome:
+        """The answer now, if there is enough or nothing to wait for; else a future one."""
+        if self._satisfied() or (self._call.request.max_wait_ms <= 0 and not self._pending):
+            return self._answer()
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        self._future.add_done_callback(lambda _: self._unpark())
+        wait_ms = min(max(0, self._call.request.max_wait_ms), MAX_WAIT_MS)
+        self._timer = loop.call_later(wait_ms / 1000, self._waited)
+        self._waiting = True
+        for part in self._parts:
+            if part.log is not None:
+                part.log.add_waiter(self)
+        return self._future
+
+    def log_moved(self, log: PartitionLog) -> None:
+        if self._waiting and self._satisfied():
+            self._finish()
+
+    def _waited(self) -> None:
+        """max_wait is over. What Pulsar is being asked for is waited for longer, as Kafka waits for its disk."""
+        if self._pending and self._timer is not None:
+            self._timer = asyncio.get_running_loop().call_later(READ_WAIT_S, self._finish)
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._waiting = False
+            self._future.set_result(self._answer())
+
+    def _unpark(self) -> None:
+        self._waiting = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for part in self._parts:
+            if part.log is not None:
+                part.log.remove_waiter(self)
+        for task in self._tasks:
+            task.cancel()
+
+    # How much there is
+
+    def _must_wait(self, part: Wanted) -> bool:
+        """The offset lies behind the end known here: the broker is being asked whether others have written."""
+        if part.log is None or part.fetched.offset <= part.log.end_offset:
+            return False
+        self._refresh(part, part.log)
+        return part.refreshing
+
+    def _satisfied(self) -> bool:
+        """Enough bytes are at hand, or some partition has an error to tell at once."""
+        need = max(1, self._call.request.min_bytes)
+        total = failed = 0
+        self._pending = False
+        for part in self._parts:
+            if part.error or part.log is None:
+                failed += 1
+            elif self._must_wait(part):
+                self._pending = True
+            elif not part.log.start_offset <= part.fetched.offset <= part.log.end_offset:
+                return True
+            elif part.fetched.offset < part.log.end_offset:
+                total += self._at_hand(part.fetched.offset, part.log, need)
+        if failed == len(self._parts):
+            return True
+        return total >= need or (self._call.request.min_bytes <= 0 and not self._pending)
+
+    def _at_hand(self, offset: int, partition_log: PartitionLog, need: int) -> int:
+        """Bytes that could be answered now; of older data, any is enough: more comes while it is answered."""
+        available = partition_log.available_bytes(offset, need)
+        if available:
+            return available
+        if partition_log.read(offset, need, at_least_one=True) is not None:
+            return need
+        partition_log.prefetch(offset)
+        self._pending = True
+        return 0
+
+    def _refresh(self, part: Wanted, partition_log: PartitionLog) -> None:
+        if not part.asked:
+            part.asked = part.refreshing = True
+            task = asyncio.create_task(self._ask_end(part, partition_log))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _ask_end(self, part: Wanted, partition_log: PartitionLog) -> None:
+        try:
+            await partition_log.refresh_end()
+        except (PulsarError, TimeoutError) as error:
+            part.error = error_code(error)
+        if part.fetched.offset > partition_log.end_offset and not part.error:
+            part.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        part.refreshing = False
+        if self._waiting and self._satisfied():
+            self._finish()
+
+    # The answer
+
+    def _answer(self) -> FetchAnswer:
+        request, version = self._call.request, self._call.version
+        limits = self._call.services.config.limits
+        room = min(request.max_bytes if version >= WHOLE_FIRST_BATCH_VERSION else 2**31 - 1, limits.max_fetch_bytes)
+        rows: list[PartitionAnswer] = []
+        empty = True
+        for part in self._parts:
+            row = self._partition(part, room, at_least_one=empty and version >= WHOLE_FIRST_BATCH_VERSION)
+            size_bytes = row.records.size_bytes
+            room -= size_bytes
+            empty = empty and size_bytes == 0
+            if self._tells(part.fetched, row):
+                rows.append(row)
+        session_id = self._session.session_id if self._session is not None else 0
+        return FetchAnswer(session_id=session_id, responses=group_by_topic(rows, by_id=version >= TOPIC_ID_VERSION))
+
+    def _tells(self, fetched: FetchedPartition, row: PartitionAnswer) -> bool:
+        """A sessionless or first answer names every partition, an incremental one only those with news."""
+        session = self._session
+        if session is None:
+            return True
+        first = self._call.request.session_epoch == 0
+        news = (
+            row.records.size_bytes > 0
+            or row.error_code != 0
+            or fetched.answered_watermark != row.high_watermark
+            or fetched.answered_start != row.log_start_offset
+        )
+        if news:
+            fetched.answered_watermark, fetched.answered_start = row.high_watermark, row.log_start_offset
+            if not first and fetched.key in session.partitions:
+                # Partitions that were just served go to the end, so that all get their turn.
+                session.partitions.move_to_end(fetched.key)
+        return news or first
+
+    def _partition(self, part: Wanted, room: int, *, at_least_one: bool) -> PartitionAnswer:
+        fetched, partition_log = part.fetched, part.log
+        if part.error or partition_log is None:
+            code = part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self._call.count_error(code)
+            return PartitionAnswer(fetched, error_code=code)
+        if not partition_log.start_offset <= fetched.offset <= partition_log.end_offset:
+            self._call.count_error(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        code, records = self._records(part, partition_log, min(room, fetched.max_bytes), at_least_one=at_least_one)
+        if code:
+            self._call.count_error(code)
+            return PartitionAnswer(fetched, error_code=code)
+        row = PartitionAnswer(
+            fetched, high_watermark=partition_log.end_offset, log_start_offset=partition_log.start_offset, records=records
+        )
+        if self._call.request.isolation_level == READ_COMMITTED:
+            row.aborted_transactions = []
+        return row
+
+    def _records(
+        self, part: Wanted, partition_log: PartitionLog, max_bytes: int, *, at_least_one: bool
+    ) -> tuple[ErrorCode, RecordChunks]:
+        offset = part.fetched.offset
+        found = partition_log.read(offset, max(0, max_bytes), at_least_one=at_least_one)
+        if found is None:
+            partition_log.prefetch(offset)
+            return ErrorCode.NONE, RecordChunks((), 0)
+        chunks, size_bytes = found
+        if self._call.version >= FIRST_BATCH_VERSION:
+            return ErrorCode.NONE, RecordChunks(chunks, size_bytes)
+        return self._down_converted(chunks, offset)
+
+    def _down_converted(self, chunks: list[Buffer], offset: int) -> tuple[ErrorCode, RecordChunks]:
+        magic = 0 if self._call.version < 2 else 1
+        limit = self._call.services.config.limits.max_decompressed_bytes
+        try:
+            converted = [down_convert(chunk, magic, offset, limit) for chunk in chunks]
+        except UnsupportedCompression:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, RecordChunks((), 0)
+        except (CorruptBatch, InvalidBatch, DecompressionError) as error:
+            log.error("cannot convert down", error=str(error), client_id=self._call.client_id)
+            return ErrorCode.CORRUPT_MESSAGE, RecordChunks((), 0)
+        return ErrorCode.NONE, RecordChunks(converted, sum(map(len, converted)))
+

@@ -1,0 +1,221 @@
+"""Produce (key 0), v0-v12.
+
+v0-v2 message sets (magic 0 and 1, also 2); v1 throttle time; v2 log append time; v3 one v2 batch, transactional id;
+v5 log start offset; v7 zstd; v8 record errors and a message; v9 flexible; v10 leader hints (KIP-951); v12 as v11.
+acks=0 has no answer: where an answer would carry an error, the connection ends, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from gateway.handlers.call import Call, ClosesConnection, Outcome, Response
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.partition_log import PartitionLog
+from gateway.storage.produced import Produced, check_produced
+from gateway.storage.topics import Topic
+from protocol.kafka.batch import CorruptBatch, InvalidBatch
+from protocol.kafka.errors import ErrorCode
+
+NO_OFFSET = -1
+_STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
+
+log = structlog.get_logger()
+
+
+class PartitionAnswer:
+    """A row of the response; the fields are those of the schema."""
+
+    __slots__ = (
+        "base_offset", "current_leader", "error_code", "error_message", "index", "log_append_time_ms",
+        "log_start_offset", "record_errors",
+    )  # fmt: skip
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.error_code = 0
+        self.base_offset = self.log_append_time_ms = self.log_start_offset = NO_OFFSET
+        self.record_errors: list[Any] = []
+        self.error_message: str | None = None
+        self.current_leader = None
+
+
+class TopicAnswer:
+    __slots__ = ("name", "partition_responses", "topic_id")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.topic_id = None
+        self.partition_responses: list[PartitionAnswer] = []
+
+
+class ProduceAnswer:
+    __slots__ = ("node_endpoints", "responses", "throttle_time_ms")
+
+    def __init__(self) -> None:
+        self.responses: list[TopicAnswer] = []
+        self.throttle_time_ms = 0
+        self.node_endpoints = None
+
+
+class _Part:
+    """One partition of the request, on its way."""
+
+    __slots__ = ("answer", "log", "produced", "topic")
+
+    def __init__(self, answer: PartitionAnswer) -> None:
+        self.answer = answer
+        self.topic: Topic | None = None
+        self.produced: Produced | None = None
+        self.log: PartitionLog | None = None
+
+
+class ProduceCall:
+    """Counts the partitions that are still on their way; the last one completes the answer."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.response = ProduceAnswer()
+        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._parts: list[_Part] = []
+        self._open = 1
+
+    def check(self) -> None:
+        """Judge each partition's records, as far as that needs no waiting."""
+        for topic in self.call.request.topic_data:
+            if not topic.partition_data:
+                continue
+            answer = TopicAnswer(topic.name)
+            self.response.responses.append(answer)
+            latest = {partition.index: partition.records for partition in topic.partition_data}
+            for index, records in latest.items():
+                part = _Part(PartitionAnswer(index))
+                answer.partition_responses.append(part.answer)
+                self._parts.append(part)
+                try:
+                    self._find(part, topic.name, index)
+                    if part.topic is not None:
+                        self._judge(part, records)
+                except _STORAGE_ERRORS as error:
+                    self._failed(part, error)
+
+    def _find(self, part: _Part, name: str, index: int) -> None:
+        if self.call.request.acks not in {-1, 0, 1}:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        topic = self.call.services.topics.cached(name)
+        if topic is None:
+            return
+        if not 0 <= index < topic.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        part.topic = topic
+        part.log = self.call.services.logs.get(topic, index)
+
+    def _judge(self, part: _Part, records: memoryview | None) -> None:
+        assert part.topic is not None
+        request = self.call.request
+        part.produced = check_produced(
+            records, self.call.version, part.topic, self.call.services.config.limits, int(time.time() * 1000),
+            transactional=request.transactional_id is not None,
+        )  # fmt: skip
+        if part.produced is None:  # v0-v2: an empty set is taken, and nothing written
+            part.answer.error_code = 0
+
+    @property
+    def ready(self) -> bool:
+        """Every partition's log can take its batch right now."""
+        return all(
+            part.log is not None and part.log.ready_for(part.produced.header)
+            for part in self._parts
+            if part.produced is not None
+        ) and all(part.topic is not None or part.answer.error_code for part in self._parts)
+
+    async def prepare(self) -> Outcome:
+        """Look up topics and open logs, then append."""
+        records = {
+            (topic.name, partition.index): partition.records
+            for topic in self.call.request.topic_data
+            for partition in topic.partition_data
+        }
+        names = {id(part): topic.name for topic in self.response.responses for part in topic.partition_responses}
+        await asyncio.gather(*(self._prepare(part, names[id(part.answer)], records) for part in self._parts))
+        return self.append()
+
+    async def _prepare(self, part: _Part, name: str, records: dict[tuple[str, int], memoryview]) -> None:
+        if part.answer.error_code:
+            return
+        try:
+            if part.topic is None:
+                if await self.call.services.topics.get(name) is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                self._find(part, name, part.answer.index)
+                self._judge(part, records[name, part.answer.index])
+            if part.produced is None or part.topic is None:
+                return
+            part.log = await self.call.services.logs.open(part.topic, part.answer.index)
+            await part.log.prepare(idempotent=part.produced.header.producer_id >= 0)
+        except _STORAGE_ERRORS as error:
+            self._failed(part, error)
+
+    def append(self) -> Outcome:
+        """Hand the batches over, in order; the answer completes when all are durable."""
+        for part in self._parts:
+            if part.produced is None or part.answer.error_code or part.log is None:
+                continue
+            self._open += 1
+            try:
+                part.log.append(part.produced.data, part.produced.header, self._done(part))
+            except _STORAGE_ERRORS as error:
+                part.answer.log_start_offset = part.log.start_offset
+                self._failed(part, error)
+                self._open -= 1
+        self._complete_one()
+        if self.call.request.acks == 0:
+            return self._without_answer()
+        return self.future
+
+    def _without_answer(self) -> None:
+        if any(part.answer.error_code for part in self._parts):
+            raise ClosesConnection("a batch with acks=0 was refused")
+
+    def _done(self, part: _Part) -> Any:
+        def done(base_offset: int, error: Exception | None) -> None:
+            if error is not None:
+                self._failed(part, error)
+            else:
+                assert part.log is not None and part.produced is not None
+                part.answer.base_offset = base_offset
+                part.answer.log_append_time_ms = part.produced.log_append_time_ms
+                part.answer.log_start_offset = part.log.start_offset
+            self._complete_one()
+
+        return done
+
+    def _complete_one(self) -> None:
+        self._open -= 1
+        if self._open == 0 and not self.future.done():
+            self.future.set_result(self.response)
+
+    def _failed(self, part: _Part, error: BaseException) -> None:
+        code = error_code(error)
+        part.answer.error_code = code
+        part.answer.error_message = error.text if isinstance(error, KafkaError) else None
+        self.call.count_error(code)
+        if not isinstance(error, KafkaError):
+            log.info(
+                "produce refused", client_id=self.call.client_id, address=self.call.client.address,
+                topic=part.topic.name if part.topic else None, partition=part.answer.index, error=str(error),
+            )  # fmt: skip
+
+
+def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    produce = ProduceCall(call)
+    produce.check()
+    if produce.ready:
+        return produce.append()
+    return produce.prepare()

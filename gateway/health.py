@@ -1,0 +1,46 @@
+"""HTTP for operators: /metrics, /healthz (the process works), /readyz (clients are served)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway.observability.metrics import Metrics
+
+
+class HealthServer:
+    def __init__(self, host: str, port: int, metrics: Metrics, ready: Callable[[], str | None]) -> None:
+        """``ready`` gives the reason why clients are not served, or None."""
+        self._host = host
+        self._port = port
+        self._metrics = metrics
+        self._ready = ready
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Raises OSError."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._get_metrics)
+        app.router.add_get("/healthz", self._get_health)
+        app.router.add_get("/readyz", self._get_ready)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port).start()
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def _get_health(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _get_ready(self, request: web.Request) -> web.Response:
+        reason = self._ready()
+        return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)

@@ -1,0 +1,82 @@
+"""The Kafka listener: accepts connections within their limit, closes idle ones."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+
+import structlog
+
+from gateway.config import Config
+from gateway.connection import READ_BUFFER_BYTES, KafkaConnection
+from gateway.dispatch import Dispatcher
+from gateway.observability.metrics import Metrics
+
+SWEEP_S = 10.0
+BACKLOG = 4_096
+DRAIN_S = 2.0
+
+log = structlog.get_logger()
+
+
+class KafkaServer:
+    """Owns the listening socket and its connections."""
+
+    def __init__(self, config: Config, dispatcher: Dispatcher, metrics: Metrics) -> None:
+        self.dispatcher = dispatcher
+        self.limits = config.limits
+        self.metrics = metrics
+        self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self._kafka = config.kafka
+        self._connections: set[KafkaConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Listen, and return the port. Raises OSError."""
+        _raise_file_limit()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: KafkaConnection(self), self._kafka.host, self._kafka.port, backlog=BACKLOG
+        )
+        self._sweeper = asyncio.create_task(self._sweep())
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Accept nothing more, let requests in flight be answered for a moment, then close."""
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        deadline = asyncio.get_running_loop().time() + DRAIN_S
+        while any(not c.idle for c in self._connections) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.05)
+        for connection in tuple(self._connections):
+            connection.close("shutdown")
+        await asyncio.sleep(0)
+
+    def opened(self, connection: KafkaConnection) -> bool:
+        """False when there are too many: the connection closes itself."""
+        self.metrics.connections_total.inc()
+        self._connections.add(connection)
+        self.metrics.connections.set(len(self._connections))
+        return len(self._connections) <= self.limits.max_connections
+
+    def closed(self, connection: KafkaConnection) -> None:
+        self._connections.discard(connection)
+        self.metrics.connections.set(len(self._connections))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            deadline = asyncio.get_running_loop().time() - self.limits.connection_idle_ms / 1000
+            for connection in tuple(self._connections):
+                if connection.last_activity < deadline:
+                    connection.close("idle")
+
+
+def _raise_file_limit() -> None:
+    """Each connection needs a file descriptor: take all that the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,106 @@
+"""What a Produce request may carry for one partition, judged as Kafka's broker does before it appends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.config import Limits
+from gateway.storage.errors import KafkaError
+from gateway.storage.topics import Topic
+from protocol.kafka.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    InvalidTimestamp,
+    check_batch,
+    parse_header,
+    set_log_append_time,
+)
+from protocol.kafka.compression import DecompressionError, UnsupportedCompression
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.up_conversion import up_convert
+
+FIRST_BATCH_VERSION = 3
+FIRST_ZSTD_VERSION = 7
+ZSTD = 4
+MAGIC_OFFSET = 16
+
+
+class Produced(NamedTuple):
+    """One whole batch, ready to be appended."""
+
+    data: memoryview
+    header: BatchHeader
+    log_append_time_ms: int
+
+
+def check_produced(
+    records: memoryview | None, version: int, topic: Topic, limits: Limits, now_ms: int, *, transactional: bool
+) -> Produced | None:
+    """The one batch of ``records``; None for an empty message set of old clients, which is taken and not written.
+
+    Raises KafkaError, CorruptBatch or InvalidBatch.
+    """
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
+    data = _batch(records, limits) if version >= FIRST_BATCH_VERSION else _converted(records, limits)
+    if data is None:
+        return None
+    header = parse_header(data)
+    _check_allowed(header, version, transactional=transactional)
+    if header.size_bytes > int(topic.config("max.message.bytes")):
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    if topic.config("message.timestamp.type") == "LogAppendTime":
+        set_log_append_time(data, 0, now_ms)
+        return Produced(data, parse_header(data), now_ms)
+    _check_timestamps(header, topic, now_ms)
+    return Produced(data, header, -1)
+
+
+def _batch(records: memoryview, limits: Limits) -> memoryview:
+    """The batch of a v3+ request; fewer bytes than a header may follow it, and are dropped."""
+    if len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < 2:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    if len(records) < HEADER_BYTES:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    header = parse_header(records)
+    if header.batch_length > 0 and header.size_bytes > len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    check_batch(records, 0, header)
+    rest = records[header.size_bytes :]
+    if len(rest) > MAGIC_OFFSET:
+        code = ErrorCode.INVALID_RECORD if rest[MAGIC_OFFSET] == 2 else ErrorCode.CORRUPT_MESSAGE
+        raise KafkaError(code)
+    return records[: header.size_bytes]
+
+
+def _converted(records: memoryview, limits: Limits) -> memoryview | None:
+    try:
+        data = up_convert(records, max_bytes=limits.max_decompressed_bytes)
+    except InvalidTimestamp as error:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, str(error)) from error
+    except UnsupportedCompression as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    except DecompressionError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    return memoryview(data) if data else None
+
+
+def _check_allowed(header: BatchHeader, version: int, *, transactional: bool) -> None:
+    if header.compression == ZSTD and version < FIRST_ZSTD_VERSION:
+        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version >= FIRST_BATCH_VERSION else ErrorCode.INVALID_RECORD
+        raise KafkaError(code)
+    if header.is_transactional:
+        code = ErrorCode.NOT_ENOUGH_REPLICAS if transactional else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        raise KafkaError(code, "transactions are not served by this gateway")
+
+
+def _check_timestamps(header: BatchHeader, topic: Topic, now_ms: int) -> None:
+    """By the batch's header: its first and its largest timestamp stand for those of its records."""
+    if "message.timestamp.after.max.ms" in topic.configs:
+        limit = now_ms + int(topic.config("message.timestamp.after.max.ms"))
+        if header.max_timestamp > limit:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {header.max_timestamp} is above {limit}")
+    if "message.timestamp.before.max.ms" in topic.configs and header.base_timestamp >= 0:
+        limit = now_ms - int(topic.config("message.timestamp.before.max.ms"))
+        if header.base_timestamp < limit:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {header.base_timestamp} is below {limit}")

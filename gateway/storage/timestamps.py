@@ -1,0 +1,93 @@
+"""Offsets by timestamp: the first record, in offset order, that is as late as asked; and the latest of all.
+
+Records carry their producers' times, Pulsar knows when entries were published. A record is published after it was made,
+give or take the clocks' difference; so in a large log the search starts at the entry published that long before the time
+asked for, and batches are skipped by their headers from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import NamedTuple
+
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Start
+from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
+from gateway.storage.opening import read_entries, scan_start
+from gateway.storage.partition_log import PartitionLog
+from protocol.kafka.batch import BatchHeader, iter_headers
+from protocol.kafka.records import decode_records
+
+CLOCK_SKEW_MS = 60_000
+"""How far a producer's clock may be ahead of the one that stamped the entry."""
+
+
+class FoundOffset(NamedTuple):
+    offset: int
+    timestamp: int
+
+
+async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | None:
+    """The first record with that timestamp or a later one. Raises PulsarError, TimeoutError."""
+    if log.end_offset <= log.start_offset:
+        return None
+    start = await _search_start(log, timestamp)
+    async with aclosing(_entries(log, start)) as entries:
+        async for entry in entries:
+            for position, header in iter_headers(entry.data):
+                if header.max_timestamp >= timestamp and header.last_offset >= log.start_offset:
+                    found = _first_in_batch(log, entry.data, position, header, timestamp)
+                    if found is not None:
+                        return found
+    return None
+
+
+async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
+    """The first record that has the largest timestamp; of a large log, of its last ``timestamp_scan_bytes``."""
+    if log.end_offset <= log.start_offset:
+        return None
+    stats = await log.admin.topics.internal_stats(log.pulsar_topic)
+    best: tuple[BatchHeader, bytes] | None = None
+    async with aclosing(_entries(log, scan_start(stats, log.limits.timestamp_scan_bytes))) as entries:
+        async for entry in entries:
+            for position, header in iter_headers(entry.data):
+                if header.record_count and (best is None or header.max_timestamp > best[0].max_timestamp):
+                    best = header, bytes(entry.data[position : position + header.size_bytes])
+    if best is None:
+        return None
+    header, data = best
+    if header.max_timestamp < 0:
+        return FoundOffset(log.start_offset, -1)
+    return _first_in_batch(log, data, 0, header, header.max_timestamp)
+
+
+def _first_in_batch(
+    log: PartitionLog, data: Buffer, position: int, header: BatchHeader, timestamp: int
+) -> FoundOffset | None:
+    if header.log_append_time:
+        return FoundOffset(header.base_offset, header.max_timestamp)
+    for record in decode_records(data, position, header, log.limits.max_decompressed_bytes):
+        offset = header.base_offset + record.offset_delta
+        if record.timestamp >= timestamp and record.timestamp >= 0 and offset >= log.start_offset:
+            return FoundOffset(offset, record.timestamp)
+    return None
+
+
+async def _search_start(log: PartitionLog, timestamp: int) -> Start:
+    stats = await log.admin.topics.internal_stats(log.pulsar_topic)
+    if sum(ledger.size_bytes for ledger in stats.ledgers) <= log.limits.timestamp_scan_bytes:
+        return "earliest"
+    position = await log.admin.topics.position_at(log.pulsar_topic, max(0, timestamp - CLOCK_SKEW_MS))
+    return position if position <= log.last_position() else log.last_position()
+
+
+async def _entries(log: PartitionLog, start: Start) -> AsyncIterator[LogEntry]:
+    last = log.last_position()
+    if last.entry_id < 0 or (isinstance(start, Position) and start > last):
+        return
+    async with aclosing(read_entries(log.client, log.pulsar_topic, start, last)) as entries:
+        async for entry in entries:
+            read = from_pulsar(entry, max_bytes=log.limits.max_decompressed_bytes)
+            if read is not None:
+                yield read
