@@ -115,7 +115,7 @@ def _progress(name: str) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         console.print(f"Fetching the jars of {name}")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"Fetching the jars of {name}")
         jar_count = 0
         total_bytes = 0

@@ -71,7 +71,8 @@ class PulsarStandalone:
     """Pulsar standalone 4.0.7 with RocksDB metadata, on loopback, data in `data_dir`.
 
     `start` returns at once, `wait_ready` when topics can be served. Stopped or killed, it may be started again with the
-    same data and ports. `settings` are broker and bookie settings that win over those above.
+    same data and ports. `settings` are broker and bookie settings that win over those above; where they turn on
+    authentication, `token` lets `wait_ready` ask.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class PulsarStandalone:
         http_port: int = 0,
         heap_mb: int = 512,
         settings: Mapping[str, str] = {},
+        token: str | None = None,
         log_path: Path | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve()
@@ -91,6 +93,7 @@ class PulsarStandalone:
         self.http_port = http_port or free_port(host)
         self.heap_mb = heap_mb
         self._settings = dict(settings)
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._process = ChildProcess("Pulsar", log_path or self.data_dir / "pulsar.log")
 
     @property
@@ -158,11 +161,11 @@ class PulsarStandalone:
         return [*command, "--config", str(config), *directories, *ports, *parts]
 
     def _is_ready(self) -> bool:
-        """The default namespace is created last. Where tokens are asked for, 401 is as far as we see."""
+        """The default namespace is created last."""
         connection = http.client.HTTPConnection(self.host, self.http_port, timeout=PROBE_TIMEOUT_S)
         try:
-            connection.request("GET", "/admin/v2/namespaces/public/default")
-            if connection.getresponse().status not in (200, 401):
+            connection.request("GET", "/admin/v2/namespaces/public/default", headers=self._headers)
+            if connection.getresponse().status != 200:
                 return False
             socket.create_connection((self.host, self.broker_port), PROBE_TIMEOUT_S).close()
         except (OSError, http.client.HTTPException):
