@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.conformance import differences
-from tests.conformance.normalise import Names, normalise
+from tests.conformance.normalise import ABSENT, Names, normalise
 from tests.conformance.normalise import differences as compare
 from tests.support.raw_client import TIMEOUT_S, ConnectionClosedError, RawClient, TrailingBytesError, decode_response
 
@@ -202,7 +202,9 @@ class Pair:
         expected = _answers(self.kafka, conversation)
         if RECORD_FILE:
             _record(RECORD_FILE, case_name, expected)
-        found = compare(expected, _answers(self.gateway, conversation))
+        actual = _answers(self.gateway, conversation)
+        longest = max(len(expected), len(actual))
+        found = compare(_padded(expected, longest), _padded(actual, longest))
         known = differences.find(case_name) if self.apply_table else None
         if known is not None:
             known.check(found)
@@ -250,6 +252,10 @@ def _answers(server: Server, function: Callable[[Conversation], None]) -> list[A
 def _unsettled(answer: dict[str, Any]) -> bool:
     parts = [answer, *answer.get("coordinators", ())]
     return any(part.get("error_code") in UNSETTLED for part in parts)
+
+
+def _padded(answers: list[Any], length: int) -> list[Any]:
+    return answers + [ABSENT] * (length - len(answers))
 
 
 def _failure(error: Exception) -> dict[str, str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 from tests.conformance.records import describe
 
+ABSENT = "<absent>"
 NO_ID = uuid.UUID(int=0)
 DROPPED = {"throttle_time_ms"}
 NODE_IDS = {"node_id", "broker_id", "leader_id", "controller_id"}
@@ -87,24 +87,21 @@ def _sort_key(item: Any) -> str:
     return repr(item)
 
 
-def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf of an answer with its path, for instance ("responses[0].error_code", 3)."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from flatten(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from flatten(item, f"{path}[{index}]")
+def differences(kafka: Any, gateway: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+    """Path to (Kafka's value, the gateway's) for every part that is not the same on both sides.
+
+    A path reads like "[0].Fetch.responses[0].partitions[0].error_code". Lists of different lengths differ as a whole.
+    """
+    if isinstance(kafka, dict) and isinstance(gateway, dict) and kafka.keys() & gateway.keys():
+        pairs = [
+            (f"{path}.{key}" if path else key, kafka.get(key, ABSENT), gateway.get(key, ABSENT))
+            for key in sorted(kafka.keys() | gateway.keys())
+        ]
+    elif isinstance(kafka, list) and isinstance(gateway, list) and len(kafka) == len(gateway):
+        pairs = [(f"{path}[{n}]", *both) for n, both in enumerate(zip(kafka, gateway, strict=True))]
     else:
-        yield path, value
-
-
-def differences(kafka: list[Any], gateway: list[Any]) -> dict[str, tuple[Any, Any]]:
-    """Path to (Kafka's value, the gateway's) for every leaf that is not the same on both sides."""
-    missing = "<absent>"
-    left, right = dict(flatten(kafka)), dict(flatten(gateway))
-    return {
-        path: (left.get(path, missing), right.get(path, missing))
-        for path in sorted(left.keys() | right.keys())
-        if left.get(path, missing) != right.get(path, missing)
-    }
+        return {} if kafka == gateway else {path: (kafka, gateway)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for inner, left, right in pairs:
+        found |= differences(left, right, inner)
+    return found

@@ -34,5 +34,10 @@ def test_difference_beside_the_listed_one_fails() -> None:
         ENTRY.check(differences(kafka, [{"Fetch": {"error_code": 0, "session_id": 5}}]))
 
 
-def test_missing_answers_are_differences() -> None:
-    assert differences([{"a": 1}, "b"], [{"a": 1}]) == {"[1]": ("b", "<absent>")}
+def test_lists_of_different_lengths_differ_as_a_whole() -> None:
+    assert differences([{"a": [1, 2]}], [{"a": [1]}]) == {"[0].a": ([1, 2], [1])}
+
+
+def test_answers_of_different_kinds_differ_as_a_whole() -> None:
+    closed = {"connection": "closed"}
+    assert differences([{"Fetch": {"error_code": 0}}], [closed]) == {"[0]": ({"Fetch": {"error_code": 0}}, closed)}
