@@ -49,7 +49,7 @@ def dev(
     pulsar = PulsarStandalone(data / "pulsar")
     try:
         pulsar.start()
-        typer.echo("Starting Pulsar (log: %s) ..." % pulsar.log_path)
+        typer.echo(f"Starting Pulsar (log: {pulsar.log_path}) …")
         pulsar.wait_ready()
         settings = Config(
             kafka=KafkaSection(host=host, port=port),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import structlog
 
@@ -72,7 +72,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # Reading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._client = Client(f"{peer[0]}:{peer[1]}" if peer else "unknown")
@@ -200,8 +200,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._close(str(error))
             return
         log.error(
-            "request failed", api=call.api.name, version=call.version, client_id=call.client_id,
-            address=self._client.address, exc_info=error,
+            "request failed",
+            api=call.api.name,
+            version=call.version,
+            client_id=call.client_id,
+            address=self._client.address,
+            exc_info=error,
         )
         self._close("internal error")
 

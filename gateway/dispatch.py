@@ -60,4 +60,3 @@ class Dispatcher:
         if code:
             self._services.metrics.error(call.api.name, ErrorCode(code))
         return codec.encode_response(call.api.response, call.version, call.correlation_id, response)
-

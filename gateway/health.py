@@ -34,9 +34,7 @@ class HealthServer:
             await self._runner.cleanup()
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        return web.Response(body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _get_health(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

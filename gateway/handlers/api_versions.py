@@ -19,7 +19,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(call: Call) -> Response:
     request = call.request
     if request is None:
-        return _response(ErrorCode.UNSUPPORTED_VERSION, [_row(call.api.key, call.api.min_version, call.api.max_version)])
+        return _response(
+            ErrorCode.UNSUPPORTED_VERSION, [_row(call.api.key, call.api.min_version, call.api.max_version)]
+        )
     if call.version >= 3:
         name, version = request.client_software_name or "", request.client_software_version or ""
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):

@@ -15,7 +15,7 @@ from protocol.kafka.errors import ErrorCode
 
 async def handle(call: Call) -> Response:
     names = Counter(topic.name for topic in call.request.topics)
-    rows = []
+    rows: list[Response] = []
     for wanted in call.request.topics:
         if names[wanted.name] > 1:
             if not any(row.name == wanted.name for row in rows):
@@ -34,11 +34,11 @@ async def handle(call: Call) -> Response:
 async def _grow(call: Call, wanted: Response) -> None:
     topic = await call.services.topics.get(wanted.name, fresh=True)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if wanted.count == topic.partitions:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
     if wanted.count < topic.partitions:
-        text = f"The topic {topic.name} currently has {topic.partitions} partition(s); {wanted.count} would not be an increase."
+        text = f"Topic currently has {topic.partitions} partition(s); {wanted.count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     if wanted.count > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"At most {MAX_PARTITIONS} partitions.")

@@ -73,7 +73,8 @@ def _check_replication_factor(factor: int) -> None:
     # BookKeeper replicates, whatever a client asks: any positive factor that a Kafka cluster may have is taken.
     if factor <= 0:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 to use the default value."
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
         )
 
 
@@ -82,9 +83,13 @@ def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
     node_id = call.services.node.node_id
     numbers = sorted(assignment.partition_index for assignment in assignments)
     if numbers != list(range(len(numbers))):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence")
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
     if any(assignment.broker_ids != [node_id] for assignment in assignments):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar; no other broker can be named")
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar; no other broker can be named"
+        )
     return len(numbers)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 
 from kafka.protocol.admin import DeleteTopicsResponse
 
@@ -12,29 +13,43 @@ from gateway.storage.errors import error_code
 from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
 
+BY_ID_VERSION = 6
+
 
 async def handle(call: Call) -> Response:
-    request, topics = call.request, call.services.topics
-    rows = []
-    if call.version < 6:
-        for name in request.topic_names or ():
-            rows.append(await _delete(call, await topics.get(name, fresh=True), name, None))
+    request = call.request
+    if call.version < BY_ID_VERSION:
+        wanted = [(name, None) for name in request.topic_names or ()]
     else:
-        for item in request.topics or ():
-            if (item.name is None) == (item.topic_id is None):
-                rows.append(_row(item.name, item.topic_id, ErrorCode.INVALID_REQUEST, "Give a name or an id."))
-            elif item.name is not None:
-                rows.append(await _delete(call, await topics.get(item.name, fresh=True), item.name, None))
-            else:
-                rows.append(await _delete(call, await topics.get_by_id(item.topic_id), None, item.topic_id))
-    return DeleteTopicsResponse(responses=rows)
+        wanted = [(item.name, item.topic_id) for item in request.topics or ()]
+    found = [await _find(call, name, topic_id) for name, topic_id in wanted]
+    names = Counter(topic.name for topic in found if topic is not None)
+    rows: dict[tuple[str | None, uuid.UUID | None], Response] = {}
+    for (name, topic_id), topic in zip(wanted, found, strict=True):
+        if (name is None) == (topic_id is None):
+            rows[name, topic_id] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id.")
+        elif topic is not None and names[topic.name] > 1:
+            rows[topic.name, None] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        else:
+            rows[name, topic_id] = await _delete(call, topic, name, topic_id)
+    return DeleteTopicsResponse(responses=list(rows.values()))
+
+
+async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Topic | None:
+    if name is not None:
+        return await call.services.topics.get(name, fresh=True)
+    return await call.services.topics.get_by_id(topic_id)
 
 
 async def _delete(call: Call, topic: Topic | None, name: str | None, topic_id: uuid.UUID | None) -> Response:
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
         call.count_error(code)
-        text = "This server does not host this topic-partition." if topic_id is None else "This server does not host this topic ID."
+        text = (
+            "This server does not host this topic-partition."
+            if topic_id is None
+            else "This server does not host this topic ID."
+        )
         return _row(name, topic_id, code, text)
     try:
         await call.services.logs.forget_topic(topic.name)

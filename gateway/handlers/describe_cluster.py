@@ -7,25 +7,30 @@ from kafka.protocol.admin import DescribeClusterResponse
 from gateway.handlers.call import Call, Response
 from protocol.kafka.errors import ErrorCode
 
-BROKERS = 1
-_ALL_CLUSTER_OPERATIONS = 0b1111110010000
-"""Create, alter, describe, cluster action, describe/alter configs, idempotent write: as Kafka without an authorizer."""
+BROKERS, CONTROLLERS = 1, 2
+_CLUSTER_OPERATIONS = {5, 7, 8, 9, 10, 11, 12}
+"""Without an authorizer a client may do everything (AclOperation codes)."""
 
 
 def handle(call: Call) -> Response:
     services, request = call.services, call.request
     if call.version >= 1 and request.endpoint_type != BROKERS:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="The request was sent to an endpoint of the wrong type.",
-            endpoint_type=BROKERS, cluster_id=services.config.kafka.cluster_id, brokers=[],
-        )  # fmt: skip
+        return _wrong_endpoint(request.endpoint_type)
     node = services.node
     broker = DescribeClusterResponse.DescribeClusterBroker(
         broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack, is_fenced=False
     )
-    operations = _ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else -(2**31)
     return DescribeClusterResponse(
         cluster_id=services.config.kafka.cluster_id, controller_id=node.node_id, brokers=[broker],
-        cluster_authorized_operations=operations,
+        authorized_operations=_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else None,
     )  # fmt: skip
+
+
+def _wrong_endpoint(endpoint_type: int) -> Response:
+    if endpoint_type == CONTROLLERS:
+        code, text = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of the wrong type."
+    else:
+        code, text = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
+    return DescribeClusterResponse(
+        error_code=code, error_message=text, endpoint_type=BROKERS, cluster_id="", controller_id=-1, brokers=[]
+    )

@@ -38,13 +38,13 @@ async def _describe(call: Call, resource: Response) -> Response:
         call.count_error(code)
         return _Result(error_code=code, error_message=str(error), resource_type=kind, resource_name=name, configs=[])
     return _Result(
-        error_code=0, error_message=None, resource_type=kind, resource_name=name,
+        error_code=0, error_message="", resource_type=kind, resource_name=name,
         configs=list(_asked(rows, resource.configuration_keys)),
     )  # fmt: skip
 
 
 def _asked(rows: Iterable[Response], keys: list[str] | None) -> Iterable[Response]:
-    return (row for row in rows if keys is None or row.name in keys)
+    return (row for row in rows if not keys or row.name in keys)
 
 
 async def _topic_rows(call: Call, name: str) -> list[Response]:
@@ -75,7 +75,9 @@ def _topic_row(call: Call, name: str, configs: Mapping[str, str]) -> Response:
 def _broker_rows(call: Call, name: str) -> list[Response]:
     node_id = call.services.node.node_id
     if name not in {"", str(node_id)}:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} or empty string, but received {name}"
+        )
     if name == "":
         return []
     kafka, limits = call.services.config.kafka, call.services.config.limits

@@ -25,7 +25,9 @@ class FetchedPartition:
 
     __slots__ = ("answered_start", "answered_watermark", "leader_epoch", "max_bytes", "offset", "partition", "topic")
 
-    def __init__(self, topic: str | uuid.UUID | None, partition: int, offset: int, max_bytes: int, leader_epoch: int) -> None:
+    def __init__(
+        self, topic: str | uuid.UUID | None, partition: int, offset: int, max_bytes: int, leader_epoch: int
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.offset = offset

@@ -42,7 +42,9 @@ async def handle(call: Call) -> Response:
     )
     left = iter(rows)
     return ListOffsetsResponse(
-        topics=[_Topic(name=topic.name, partitions=[next(left) for _ in topic.partitions]) for topic in call.request.topics]
+        topics=[
+            _Topic(name=topic.name, partitions=[next(left) for _ in topic.partitions]) for topic in call.request.topics
+        ]
     )
 
 
@@ -51,7 +53,7 @@ async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> 
         if duplicate:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         partition_log = await _log(call, name, part)
-        if call.version == 0:
+        if call.version == 0:  # the only version that answers a list
             offsets = await _old_style(partition_log, part)
             return _Partition(partition_index=part.partition_index, error_code=0, old_style_offsets=offsets)
         found = await _find(call, partition_log, part.timestamp)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Iterable
 
 import structlog
 from kafka.protocol.metadata import MetadataResponse
@@ -20,8 +21,11 @@ from gateway.storage.errors import KafkaError
 from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
 
-_ALL_TOPIC_OPERATIONS = 0b110111111000
-_NOT_ASKED = -(2**31)
+_TOPIC_OPERATIONS = {3, 4, 5, 6, 7, 8, 10, 11}
+_CLUSTER_OPERATIONS = {5, 7, 8, 9, 10, 11, 12}
+"""Without an authorizer a client may do everything (AclOperation codes)."""
+FIRST_OPERATIONS_VERSION = 8
+FIRST_ID_VERSION, BY_ID_VERSION = 10, 12
 _NO_ID = uuid.UUID(int=0)
 
 log = structlog.get_logger()
@@ -33,18 +37,38 @@ async def handle(call: Call) -> Response:
     if wanted is None or (call.version == 0 and not wanted):
         rows = [_row(call, topic) for topic in await services.topics.all()]
     else:
-        rows = list(await asyncio.gather(*(_lookup(call, item.name, item.topic_id) for item in wanted)))
+        code = _malformed(call.version, wanted)
+        if code:
+            return _refused(call, wanted, code)
+        named = {(item.name, item.topic_id): item for item in wanted}.values()
+        rows = list(await asyncio.gather(*(_lookup(call, item.name, item.topic_id) for item in named)))
     node = services.node
-    operations = _NOT_ASKED
+    asked = FIRST_OPERATIONS_VERSION <= call.version <= 10 and request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
-            MetadataResponse.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            MetadataResponse.MetadataResponseBroker(
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
         ],
         cluster_id=services.config.kafka.cluster_id,
         controller_id=node.node_id,
         topics=rows,
-        cluster_authorized_operations=operations,
+        authorized_operations=_CLUSTER_OPERATIONS if asked else None,
     )
+
+
+def _malformed(version: int, wanted: Iterable[Response]) -> ErrorCode:
+    """Topic ids are in the schema from v10 on, but asked by only from v12 on."""
+    if FIRST_ID_VERSION <= version < BY_ID_VERSION and any(item.topic_id or item.name is None for item in wanted):
+        return ErrorCode.INVALID_REQUEST
+    if version >= BY_ID_VERSION and any(item.topic_id is None and item.name is None for item in wanted):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NONE
+
+
+def _refused(call: Call, wanted: Iterable[Response], code: ErrorCode) -> Response:
+    rows = [_failed(call, item.name, code, item.topic_id or _NO_ID) for item in wanted]
+    return MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=rows, error_code=code)
 
 
 async def _lookup(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Response:
@@ -87,6 +111,7 @@ async def _create(call: Call, name: str) -> Topic:
 def _row(call: Call, topic: Topic) -> Response:
     node_id = call.services.node.node_id
     nodes = [node_id]
+    asked = call.version >= FIRST_OPERATIONS_VERSION and call.request.include_topic_authorized_operations
     part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
     return MetadataResponse.MetadataResponseTopic(
         error_code=0,
@@ -100,9 +125,7 @@ def _row(call: Call, topic: Topic) -> Response:
             )
             for number in range(topic.partitions)
         ],
-        topic_authorized_operations=(
-            _ALL_TOPIC_OPERATIONS if call.version >= 8 and call.request.include_topic_authorized_operations else _NOT_ASKED
-        ),
+        authorized_operations=_TOPIC_OPERATIONS if asked else None,
     )  # fmt: skip
 
 
@@ -111,8 +134,5 @@ def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID =
     if name is None and call.version < 12:
         name = ""
     return MetadataResponse.MetadataResponseTopic(
-        error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=[],
-        topic_authorized_operations=_NOT_ASKED,
-    )  # fmt: skip
-
-
+        error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=[]
+    )

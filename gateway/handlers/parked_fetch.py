@@ -201,7 +201,10 @@ class ParkedFetch:
             self._call.count_error(code)
             return PartitionAnswer(fetched, error_code=code)
         row = PartitionAnswer(
-            fetched, high_watermark=partition_log.end_offset, log_start_offset=partition_log.start_offset, records=records
+            fetched,
+            high_watermark=partition_log.end_offset,
+            log_start_offset=partition_log.start_offset,
+            records=records,
         )
         if self._call.request.isolation_level == READ_COMMITTED:
             row.aborted_transactions = []
@@ -231,4 +234,3 @@ class ParkedFetch:
             log.error("cannot convert down", error=str(error), client_id=self._call.client_id)
             return ErrorCode.CORRUPT_MESSAGE, RecordChunks((), 0)
         return ErrorCode.NONE, RecordChunks(converted, sum(map(len, converted)))
-

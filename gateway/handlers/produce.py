@@ -175,13 +175,11 @@ class ProduceCall:
                 self._failed(part, error)
                 self._open -= 1
         self._complete_one()
-        if self.call.request.acks == 0:
-            return self._without_answer()
-        return self.future
-
-    def _without_answer(self) -> None:
+        if self.call.request.acks != 0:
+            return self.future
         if any(part.answer.error_code for part in self._parts):
             raise ClosesConnection("a batch with acks=0 was refused")
+        return None
 
     def _done(self, part: _Part) -> Any:
         def done(base_offset: int, error: Exception | None) -> None:

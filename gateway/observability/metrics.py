@@ -34,7 +34,10 @@ class Metrics:
         self._requests = self._make(Counter, "requests", "Requests answered", "api", "version")
         self._errors = self._make(Counter, "errors", "Error codes sent to clients", "api", "error")
         self._latency = self._make(
-            Histogram, "request_latency_seconds", "From the whole request read to its answer written", "api",
+            Histogram,
+            "request_latency_seconds",
+            "From the whole request read to its answer written",
+            "api",
             buckets=_LATENCY_BUCKETS_S,
         )
         self._software = self._make(Counter, "client_software", "ApiVersions requests by client", "name", "version")

@@ -19,7 +19,7 @@ MAX_REMEMBERED = 10_000
 
 class Unresolved(NamedTuple):
     position: Position
-    count: int
+    offset_count: int
     resolve: Callable[[int], None]
 
 
@@ -74,7 +74,7 @@ class LogEnd:
             head = self._unresolved[0]
             if self.follows(head.position):
                 base_offset = self.next_offset
-                self.last, self.next_offset = head.position, base_offset + head.count
+                self.last, self.next_offset = head.position, base_offset + head.offset_count
             elif head.position in self._read_ahead:
                 base_offset = self._read_ahead.pop(head.position)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ class _Queue:
         self.entries.put_nowait(error)
 
 
-async def read_entries(client: PulsarClient, topic: str, start: Start, last: Position) -> AsyncIterator[Entry]:
+async def read_entries(client: PulsarClient, topic: str, start: Start, last: Position) -> AsyncGenerator[Entry, None]:
     """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, TimeoutError when none comes."""
     queue = _Queue()
     reader = await client.open_reader(topic, start, queue)
@@ -108,7 +108,11 @@ async def find_start(client: PulsarClient, topic: str, last: Position) -> int | 
 
 
 async def read_tail(
-    client: PulsarClient, admin: AdminClient, topic: str, last: Position, limits: Limits,
+    client: PulsarClient,
+    admin: AdminClient,
+    topic: str,
+    last: Position,
+    limits: Limits,
     take: Callable[[LogEntry], None],
 ) -> None:
     """Hand the last ``producer_state_scan_bytes`` of the log to ``take``, in order. Raises PulsarError."""

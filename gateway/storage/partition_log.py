@@ -105,7 +105,9 @@ class PartitionLog:
             await self._ensure_writer()
         if idempotent and not self._producers_known:
             await self.refresh_end()
-            await read_tail(self._shared.client, self._shared.admin, self.pulsar_topic, self._end.last, self.limits, self._replay)
+            await read_tail(
+                self._shared.client, self._shared.admin, self.pulsar_topic, self._end.last, self.limits, self._replay
+            )
             self._producers_known = True
 
     def append(self, data: memoryview, header: BatchHeader, done: Done) -> None:
@@ -359,6 +361,3 @@ async def open_log(pulsar_topic: str, shared: Shared) -> PartitionLog:
 def _writable(data: Buffer) -> bytearray | memoryview:
     assert not isinstance(data, bytes)
     return data
-
-
-

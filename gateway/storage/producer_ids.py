@@ -9,7 +9,7 @@ _RANDOM_BITS = 46
 
 
 class ProducerIds:
-    """Blocks of 65,536 ids begin at a random number of 46 bits: two gateways do not meet within any fleet's lifetime."""
+    """Blocks of 65,536 ids that begin at a random number of 46 bits: two gateways will not meet."""
 
     def __init__(self) -> None:
         self._next = self._end = 0

@@ -1,7 +1,7 @@
 """The idempotent producers of one partition: the last five batches of each (KIP-98), as Kafka judges them.
 
-A batch enters its producer's window when it is sent, before its offset is known, so that a retry or the next sequence is
-judged right while it is in flight; it leaves again if it turns out not to have been written.
+A batch enters its producer's window when it is sent, before its offset is known, so that a retry or the next sequence
+is judged right while it is in flight; it leaves again if it turns out not to have been written.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class ProducerState:
         if producer is None:
             return None
         if header.producer_epoch < producer.epoch:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {header.producer_epoch} is fenced by {producer.epoch}")
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {header.producer_epoch} is fenced by {producer.epoch}"
+            )
         if header.producer_epoch > producer.epoch:
             if header.base_sequence != 0 and producer.epoch != NO_PRODUCER_EPOCH:
                 raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch starts at sequence 0")

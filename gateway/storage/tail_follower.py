@@ -1,4 +1,4 @@
-"""Reads what others append to a log, when somebody needs to know: a waiting consumer, or a receipt with a gap before it.
+"""Reads what others append to a log, when somebody has to know: a waiting consumer, or a receipt behind a gap.
 
 What this gateway writes itself needs no reading. So the follower gives the broker permits only while it is wanted, and
 starts anew at the log's end when too much of our own would come back.

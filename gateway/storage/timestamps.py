@@ -1,13 +1,13 @@
 """Offsets by timestamp: the first record, in offset order, that is as late as asked; and the latest of all.
 
 Records carry their producers' times, Pulsar knows when entries were published. A record is published after it was made,
-give or take the clocks' difference; so in a large log the search starts at the entry published that long before the time
-asked for, and batches are skipped by their headers from there on.
+give or take the clocks' difference; so in a large log the search starts at the entry published that long before the
+time asked for, and batches are skipped by their headers from there on.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -82,7 +82,7 @@ async def _search_start(log: PartitionLog, timestamp: int) -> Start:
     return position if position <= log.last_position() else log.last_position()
 
 
-async def _entries(log: PartitionLog, start: Start) -> AsyncIterator[LogEntry]:
+async def _entries(log: PartitionLog, start: Start) -> AsyncGenerator[LogEntry, None]:
     last = log.last_position()
     if last.entry_id < 0 or (isinstance(start, Position) and start > last):
         return

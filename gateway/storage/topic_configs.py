@@ -1,6 +1,6 @@
 """Kafka's topic configurations: which there are, their defaults, and what a value must look like.
 
-Those that Pulsar can act on are mapped to its policies (`PULSAR_POLICIES` in topics.py); the others are kept and returned.
+Those that Pulsar can act on are mapped to its policies in topics.py; the others are kept and returned.
 """
 
 from __future__ import annotations

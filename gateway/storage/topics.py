@@ -169,7 +169,9 @@ class TopicCatalog:
         key = topic_names.collision_key(name)
         for other in self._topics:
             if topic_names.collision_key(other) == key:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                )
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         await self.check_creatable(name)
@@ -198,7 +200,9 @@ class TopicCatalog:
 
     async def add_partitions(self, topic: Topic, count: int) -> None:
         if not topic.partitioned:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' was made without partitions in Pulsar")
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' was made without partitions in Pulsar"
+            )
         await self._admin.topics.update_partitions(topic.pulsar_name, count)
         await self.get(topic.name, fresh=True)
 
@@ -233,5 +237,3 @@ def _topic_id(stored: str | None, pulsar_name: str) -> uuid.UUID:
         return uuid.UUID(stored) if stored else uuid.uuid5(uuid.NAMESPACE_URL, pulsar_name)
     except ValueError:
         return uuid.uuid5(uuid.NAMESPACE_URL, pulsar_name)
-
-
