@@ -1,11 +1,11 @@
 """JoinGroup and LeaveGroup: each kind of arrival in each state."""
 
 import pytest
-from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness, subscription
 
 from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from coordinator.group.messages import LeaveRequest, LeavingMember
 from protocol.kafka.errors import ErrorCode
+from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness, subscription
 
 
 def test_the_first_member_leads_the_first_generation() -> None:
@@ -184,7 +184,7 @@ def test_leaving_starts_a_rebalance_and_the_last_one_empties_the_group() -> None
 
 def test_leaving_answers_what_the_leaver_had_parked() -> None:
     h = Harness()
-    leader, follower = h.stable(2)
+    leader, _follower = h.stable(2)
     parked = h.join(leader)
     assert h.leave(leader) is ErrorCode.NONE
     assert (parked.answer.error, parked.answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
@@ -290,6 +290,30 @@ class TestStaticMembers:
         leader = h.join(members[0], group_instance_id="i0")
         assert restarted.answer.generation == leader.answer.generation == 2
         h.settle()
+
+    def test_two_restarts_under_way_end_with_the_later(self) -> None:
+        h = Harness(auto=False)
+        self.stable_after_settling(h)
+        first, second = h.join(group_instance_id="i1"), h.join(group_instance_id="i1")
+        assert first.answer.error is ErrorCode.FENCED_INSTANCE_ID
+        h.log.finish_one(h.now_ms)
+        assert not second.answers, "its own id is not durable yet"
+        h.settle()
+        assert (second.answer.error, second.answer.member_id) == (ErrorCode.NONE, "i1-id4")
+
+    def test_a_restart_that_owes_its_sync_still_owes_it(self) -> None:
+        h = Harness()
+        joins = [h.join(group_instance_id=f"i{n}") for n in range(2)]
+        h.advance(0)
+        leader = joins[0].answer.member_id
+        h.sync(leader, 1, {})
+        restarted = h.join(group_instance_id="i1").answer.member_id
+        for _ in range(REBALANCE_MS // 5_000):
+            h.heartbeat(leader, 1)
+            h.heartbeat(restarted, 1)
+            h.advance(5_000)
+        assert h.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert h.heartbeat(restarted, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_late_static_members_stay_until_their_session_ends(self) -> None:
         h = Harness()

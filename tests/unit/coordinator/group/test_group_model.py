@@ -18,7 +18,8 @@ from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS,
 
 T0 = TopicPartition("t", 0)
 PARTITIONS = range(4)
-MAX_SIZE = 4
+MAX_SIZE = 3
+CLIENTS = st.integers(0, 3)
 FAILURES = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
@@ -26,17 +27,23 @@ class Client:
     """One consumer: what it believes, and its request under way."""
 
     def __init__(self, number: int) -> None:
-        self.instance_id = f"i{number}" if number % 3 == 0 else None
+        self.instance_id = f"i{number}" if number < 2 else None
         self.modern = number % 2 == 0
         self.member_id = ""
         self.generation = -1
-        self.members: list[str] = []
-        self.owned: frozenset[int] = frozenset()
+        self.members: list[str] = []  # as the leader is told
+        self.must_join = True
+        self.must_sync = False
         self.join: Parked[JoinResponse] | None = None
         self.sync: Parked[SyncResponse] | None = None
 
     def forget(self) -> None:
-        self.member_id, self.generation, self.owned, self.members = "", -1, frozenset(), []
+        self.member_id, self.generation, self.members = "", -1, []
+        self.must_join, self.must_sync = True, False
+
+    @property
+    def waits(self) -> bool:
+        return any(parked is not None and not parked.answers for parked in (self.join, self.sync))
 
 
 class GroupLife(RuleBasedStateMachine):
@@ -44,16 +51,17 @@ class GroupLife(RuleBasedStateMachine):
     def start(self, delay_ms: int) -> None:
         self.config = GroupConfig(initial_rebalance_delay_ms=delay_ms, max_size=MAX_SIZE)
         self.h = Harness(self.config, auto=False)
-        self.clients = [Client(number) for number in range(6)]
+        self.clients = [Client(number) for number in range(4)]
         self.parked: list[Parked[Any]] = []
         self.commits: list[tuple[int, Parked[Any]]] = []
         self.durable_offset = -1
+        self.syncs = 0
         self.generation_seen = 0
-        self.assignments: dict[int, dict[str, bytes]] = {}
+        self.assignments: dict[int, list[list[int]]] = {}
 
     # --- What clients do
 
-    @rule(n=st.integers(0, 5), topics=st.sampled_from([("t",), ("t", "u")]))
+    @rule(n=CLIENTS, topics=st.sampled_from([("t",), ("t", "u")]))
     def join(self, n: int, topics: tuple[str, ...]) -> None:
         client = self.clients[n]
         client.join = self.h.join(
@@ -65,44 +73,72 @@ class GroupLife(RuleBasedStateMachine):
         )
         self.parked.append(client.join)
 
-    @rule(n=st.integers(0, 5))
+    @rule(n=CLIENTS)
     def sync(self, n: int) -> None:
         client = self.clients[n]
-        owners = {member: bytes(PARTITIONS)[i :: len(client.members)] for i, member in enumerate(client.members)}
+        self.syncs += 1  # a leader that assigns again assigns differently
+        owners = {
+            member: bytes(PARTITIONS)[(i + self.syncs) % len(client.members) :: len(client.members)]
+            for i, member in enumerate(client.members)
+        }
         client.sync = self.h.sync(client.member_id, client.generation, owners, group_instance_id=client.instance_id)
         self.parked.append(client.sync)
 
-    @rule(n=st.integers(0, 5))
+    @rule(n=CLIENTS)
     def heartbeat(self, n: int) -> None:
         client = self.clients[n]
         error = self.h.heartbeat(client.member_id, client.generation, client.instance_id)
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION):
             client.forget()
+        elif error is ErrorCode.REBALANCE_IN_PROGRESS:
+            client.must_join = True
 
-    @rule(n=st.integers(0, 5))
+    @rule(first=CLIENTS, count=st.integers(1, 3), error=st.sampled_from([ErrorCode.NONE] * 5 + FAILURES))
+    def round(self, first: int, count: int, error: ErrorCode) -> None:
+        """Some clients do what a consumer does next, time passes, the log answers."""
+        for n in range(first, first + count):
+            client = self.clients[n % len(self.clients)]
+            if client.waits:
+                continue
+            if client.must_join:
+                self.join(n % len(self.clients), ("t",))
+            elif client.must_sync:
+                self.sync(n % len(self.clients))
+            else:
+                self.heartbeat(n % len(self.clients))
+            self.answers_are_believed()
+        self.h.advance(self.config.initial_rebalance_delay_ms)
+        self.log_answers(error)
+
+    @rule(n=CLIENTS)
     def leave(self, n: int) -> None:
-        client = self.clients[n]
+        """Preferably one whose request is parked, as when an administrator removes it."""
+        waiting = [client for client in self.clients if client.waits and client.member_id]
+        client = (waiting or self.clients)[n % len(waiting or self.clients)]
         self.h.leave(client.member_id, client.instance_id)
         client.forget()
 
-    @rule(n=st.integers(0, 5), offset=st.integers(0, 99))
-    def commit(self, n: int, offset: int) -> None:
+    @rule(n=CLIENTS, offset=st.integers(0, 99), age=st.integers(0, 1))
+    def commit(self, n: int, offset: int, age: int) -> None:
+        """With an age, the commit was sent before the client's last rebalance."""
         client = self.clients[n]
+        generation = client.generation - age if client.generation > 0 else client.generation
         current = self.generation_now()
         parked = self.h.commit(
             offset,
             member_id=client.member_id,
-            generation=client.generation,
+            generation=generation,
             group_instance_id=client.instance_id,
         )
         if parked.answers:
             assert parked.answer[T0] is not ErrorCode.NONE
         else:
-            assert client.generation == current or (client.generation == -1 and not self.described().members)
+            members = [member.member_id for member in self.described().members]
+            assert (generation == current and client.member_id in members) or not members
         self.parked.append(parked)
         self.commits.append((offset, parked))
 
-    @rule(n=st.integers(0, 5))
+    @rule(n=CLIENTS)
     def crash(self, n: int) -> None:
         """The process is gone, its parked requests with it; a static one comes back under its instance id."""
         client = self.clients[n]
@@ -157,9 +193,7 @@ class GroupLife(RuleBasedStateMachine):
                 self.believe_join(client, client.join.answer)
                 client.join = None
             if client.sync is not None and client.sync.answers:
-                if client.sync.answer.error is ErrorCode.NONE:
-                    client.owned = frozenset(client.sync.answer.assignment)
-                    self.one_assignment_a_generation(client, client.sync.answer.assignment)
+                self.believe_sync(client, client.sync.answer)
                 client.sync = None
 
     def believe_join(self, client: Client, answer: JoinResponse) -> None:
@@ -168,14 +202,37 @@ class GroupLife(RuleBasedStateMachine):
         elif answer.error is ErrorCode.NONE:
             client.member_id, client.generation = answer.member_id, answer.generation
             client.members = [m.member_id for m in answer.members]
-            assert answer.leader_id or answer.generation
             assert len(client.members) <= MAX_SIZE
+            client.must_join, client.must_sync = False, True
         else:
             client.forget()
 
-    def one_assignment_a_generation(self, client: Client, assignment: bytes) -> None:
-        stored = [v for _, v in self.h.log.decoded() if isinstance(v, GroupValue) and v.generation == client.generation]
-        assert any(assignment in [m.assignment for m in value.members] for value in stored), "answered before durable"
+    def believe_sync(self, client: Client, answer: SyncResponse) -> None:
+        client.must_sync = False
+        if answer.error is ErrorCode.NONE:
+            stored = self.stored_assignments().get(client.generation, [])
+            assert list(answer.assignment) in stored, "an assignment that is not durable"
+        else:
+            client.must_join = True
+
+    def stored_assignments(self) -> dict[int, list[list[int]]]:
+        """Of each generation in the log: what its members own."""
+        return {
+            value.generation: [list(member.assignment) for member in value.members]
+            for _, value in self.h.log.decoded()
+            if isinstance(value, GroupValue)
+        }
+
+    @invariant()
+    def a_generation_has_one_assignment(self) -> None:
+        now = self.stored_assignments()
+        group = self.h.coordinator._groups.get("g")
+        for generation, assignments in self.assignments.items():
+            assert now.get(generation) == assignments
+        self.assignments = now
+        if group is not None and group.state.value == "Stable":
+            members = [list(member.assignment) for member in group.members.values()]
+            assert members == now[group.generation]
 
     @invariant()
     def no_partition_has_two_owners_in_a_generation(self) -> None:
@@ -198,7 +255,7 @@ class GroupLife(RuleBasedStateMachine):
     def acknowledged_commits_were_written(self) -> None:
         written = [value.offset for _, value in self.h.log.decoded() if isinstance(value, OffsetValue)]
         accepted = [offset for offset, p in self.commits if p.answers and p.answer[T0] is ErrorCode.NONE]
-        assert accepted == [offset for offset in written[: len(accepted)]]
+        assert accepted == list(written[: len(accepted)])
 
     @invariant()
     def states_agree_with_parked_requests(self) -> None:
@@ -227,5 +284,5 @@ class GroupLife(RuleBasedStateMachine):
         assert not self.described().members
 
 
-GroupLife.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+GroupLife.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 TestGroupLife = GroupLife.TestCase

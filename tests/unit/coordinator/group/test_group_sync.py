@@ -1,10 +1,10 @@
 """SyncGroup, Heartbeat and the timers of a generation."""
 
 import pytest
-from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness
 
 from coordinator.group.records import GroupKey, GroupValue
 from protocol.kafka.errors import ErrorCode
+from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness
 
 
 def test_followers_wait_until_the_leaders_assignment_is_durable() -> None:
@@ -163,3 +163,18 @@ def test_a_follower_that_never_syncs_is_out_though_the_group_is_stable() -> None
         h.advance(5_000)
     assert h.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     assert h.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_assignment_stored_too_late_is_not_the_next_generations() -> None:
+    h = Harness(auto=False)
+    leader = h.first_join().member_id
+    h.sync(leader, 1, {leader: b"old"})
+    newcomer = h.join()
+    h.join(leader)
+    assert newcomer.answer.generation == 2
+    waiting = h.sync(newcomer.answer.member_id, 2)
+    h.settle()
+    assert not waiting.answers
+    h.sync(leader, 2, {newcomer.answer.member_id: b"new"})
+    h.settle()
+    assert waiting.answer.assignment == b"new"
