@@ -7,7 +7,7 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pulsar as native
 import pytest
@@ -19,9 +19,10 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ProducerFencedError, PulsarError, TopicNotFoundError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
-from gateway.pulsar.reader import Entry
+from gateway.pulsar.reader import Entry, Start
 from gateway.pulsar.settings import PulsarSettings
-from protocol.pulsar.entry import encode_message, iter_messages
+from protocol.pulsar.entry import NativeMessage, encode_message, iter_messages
+from protocol.pulsar.frames import Buffer
 
 NAMESPACE = "kafka-client-test/default"
 PUBLISH_TIME_MS = 1_700_000_000_000
@@ -190,7 +191,8 @@ def test_we_read_what_a_native_producer_sends(pulsar: PulsarAddresses, compressi
         client.close()
 
     async def test(cluster: Cluster) -> None:
-        topic, found = await cluster.new_topic(), []
+        topic = await cluster.new_topic()
+        found: list[NativeMessage] = []
         await asyncio.to_thread(produce, cluster, topic)
         entries = Entries()
         reader = await cluster.client.open_reader(topic, "earliest", entries)
@@ -218,7 +220,7 @@ def test_entries_of_all_sizes_come_back_whole_indexed_and_mutable(pulsar: Pulsar
         payloads = [os.urandom(size) for size in sizes]
         for payload in payloads:
             middle = len(payload) // 2
-            chunks = [payload[:middle], memoryview(payload)[middle:]]
+            chunks: list[Buffer] = [payload[:middle], memoryview(payload)[middle:]]
             producer.send(chunks, num_messages=10, publish_time_ms=PUBLISH_TIME_MS)
         last = await sends.receipt(len(payloads) - 1)
         found = await cluster.read(topic, len(payloads))
@@ -240,22 +242,23 @@ def test_reading_starts_where_it_is_told(pulsar: PulsarAddresses) -> None:
         await sends.receipt(2)
         first, second, third = sends.receipts.values()
         before = first._replace(entry_id=-1)
-        for start, inclusive, expected in [
+        cases: list[tuple[Start, bool, Position]] = [
             ("earliest", True, first),
             (before, True, first),
             (before, False, first),
             (first, True, first),
             (first, False, second),
             (third, True, third),
-        ]:
+        ]
+        for start, inclusive, expected in cases:
             entries = Entries()
             reader = await cluster.client.open_reader(topic, start, entries, inclusive=inclusive)
             reader.flow(1)
             assert (await entries.entry()).position == expected, (start, inclusive)
             await reader.close()
         at_end, behind_last = Entries(), Entries()
-        for start, entries in [("latest", at_end), (third, behind_last)]:
-            reader = await cluster.client.open_reader(topic, start, entries, inclusive=False)
+        for end, entries in (("latest", at_end), (third, behind_last)):
+            reader = await cluster.client.open_reader(topic, cast("Start", end), entries, inclusive=False)
             reader.flow(1)
         producer.send([b"new"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
         fourth = await sends.receipt(3)
@@ -273,31 +276,29 @@ def test_a_topic_that_does_not_exist(pulsar: PulsarAddresses) -> None:
 
 
 def test_unloads_while_sending_and_reading_lose_and_misplace_nothing(pulsar: PulsarAddresses) -> None:
-    unloads, between = 3, 200
+    unloads, between, in_flight = 3, 200, 50
+
+    async def send_until_closed(cluster: Cluster, producer: Producer, sends: Sends) -> list[bytes]:
+        """Sends, and unloads the topic on the way; returns what was sent."""
+        contents: list[bytes] = []
+        unloading: asyncio.Task[None] | None = None
+        while sends.closed is None:
+            contents.append(secrets.token_bytes(20))
+            producer.send([contents[-1]], num_messages=3, publish_time_ms=PUBLISH_TIME_MS)
+            if unloading is None and len(sends.receipts) >= between:
+                unloading = asyncio.create_task(cluster.admin.topics.unload(producer.topic))
+            await sends.until(lambda: len(sends.receipts) > len(contents) - in_flight or sends.closed is not None)
+        assert unloading is not None
+        await unloading
+        return contents
 
     async def send_through(cluster: Cluster, topic: str, acknowledged: dict[Position, bytes]) -> None:
-        """Sends until every unload came in between; what has no receipt when a producer ends is not sent again."""
+        """What has no receipt when a producer ends is not sent again."""
         predecessor: Producer | None = None
-        for round_number in range(unloads + 1):
+        for _ in range(unloads):
             sends = Sends()
             producer = await cluster.client.open_producer(topic, sends, predecessor=predecessor)
-            contents: list[bytes] = []
-            unloading: asyncio.Task[None] | None = None
-            while sends.closed is None and len(sends.receipts) < 2 * between:
-                content = b"%d:%d" % (round_number, len(contents))
-                producer.send([content], num_messages=3, publish_time_ms=PUBLISH_TIME_MS)
-                contents.append(content)
-                if unloading is None and round_number < unloads and len(sends.receipts) >= between:
-                    unloading = asyncio.create_task(cluster.admin.topics.unload(topic))
-                limit = len(contents) - 50
-                await sends.until(lambda s=sends, n=limit: len(s.receipts) > n or s.closed is not None)
-                if unloading is not None:
-                    await asyncio.sleep(0)
-            if unloading is not None:
-                await unloading
-                await sends.until(lambda s=sends: s.closed is not None)
-            else:
-                await producer.close()
+            contents = await send_until_closed(cluster, producer, sends)
             acknowledged.update({position: contents[n] for n, position in sends.receipts.items()})
             predecessor = producer
 

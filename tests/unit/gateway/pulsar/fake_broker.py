@@ -121,6 +121,6 @@ def lookup_answer(
     return BaseCommand(type=BaseCommand.LOOKUP_RESPONSE, lookup_topic_response=response)
 
 
-def error_answer(request_id: int, code: int) -> BaseCommand:
-    error = CommandError(request_id=request_id, error=ServerError.ValueType(code), message="scripted")
+def error_answer(request_id: int, code: ServerError) -> BaseCommand:
+    error = CommandError(request_id=request_id, error=code, message="scripted")
     return BaseCommand(type=BaseCommand.ERROR, error=error)

@@ -334,11 +334,11 @@ def test_settings_have_defaults() -> None:
     assert PulsarSettings().service_urls() == ["pulsar://127.0.0.1:6650"]
 
 
-def send_error(sent: BaseCommand, sequence_id: int, code: int) -> BaseCommand:
+def send_error(sent: BaseCommand, sequence_id: int, code: ServerError) -> BaseCommand:
     error = CommandSendError(
         producer_id=sent.send.producer_id,
         sequence_id=sequence_id,
-        error=ServerError.ValueType(code),
+        error=code,
         message="scripted",
     )
     return BaseCommand(type=BaseCommand.SEND_ERROR, send_error=error)
