@@ -67,6 +67,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._parked: set[asyncio.Future[Response]] = set()
         self._write_paused = False
         self._reading = True
+        self._ending: str | None = None
         self.last_activity = asyncio.get_running_loop().time()
 
     # Reading
@@ -105,7 +106,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         while end - position >= LENGTH_BYTES:
             length = int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True)
             if not 0 < length <= self._owner.limits.max_request_bytes:
-                self._close("frame length", length=length)
+                self._backlog.append(bytearray())  # ends the connection in its turn, behind good requests
                 return
             start = position + LENGTH_BYTES
             if end - start < length:
@@ -130,6 +131,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _can_run(self) -> bool:
         return (
             self._serial is None
+            and self._ending is None
             and not self._write_paused
             and self._transport is not None
             and len(self._slots) < self._owner.limits.max_in_flight_requests
@@ -140,7 +142,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             call = dispatcher.begin(frame, self._client)
         except MalformedRequest as error:
-            self._close("malformed request", error=str(error))
+            self._end("malformed request", error=str(error))
             return
         slot = _Slot(call)
         self._slots.append(slot)
@@ -225,6 +227,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             transport.write(ready[0])
         elif ready:
             transport.writelines(ready)
+        if self._ending is not None and not slots:
+            self._close(self._ending)
 
     def pause_writing(self) -> None:
         # A client that does not read gets no further request answered, so that what it pins stays bounded.
@@ -237,6 +241,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _regulate_reading(self) -> None:
         want = not self._backlog
+        want = want and self._ending is None
         if self._transport is None or self._transport.is_closing() or want == self._reading:
             return
         self._reading = want
@@ -254,6 +259,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def close(self, reason: str) -> None:
         self._close(reason)
+
+    def _end(self, reason: str, **facts: Any) -> None:
+        """Read nothing more, and close when the requests before the bad one are answered."""
+        log.info("connection ends", reason=reason, address=self._client.address, **facts)
+        self._ending = reason
+        self._backlog.clear()
+        if not self._slots:
+            self._close(reason)
 
     def _close(self, reason: str, **facts: Any) -> None:
         if self._transport is None or self._transport.is_closing():

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 
@@ -41,7 +42,7 @@ async def _create(call: Call, wanted: Response) -> Response:
         partitions = _partitions(call, wanted)
         configs = check_configs({config.name: config.value for config in wanted.configs or ()})
         if call.version >= 1 and call.request.validate_only:
-            return _created(wanted.name, None, partitions, configs)
+            return _created(wanted.name, uuid.uuid4(), partitions, configs)
         created = await topics.create(wanted.name, partitions, configs)
         return _created(wanted.name, created.topic_id, partitions, configs)
     except KafkaError as error:

@@ -66,7 +66,7 @@ def _topic_row(call: Call, name: str, configs: Mapping[str, str]) -> Response:
         known.append((config.default, SOURCE_DEFAULT))
         synonyms = [_Config.DescribeConfigsSynonym(name=name, value=value, source=source) for value, source in known]
     return _Config(
-        name=name, value=configs.get(name, config.default), read_only=False, is_default=not is_set,
+        name=name, value=configs.get(name, config.default), read_only=False, is_default=False,
         config_source=SOURCE_TOPIC if is_set else SOURCE_DEFAULT, is_sensitive=False, synonyms=synonyms,
         config_type=config.kind, documentation=None,
     )  # fmt: skip

@@ -54,7 +54,7 @@ class FetchAnswer:
         self.session_id = session_id
         self.responses = responses or []
         self.throttle_time_ms = 0
-        self.node_endpoints = None
+        self.node_endpoints: list[object] = []
 
 
 def group_by_topic(rows: Iterable[PartitionAnswer], *, by_id: bool) -> list[TopicAnswer]:

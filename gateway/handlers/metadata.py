@@ -111,7 +111,6 @@ async def _create(call: Call, name: str) -> Topic:
 def _row(call: Call, topic: Topic) -> Response:
     node_id = call.services.node.node_id
     nodes = [node_id]
-    asked = call.version >= FIRST_OPERATIONS_VERSION and call.request.include_topic_authorized_operations
     part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
     return MetadataResponse.MetadataResponseTopic(
         error_code=0,
@@ -125,8 +124,12 @@ def _row(call: Call, topic: Topic) -> Response:
             )
             for number in range(topic.partitions)
         ],
-        authorized_operations=_TOPIC_OPERATIONS if asked else None,
+        authorized_operations=_TOPIC_OPERATIONS if _operations_asked(call) else None,
     )  # fmt: skip
+
+
+def _operations_asked(call: Call) -> bool:
+    return call.version >= FIRST_OPERATIONS_VERSION and bool(call.request.include_topic_authorized_operations)
 
 
 def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID = _NO_ID) -> Response:
@@ -134,5 +137,10 @@ def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID =
     if name is None and call.version < 12:
         name = ""
     return MetadataResponse.MetadataResponseTopic(
-        error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=[]
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=False,
+        partitions=[],
+        authorized_operations=_TOPIC_OPERATIONS if _operations_asked(call) else None,
     )

@@ -23,7 +23,7 @@ from gateway.storage.topics import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.errors import ErrorCode
 
-NO_OFFSET = -1
+NO_OFFSET = NO_TIMESTAMP = -1
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
 
 log = structlog.get_logger()
@@ -61,7 +61,7 @@ class ProduceAnswer:
     def __init__(self) -> None:
         self.responses: list[TopicAnswer] = []
         self.throttle_time_ms = 0
-        self.node_endpoints = None
+        self.node_endpoints: list[Any] = []
 
 
 class _Part:
@@ -168,8 +168,11 @@ class ProduceCall:
             if part.produced is None or part.answer.error_code or part.log is None:
                 continue
             self._open += 1
+            part.answer.log_append_time_ms = part.produced.log_append_time_ms
             try:
-                part.log.append(part.produced.data, part.produced.header, self._done(part))
+                if part.log.append(part.produced.data, part.produced.header, self._done(part)):
+                    # Kafka tells the time that the repeated batch was first written with.
+                    part.answer.log_append_time_ms = part.produced.header.max_timestamp
             except _STORAGE_ERRORS as error:
                 part.answer.log_start_offset = part.log.start_offset
                 self._failed(part, error)
@@ -188,7 +191,6 @@ class ProduceCall:
             else:
                 assert part.log is not None and part.produced is not None
                 part.answer.base_offset = base_offset
-                part.answer.log_append_time_ms = part.produced.log_append_time_ms
                 part.answer.log_start_offset = part.log.start_offset
             self._complete_one()
 
@@ -202,6 +204,7 @@ class ProduceCall:
     def _failed(self, part: _Part, error: BaseException) -> None:
         code = error_code(error)
         part.answer.error_code = code
+        part.answer.log_append_time_ms = NO_TIMESTAMP
         part.answer.error_message = error.text if isinstance(error, KafkaError) else None
         self.call.count_error(code)
         if not isinstance(error, KafkaError):

@@ -76,6 +76,10 @@ class Appender:
         self._producer: Producer | None = None
         self._lost: Producer | None = None
         self._pump_scheduled = False
+        self._unblocking: asyncio.Task[None] | None = None
+        self.room = asyncio.Event()
+        """Set while more batches may be queued; whoever brings them waits otherwise, and its socket is not read."""
+        self.room.set()
 
     # The producer
 
@@ -89,6 +93,10 @@ class Appender:
         return self._lost
 
     @property
+    def has_room(self) -> bool:
+        return self.room.is_set()
+
+    @property
     def idle(self) -> bool:
         return not self._queue and not self._in_flight
 
@@ -98,6 +106,8 @@ class Appender:
         self._pump()
 
     async def close(self) -> None:
+        if self._unblocking is not None:
+            self._unblocking.cancel()
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close()
@@ -110,6 +120,8 @@ class Appender:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too much data waits for Pulsar")
         self._queue.append(batch)
         self._queued_bytes += len(batch.data)
+        if self._queued_bytes > self._log.limits.append_max_queued_bytes // 2:
+            self.room.clear()
         if not self._pump_scheduled:
             # What other connections sent in the same turn of the event loop shares the entry.
             self._pump_scheduled = True
@@ -118,6 +130,7 @@ class Appender:
     def fail_queued(self, error: Exception) -> None:
         """No producer can be had: what waits was certainly not written."""
         queue, self._queue, self._queued_bytes = list(self._queue), deque(), 0
+        self.room.set()
         if queue:
             self._log.entry_refused(SentEntry(queue, b""), error)
 
@@ -128,7 +141,10 @@ class Appender:
 
     def _may_send(self) -> bool:
         limits, producer = self._log.limits, self._producer
-        if producer is None or producer.closed or not producer.connection.writable:
+        if producer is None or producer.closed:
+            return False
+        if not producer.connection.writable:
+            self._wait_until_writable(producer)
             return False
         count = len(self._in_flight)
         if count == 0:
@@ -136,6 +152,17 @@ class Appender:
         if count >= limits.append_max_in_flight_entries or self._in_flight_bytes >= limits.append_max_in_flight_bytes:
             return False
         return count < SHARE_ABOVE_IN_FLIGHT or self._queued_bytes >= LARGE_BATCH_BYTES
+
+    def _wait_until_writable(self, producer: Producer) -> None:
+        """Pulsar does not read as fast as we write: go on when the connection's buffer has emptied."""
+
+        async def unblock() -> None:
+            await producer.connection.writable_event.wait()
+            self._unblocking = None
+            self._pump()
+
+        if self._unblocking is None:
+            self._unblocking = asyncio.create_task(unblock())
 
     def _take_group(self) -> list[PendingBatch]:
         """The batches that fill the next entry."""
@@ -146,6 +173,8 @@ class Appender:
             group.append(batch)
             room -= len(batch.data)
             self._queued_bytes -= len(batch.data)
+        if self._queued_bytes <= self._log.limits.append_max_queued_bytes // 2:
+            self.room.set()
         return group
 
     def _send(self, group: list[PendingBatch]) -> None:

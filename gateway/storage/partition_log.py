@@ -29,8 +29,9 @@ from protocol.kafka.errors import ErrorCode
 
 QUIET_S = 0.01
 """Consumers wait and nothing of ours was written for so long: look for what others write."""
-SETTLE_S = 0.3
-"""A broker that lost our connection may still write what it had received."""
+SETTLE_S = 0.2
+SETTLE_CHECKS = 50
+"""So often is the broker asked, after a lost connection, whether it is still writing."""
 START_CHECK_S = 15.0
 WRITER_RETRY_S = 1.0
 
@@ -97,12 +98,14 @@ class PartitionLog:
 
     def ready_for(self, header: BatchHeader) -> bool:
         """``append`` may be called for this batch without ``prepare``."""
-        return self._appender.producer is not None and (self._producers_known or header.producer_id < 0)
+        known = self._producers_known or header.producer_id < 0
+        return known and self._appender.producer is not None and self._appender.has_room
 
     async def prepare(self, *, idempotent: bool) -> None:
         """Have a producer; for idempotent batches read the log's end, to know its producers. Raises PulsarError."""
         if self._appender.producer is None:
             await self._ensure_writer()
+        await self._appender.room.wait()
         if idempotent and not self._producers_known:
             await self.refresh_end()
             await read_tail(
@@ -110,8 +113,11 @@ class PartitionLog:
             )
             self._producers_known = True
 
-    def append(self, data: memoryview, header: BatchHeader, done: Done) -> None:
-        """Append one checked batch; ``done`` gets its base offset, or the error. Raises KafkaError at once."""
+    def append(self, data: memoryview, header: BatchHeader, done: Done) -> bool:
+        """Append one checked batch; ``done`` gets its base offset, or the error. Raises KafkaError at once.
+
+        True if the batch repeats one of its producer's last five: then ``done`` gets that one's offset.
+        """
         self.last_used = time.monotonic()
         sequenced: SequencedBatch | None = None
         if header.producer_id >= 0:
@@ -121,7 +127,7 @@ class PartitionLog:
                     done(duplicate.base_offset, None)
                 else:
                     duplicate.waiters.append(done)
-                return
+                return True
             sequenced = self._producers.begin(header)
         try:
             self._appender.append(PendingBatch(data, header.last_offset_delta + 1, sequenced, done))
@@ -129,6 +135,7 @@ class PartitionLog:
             if sequenced is not None:
                 self._producers.abort(sequenced, error)
             raise
+        return False
 
     async def _ensure_writer(self) -> None:
         if self._writer_task is None:
@@ -141,10 +148,17 @@ class PartitionLog:
             self.pulsar_topic, self._appender, predecessor=self._appender.predecessor
         )
         if self._appender.predecessor is not None:
-            await asyncio.sleep(SETTLE_S)
+            await self._settle()
             await self.refresh_end()
             self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._appender.use(producer)
+
+    async def _settle(self) -> None:
+        """A broker that lost our connection may still be writing what it had received."""
+        for _ in range(SETTLE_CHECKS):
+            await asyncio.sleep(SETTLE_S)
+            if (await self.admin.topics.internal_stats(self.pulsar_topic)).pending_adds == 0:
+                return
 
     def _writer_opened(self, task: asyncio.Task[None]) -> None:
         self._writer_task = None
