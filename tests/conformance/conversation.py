@@ -148,6 +148,10 @@ class Conversation:
         self.names.topic_ids[found] = f"<id of {name}>"
         return found
 
+    def node_id(self) -> int:
+        """The id of the server's only node."""
+        return int(self.client.call("Metadata", 1, topics=[])["brokers"][0]["node_id"])
+
     def end_offset(self, topic: str, partition: int = 0) -> int:
         return self._offset(topic, partition, -1)
 

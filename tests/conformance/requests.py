@@ -103,3 +103,13 @@ def try_to_write(conversation: Conversation, version: int, data: bytes | None, *
     topic = shared(conversation)
     produce(conversation, version, topic, data, **more)
     read_back(conversation, topic)
+
+
+def await_coordinator(conversation: Conversation, transactional_id: str) -> None:
+    """Kafka makes its transaction coordinator when it is first asked for one; nothing of this is compared."""
+    named = {"key": transactional_id, "key_type": 1}
+    conversation.settle("FindCoordinator", 1, **named)
+    conversation.settle(
+        "InitProducerId", 1, transactional_id=transactional_id + "-other", transaction_timeout_ms=60_000
+    )
+    del conversation.answers[-2:]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.conversation import Conversation, case
+from tests.conformance.requests import await_coordinator
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP, CLIENT_METRICS = 2, 4, 8, 32, 16
 BROKER_CONFIG = 4
@@ -103,9 +104,8 @@ def test_documentation(conversation: Conversation, version: int) -> None:
 @case("DescribeConfigs")
 def test_broker(conversation: Conversation, version: int) -> None:
     """The broker's own settings differ; what must be there is what clients look at."""
-    node = conversation.client.call("Metadata", 1, topics=[])["brokers"][0]["node_id"]
     keys = ["auto.create.topics.enable", "num.partitions"]
-    answer = describe(conversation, version, resource(BROKER, str(node), keys))
+    answer = describe(conversation, version, resource(BROKER, str(conversation.node_id()), keys))
     conversation.answers.pop()
     result = answer["results"][0]
     conversation.say((result["error_code"], sorted(config["name"] for config in result["configs"])))
@@ -170,8 +170,7 @@ def test_empty_transactional_id(conversation: Conversation, version: int) -> Non
 @case("InitProducerId")
 def test_transactional_id(conversation: Conversation, version: int) -> None:
     transactional_id = f"{conversation.names.prefix}tx-{version}"
-    conversation.settle("FindCoordinator", 1, **coordinator(1, [transactional_id], kind=1))
-    conversation.answers.pop()
+    await_coordinator(conversation, transactional_id)
     conversation.settle("InitProducerId", version, **producer(version, transactional_id=transactional_id))
 
 

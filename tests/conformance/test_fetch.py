@@ -25,6 +25,7 @@ def read(
     """Fetch partition 0 of a topic and compare the answer; when it is converted down, compare the records to the end.
 
     Kafka cuts a converted answer to the size that the batches had before, so where it ends says nothing.
+    Messages before the offset may come too, in a wrapper; clients drop them.
     """
 
     def request(at: int, **fields: Any) -> dict[str, Any]:
@@ -34,7 +35,8 @@ def read(
     answer = conversation.call("Fetch", version, **request(offset, **more))
     if version < 4:
         noted = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
-        noted["records"] = noted["records"] and _to_the_end(conversation, version, answer, request)
+        found = noted["records"] and _to_the_end(conversation, version, answer, request)
+        noted["records"] = found and [message for message in found if message[2] >= offset]
     return answer
 
 
@@ -142,8 +144,7 @@ def test_response_limit_over_several_partitions(conversation: Conversation, vers
     filled(conversation, ZSTD if version > 9 else LZ4, "fetch-second" if version > 9 else "fetch-third")
     second = "fetch-second" if version > 9 else "fetch-third"
     topics = [named(conversation, version, name, [fetch_partition(version, 0, 0)]) for name in ("fetch", second)]
-    for limit in (1, 600):
-        conversation.call("Fetch", version, **fetch_fields(version, topics, max_bytes=limit))
+    conversation.call("Fetch", version, **fetch_fields(version, topics, max_bytes=1))
 
 
 @case("Fetch")
@@ -228,7 +229,7 @@ def test_no_topics(conversation: Conversation, version: int) -> None:
     conversation.call("Fetch", version, **fetch_fields(version, [], max_wait_ms=SHORT_WAIT_MS))
 
 
-@case("Fetch", [0, 3, 4, 7, 12, 13, 17])
+@case("Fetch", [4, 7, 12, 13, 17])
 def test_topic_named_twice(conversation: Conversation, version: int) -> None:
     filled(conversation)
     topics = [named(conversation, version, "fetch", [fetch_partition(version, index, 0)]) for index in (0, 1)]
@@ -277,7 +278,7 @@ def test_rack_and_log_start_of_a_consumer(conversation: Conversation, version: i
     conversation.call("Fetch", version, **fields)
 
 
-@case("Fetch", [0, 4, 11, 14])
+@case("Fetch", [4, 11, 14])
 def test_as_a_debugging_consumer(conversation: Conversation, version: int) -> None:
     filled(conversation)
     topics = [named(conversation, version, "fetch", [fetch_partition(version, 0, 0)])]

@@ -23,6 +23,7 @@ from tests.conformance.records import (
     with_length,
 )
 from tests.conformance.requests import (
+    await_coordinator,
     encode_records,
     native_magic,
     produce,
@@ -271,8 +272,10 @@ def test_control_batch(conversation: Conversation, version: int) -> None:
 
 @case("Produce", SINCE_V3)
 def test_transactional_batch_without_transaction(conversation: Conversation, version: int) -> None:
+    transactional_id = conversation.names.prefix + "tx"
+    await_coordinator(conversation, transactional_id)
     data = batch(records(1), attributes=TRANSACTIONAL, producer=(4711, 0, 0))
-    try_to_write(conversation, version, data, transactional_id=conversation.names.prefix + "tx")
+    try_to_write(conversation, version, data, transactional_id=transactional_id)
 
 
 @case("Produce", [3, 8, 11])
@@ -315,6 +318,13 @@ def test_timestamp_too_early(conversation: Conversation, version: int) -> None:
     content = [Record(b"now", None, now_ms), Record(b"early", None, T0_MS)]
     produce(conversation, version, topic, encode_records(content, native_magic(version)))
     conversation.say(conversation.end_offset(topic) - conversation.names.start_offset)
+
+
+@case("Produce", [2, 3, 8, 11])
+def test_all_timestamps_too_early(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation, "produce-timely-2", message_timestamp_before_max_ms="3600000")
+    produce(conversation, version, topic, encode_records(records(2), native_magic(version)))
+    read_back(conversation, topic)
 
 
 @case("Produce", [2, 3, 8, 11])
