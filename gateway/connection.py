@@ -68,6 +68,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._reading = True
         self._ending: str | None = None
+        self._ended_by_client = False
         self.last_activity = asyncio.get_running_loop().time()
 
     # Reading
@@ -229,6 +230,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             transport.writelines(ready)
         if self._ending is not None and not slots:
             self._close(self._ending)
+        elif self._ended_by_client and self.idle:
+            self._close("end of stream")
 
     def pause_writing(self) -> None:
         # A client that does not read gets no further request answered, so that what it pins stays bounded.
@@ -240,8 +243,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._work()
 
     def _regulate_reading(self) -> None:
-        want = not self._backlog
-        want = want and self._ending is None
+        want = not self._backlog and self._ending is None
         if self._transport is None or self._transport.is_closing() or want == self._reading:
             return
         self._reading = want
@@ -275,6 +277,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         log.info("connection closed", reason=reason, address=self._client.address, **facts)
         self._backlog.clear()
         self._transport.close()
+
+    def eof_received(self) -> bool:
+        """A client that has sent all may still want its answers. True keeps our side open until they are written."""
+        if self.idle:
+            return False
+        self._ended_by_client = True
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

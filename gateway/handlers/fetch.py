@@ -27,6 +27,8 @@ from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from protocol.kafka.errors import ErrorCode
 
+LEADER_EPOCH = 0
+"""Of every partition: logs are never cut back here."""
 TOPIC_ID_VERSION = 13
 SESSION_VERSION = 7
 ISOLATION_LEVELS = {0, 1}
@@ -81,8 +83,10 @@ def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
             part.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR
-    elif fetched.leader_epoch > 0:
+    elif fetched.leader_epoch > LEADER_EPOCH:
         part.error = ErrorCode.UNKNOWN_LEADER_EPOCH
+    elif fetched.fetched_epoch > LEADER_EPOCH:
+        part.error = ErrorCode.OFFSET_OUT_OF_RANGE
     return part
 
 
@@ -112,9 +116,10 @@ def _named(call: Call) -> dict[Key, FetchedPartition]:
     named: dict[Key, FetchedPartition] = {}
     for topic in call.request.topics:
         for part in topic.partitions:
+            # Leader epochs are all 0 here: one above, of either kind, is of a leader that never was.
             fetched = FetchedPartition(
                 topic.topic_id if by_id else topic.topic, part.partition, part.fetch_offset, part.partition_max_bytes,
-                part.current_leader_epoch,
+                part.current_leader_epoch, part.last_fetched_epoch,
             )  # fmt: skip
             named[fetched.key] = fetched
     return named

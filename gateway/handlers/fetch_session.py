@@ -23,16 +23,32 @@ Key = tuple[str | uuid.UUID | None, int]
 class FetchedPartition:
     """One partition of a fetch: what was asked, and what was last answered."""
 
-    __slots__ = ("answered_start", "answered_watermark", "leader_epoch", "max_bytes", "offset", "partition", "topic")
+    __slots__ = (
+        "answered_start",
+        "answered_watermark",
+        "fetched_epoch",
+        "leader_epoch",
+        "max_bytes",
+        "offset",
+        "partition",
+        "topic",
+    )
 
     def __init__(
-        self, topic: str | uuid.UUID | None, partition: int, offset: int, max_bytes: int, leader_epoch: int
+        self,
+        topic: str | uuid.UUID | None,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        leader_epoch: int,
+        fetched_epoch: int,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.offset = offset
         self.max_bytes = max_bytes
         self.leader_epoch = leader_epoch
+        self.fetched_epoch = fetched_epoch
         self.answered_watermark = self.answered_start = -2
 
     @property
@@ -40,7 +56,8 @@ class FetchedPartition:
         return self.topic, self.partition
 
     def update(self, other: FetchedPartition) -> None:
-        self.offset, self.max_bytes, self.leader_epoch = other.offset, other.max_bytes, other.leader_epoch
+        self.offset, self.max_bytes = other.offset, other.max_bytes
+        self.leader_epoch, self.fetched_epoch = other.leader_epoch, other.fetched_epoch
 
 
 class FetchSession:

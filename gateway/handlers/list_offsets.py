@@ -121,6 +121,8 @@ async def _old_style(partition_log: PartitionLog, part: Response) -> list[int]:
 async def _before(partition_log: PartitionLog, timestamp: int, most: int) -> list[int]:
     found = await find_by_timestamp(partition_log, timestamp)
     start, end = partition_log.start_offset, partition_log.end_offset
+    if found is None and end > start:
+        return [end, start][:most]
     if found is None:
-        return ([end, start] if end > start else [end])[:most]
+        return []
     return [start][:most] if found.offset > start else []

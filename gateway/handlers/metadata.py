@@ -134,7 +134,7 @@ def _operations_asked(call: Call) -> bool:
 
 def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID = _NO_ID) -> Response:
     call.count_error(code)
-    if name is None and call.version < 12:
+    if name is None and (call.version < BY_ID_VERSION or code != ErrorCode.UNKNOWN_TOPIC_ID):
         name = ""
     return MetadataResponse.MetadataResponseTopic(
         error_code=code,

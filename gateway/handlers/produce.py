@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
 from gateway.handlers.call import Call, ClosesConnection, Outcome, Response
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.errors import KafkaError, RejectedRecords, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.produced import Produced, check_produced
 from gateway.storage.topics import Topic
@@ -27,6 +27,19 @@ NO_OFFSET = NO_TIMESTAMP = -1
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
 
 log = structlog.get_logger()
+
+
+_FOUND_WHILE_APPENDING = {
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+"""Errors whose answers carry the log start, as Kafka's do."""
+
+
+class _RecordError(NamedTuple):
+    batch_index: int
+    batch_index_error_message: str
 
 
 class PartitionAnswer:
@@ -174,7 +187,6 @@ class ProduceCall:
                     # Kafka tells the time that the repeated batch was first written with.
                     part.answer.log_append_time_ms = part.produced.header.max_timestamp
             except _STORAGE_ERRORS as error:
-                part.answer.log_start_offset = part.log.start_offset
                 self._failed(part, error)
                 self._open -= 1
         self._complete_one()
@@ -206,6 +218,10 @@ class ProduceCall:
         part.answer.error_code = code
         part.answer.log_append_time_ms = NO_TIMESTAMP
         part.answer.error_message = error.text if isinstance(error, KafkaError) else None
+        if isinstance(error, RejectedRecords):
+            part.answer.record_errors = [_RecordError(index, text) for index, text in error.reasons.items()]
+        if part.log is not None and (isinstance(error, InvalidBatch) or code in _FOUND_WHILE_APPENDING):
+            part.answer.log_start_offset = part.log.start_offset
         self.call.count_error(code)
         if not isinstance(error, KafkaError):
             log.info(

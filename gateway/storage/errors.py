@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gateway.pulsar import errors as pulsar
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.errors import ErrorCode
@@ -14,6 +16,14 @@ class KafkaError(Exception):
         super().__init__(text or code.name)
         self.code = code
         self.text = text
+
+
+class RejectedRecords(KafkaError):
+    """Single records are refused; ``reasons`` tells which, by their number in the batch (KIP-467)."""
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, "One or more records have been rejected")
+        self.reasons = reasons
 
 
 _BY_EXCEPTION: tuple[tuple[type[Exception], ErrorCode], ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.config import Limits
-from gateway.storage.errors import KafkaError
+from gateway.storage.errors import KafkaError, RejectedRecords
 from gateway.storage.topics import Topic
 from protocol.kafka.batch import (
     HEADER_BYTES,
@@ -17,6 +17,7 @@ from protocol.kafka.batch import (
 )
 from protocol.kafka.compression import DecompressionError, UnsupportedCompression
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.records import decode_records
 from protocol.kafka.up_conversion import up_convert
 
 FIRST_BATCH_VERSION = 3
@@ -47,6 +48,8 @@ def check_produced(
         return None
     header = parse_header(data)
     _check_allowed(header, version, transactional=transactional)
+    if "compact" in topic.config("cleanup.policy"):
+        _check_keys(data, header, limits)
     if header.size_bytes > int(topic.config("max.message.bytes")):
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     if topic.config("message.timestamp.type") == "LogAppendTime":
@@ -90,8 +93,21 @@ def _check_allowed(header: BatchHeader, version: int, *, transactional: bool) ->
         code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version >= FIRST_BATCH_VERSION else ErrorCode.INVALID_RECORD
         raise KafkaError(code)
     if header.is_transactional:
-        code = ErrorCode.NOT_ENOUGH_REPLICAS if transactional else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        code = (
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        )
         raise KafkaError(code, "transactions are not served by this gateway")
+
+
+def _check_keys(data: memoryview, header: BatchHeader, limits: Limits) -> None:
+    """Compaction keeps the last record of each key: the only case in which records are looked into."""
+    try:
+        records = decode_records(data, 0, header, limits.max_decompressed_bytes)
+    except DecompressionError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    keyless = [number for number, record in enumerate(records) if record.key is None]
+    if keyless:
+        raise RejectedRecords(dict.fromkeys(keyless, "Compacted topic cannot accept message without key."))
 
 
 def _check_timestamps(header: BatchHeader, topic: Topic, now_ms: int) -> None:

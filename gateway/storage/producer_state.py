@@ -55,6 +55,8 @@ class ProducerState:
         """The batch that this one repeats. Raises KafkaError for a fenced epoch or a sequence out of order."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            if header.producer_epoch < NO_PRODUCER_EPOCH:
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {header.producer_epoch}")
             return None
         if header.producer_epoch < producer.epoch:
             raise KafkaError(
