@@ -9,7 +9,7 @@ import structlog
 
 from gateway.config import Config
 from gateway.dispatch import Dispatcher
-from gateway.handlers.call import Node, Services
+from gateway.handlers.call import Node, Services, Unread
 from gateway.handlers.fetch_session import FetchSessions
 from gateway.handlers.table import APIS
 from gateway.health import HealthServer
@@ -68,11 +68,13 @@ class Gateway:
         await self._wait_for_pulsar()
         kafka = self.config.kafka
         node = Node(kafka.node_id, kafka.advertised_host or kafka.host, kafka.advertised_port or kafka.port)
+        unread = Unread()
         services = Services(
             self.config, self.metrics, node, self._topics, self._logs, ProducerIds(),
-            FetchSessions(self.config.limits.max_fetch_sessions), APIS,
+            FetchSessions(self.config.limits.max_fetch_sessions),
+            unread, APIS,
         )  # fmt: skip
-        self._server = KafkaServer(self.config, Dispatcher(services), self.metrics)
+        self._server = KafkaServer(self.config, Dispatcher(services), self.metrics, unread)
         port = await self._server.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
         self._not_ready = None

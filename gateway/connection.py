@@ -11,7 +11,7 @@ import structlog
 
 from gateway.config import Limits
 from gateway.dispatch import Dispatcher
-from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response
+from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response, Unread
 from gateway.observability.metrics import Metrics
 from protocol.kafka.codec import Buffer, MalformedRequest
 
@@ -30,6 +30,7 @@ class Owner(Protocol):
     dispatcher: Dispatcher
     limits: Limits
     metrics: Metrics
+    unread: Unread
     read_buffer: memoryview
 
     def opened(self, connection: KafkaConnection) -> bool: ...
@@ -66,6 +67,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._serial: asyncio.Task[Outcome] | None = None
         self._parked: set[asyncio.Future[Response]] = set()
         self._write_paused = False
+        self._unread_bytes = 0
         self._reading = True
         self._ending: str | None = None
         self._ended_by_client = False
@@ -236,11 +238,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         # A client that does not read gets no further request answered, so that what it pins stays bounded.
         self._write_paused = True
+        assert self._transport is not None
+        self._unread_bytes = self._transport.get_write_buffer_size()
+        self._owner.unread.size_bytes += self._unread_bytes
         self._regulate_reading()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._taken()
         self._work()
+
+    def _taken(self) -> None:
+        self._owner.unread.size_bytes -= self._unread_bytes
+        self._unread_bytes = 0
 
     def _regulate_reading(self) -> None:
         want = not self._backlog and self._ending is None
@@ -287,6 +297,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._taken()
         self._owner.metrics.in_flight.dec(len(self._slots))
         self._slots.clear()
         self._backlog.clear()

@@ -10,6 +10,7 @@ import structlog
 from gateway.config import Config
 from gateway.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.dispatch import Dispatcher
+from gateway.handlers.call import Unread
 from gateway.observability.metrics import Metrics
 
 SWEEP_S = 10.0
@@ -22,10 +23,11 @@ log = structlog.get_logger()
 class KafkaServer:
     """Owns the listening socket and its connections."""
 
-    def __init__(self, config: Config, dispatcher: Dispatcher, metrics: Metrics) -> None:
+    def __init__(self, config: Config, dispatcher: Dispatcher, metrics: Metrics, unread: Unread) -> None:
         self.dispatcher = dispatcher
         self.limits = config.limits
         self.metrics = metrics
+        self.unread = unread
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._kafka = config.kafka
         self._connections: set[KafkaConnection] = set()

@@ -67,6 +67,13 @@ class Node:
     rack: str | None = None
 
 
+@dataclass(slots=True)
+class Unread:
+    """Bytes of answers that clients have not taken from us: what clients that stopped reading pin in memory."""
+
+    size_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What handlers work with; the composition root makes it."""
@@ -78,6 +85,7 @@ class Services:
     logs: LogRegistry
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
+    unread: Unread
     apis: dict[int, Api] = field(default_factory=dict)
 
 

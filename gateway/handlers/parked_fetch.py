@@ -156,6 +156,8 @@ class ParkedFetch:
         request, version = self._call.request, self._call.version
         limits = self._call.services.config.limits
         room = min(request.max_bytes if version >= WHOLE_FIRST_BATCH_VERSION else 2**31 - 1, limits.max_fetch_bytes)
+        if self._call.services.unread.size_bytes > limits.fetch_budget_bytes:
+            room = 0  # one batch, until clients have taken what they asked for
         rows: list[PartitionAnswer] = []
         empty = True
         for part in self._parts:
