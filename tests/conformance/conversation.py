@@ -21,7 +21,14 @@ import pytest
 from tests.conformance import differences
 from tests.conformance.normalise import ABSENT, Names, normalise
 from tests.conformance.normalise import differences as compare
-from tests.support.raw_client import TIMEOUT_S, ConnectionClosedError, RawClient, TrailingBytesError, decode_response
+from tests.support.raw_client import (
+    TIMEOUT_S,
+    ConnectionClosedError,
+    RawClient,
+    TrailingBytesError,
+    connected,
+    decode_response,
+)
 
 # Highest version of each API that Apache Kafka 3.9.2 serves; all start at 0. test_api_versions.py holds it true.
 LAST_VERSION = {
@@ -40,6 +47,16 @@ LAST_VERSION = {
 }
 RECORD_FILE = os.environ.get("CONFORMANCE_RECORD")
 FOR_EVER = {"retention.ms": "-1"}  # the records of the cases are years old
+CLOSE_SESSION: dict[str, Any] = {
+    "replica_id": -1,
+    "max_wait_ms": 0,
+    "min_bytes": 0,
+    "max_bytes": 0,
+    "isolation_level": 0,
+    "session_epoch": -1,
+    "topics": [],
+    "forgotten_topics_data": [],
+}
 READY_WITHIN_S = 20.0
 SETTLED_WITHIN_S = 10.0
 UNSETTLED = {14, 15, 16}  # coordinator loading, not available, not (yet) this one
@@ -63,6 +80,7 @@ class Conversation:
         self.answers: list[Any] = []
         self._server = server
         self._clients: list[RawClient] = []
+        self._fetch_sessions: set[int] = set()
         self.client = self.connect()
         self.names.start_offset = 0
         self.names.hide_timestamps = False
@@ -74,6 +92,11 @@ class Conversation:
         return client
 
     def close(self) -> None:
+        """Leave nothing behind: a server holds a bounded number of fetch sessions, and keeps them for minutes."""
+        if self._fetch_sessions:
+            with connected(self._server.bootstrap) as client:
+                for session_id in self._fetch_sessions:
+                    client.call("Fetch", 7, **CLOSE_SESSION, session_id=session_id)
         for client in self._clients:
             client.close()
 
@@ -104,6 +127,7 @@ class Conversation:
             self.say(_failure(error))
             raise AnsweredBadlyError(str(error)) from error
         self.say({api: normalise(answer, self.names)})
+        self._fetch_sessions |= {answer.get("session_id") or 0} - {0}
         return answer
 
     def outcome(self, client: RawClient | None = None) -> None:
