@@ -111,7 +111,7 @@ class CatchUpReader:
         budget = self._owner.limits.reader_budget_bytes - self._buffered_bytes
         wanted = min(MAX_PERMITS, int(budget / average)) if average else FIRST_PERMITS
         if wanted > 0 and self._outstanding <= wanted // 2:
-            self._reader.flow(wanted - max(0, self._outstanding))
+            self._reader.flow(wanted - self._outstanding)  # the broker too counts below zero
             self._outstanding = wanted
 
     async def _open(self) -> None:

@@ -15,8 +15,8 @@ import structlog
 
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
-from protocol.kafka.batch import LOG_OVERHEAD_BYTES, CorruptBatch, iter_headers, stamp_offsets
-from protocol.kafka.offset_span import empty_batch, span_offsets
+from protocol.kafka.batch import CorruptBatch, stamp_offsets
+from protocol.kafka.offset_span import batch_extents, empty_batch, span_offsets
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
 from protocol.pulsar.frames import encode_metadata_properties
@@ -140,8 +140,8 @@ def collect(entries: Sequence[LogEntry], first: int, offset: int, max_bytes: int
 
 def _behind(entry: LogEntry, offset: int) -> Buffer:
     """The entry without the batches that end before ``offset``."""
-    for position, header in iter_headers(entry.data):
-        if header.last_offset >= offset:
+    for position, _, next_offset in batch_extents(entry.data):
+        if next_offset > offset:
             return memoryview(entry.data)[position:] if position else entry.data
     return b""
 
@@ -149,9 +149,8 @@ def _behind(entry: LogEntry, offset: int) -> Buffer:
 def _fitting(data: Buffer, room: int, *, whole_first: bool) -> tuple[Buffer, int]:
     """As many whole batches as fit, and the offset behind them."""
     end, next_offset = 0, 0
-    for position, header in iter_headers(data):
-        batch_end = position + header.batch_length + LOG_OVERHEAD_BYTES
+    for position, batch_end, batch_next in batch_extents(data):
         if batch_end > room and not (whole_first and position == 0):
             break
-        end, next_offset = batch_end, header.last_offset + 1
+        end, next_offset = batch_end, batch_next
     return (data if end == len(data) else memoryview(data)[:end]), next_offset
