@@ -32,7 +32,10 @@ class Names:
 def normalise(value: Any, names: Names, field: str = "") -> Any:
     """A copy of an answer with server-made values replaced by what they stand for."""
     if isinstance(value, dict):
-        return {key: normalise(item, names, key) for key, item in value.items() if key not in DROPPED}
+        plain = {key: normalise(item, names, key) for key, item in value.items() if key not in DROPPED}
+        if plain.get("error_code") and "records" in plain:
+            plain["records"] = plain["records"] or describe(b"")  # beside an error, null and empty mean the same
+        return plain
     if field == "aborted_transactions":
         return value or []  # null and empty mean the same to every client
     if field in NODE_LISTS:

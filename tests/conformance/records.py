@@ -123,7 +123,10 @@ def _describe_batch(item: Any) -> dict[str, Any]:
         return {"bad crc": True}
     if item.magic == 0 and item.compression_type == LZ4:
         return _describe_old_lz4(item)
-    content = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers)) for r in item]
+    try:
+        content = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers)) for r in item]
+    except Exception as error:  # every codec has an exception of its own
+        return {"unreadable": type(error).__name__}
     if isinstance(item, LegacyRecordBatch):
         return {"magic": item.magic, "codec": item.compression_type, "records": content}
     return {

@@ -33,10 +33,10 @@ def read(
         return fetch_fields(version, [named(conversation, version, name, parts)], **fields)
 
     answer = conversation.call("Fetch", version, **request(offset, **more))
-    if version < 4:
+    if version < 4 and not answer["responses"][0]["partitions"][0]["error_code"]:
         noted = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
-        found = noted["records"] and _to_the_end(conversation, version, answer, request)
-        noted["records"] = found and [message for message in found if message[2] >= offset]
+        found = _to_the_end(conversation, version, answer, request)
+        noted["records"] = [message for message in found if message[2] >= offset]
     return answer
 
 
