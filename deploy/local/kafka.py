@@ -103,7 +103,8 @@ class KafkaBroker:
 
     def _format(self, config: Path) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        options = ["format", "--cluster-id", cluster_id, "--config", str(config)]
+        # One argument: an id may begin with a hyphen.
+        options = ["format", f"--cluster-id={cluster_id}", "--config", str(config)]
         command = [*self._java(), STORAGE_TOOL_CLASS, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
         if done.returncode != 0:
