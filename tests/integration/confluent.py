@@ -1,0 +1,111 @@
+"""confluent-kafka (librdkafka) as the tests use it: by topic and partition, every wait bounded."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+TIMEOUT_S = 60.0
+"""Far more than anything needs on an idle machine: what takes longer does not work."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a client writes and reads back."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+    """None lets the producer take the current time."""
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([new])[topic].result(TIMEOUT_S)
+
+
+def produce(bootstrap: str, topic: str, records: Sequence[Record], *, partition: int = 0, **config: Any) -> list[int]:
+    """The offsets that the produce replies gave, in the order of the records, -1 for acks=0.
+
+    Options are librdkafka's, named with underscores.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **_dotted(config)})
+    offsets = [-1] * len(records)
+
+    def acknowledged(number: int) -> Callable[[Any, Message], None]:
+        def on_delivery(error: Any, message: Message) -> None:
+            assert error is None, error
+            offset = message.offset()
+            offsets[number] = -1 if offset is None else offset
+
+        return on_delivery
+
+    for number, record in enumerate(records):
+        times: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+        producer.produce(
+            topic, record.value, record.key, partition, on_delivery=acknowledged(number),
+            headers=list(record.headers), **times,
+        )  # fmt: skip
+        producer.poll(0)
+    assert producer.flush(TIMEOUT_S) == 0, "some records were not acknowledged in time"
+    return offsets
+
+
+@contextmanager
+def assigned(
+    bootstrap: str, topic: str, *, partition: int = 0, offset: int = OFFSET_BEGINNING, **config: Any
+) -> Iterator[Consumer]:
+    """A consumer of one partition, without its group."""
+    settings = {"group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error", **_dotted(config)}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def take(consumer: Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[Message]:
+    """The next ``count`` messages."""
+    found: list[Message] = []
+    deadline = time.monotonic() + timeout_s
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None:
+            assert message.error() is None, message.error()
+            found.append(message)
+    assert len(found) == count, f"{len(found)} of {count} messages came in {timeout_s:.0f} s"
+    return found
+
+
+def consume(bootstrap: str, topic: str, count: int, **options: Any) -> list[Message]:
+    with assigned(bootstrap, topic, **options) as consumer:
+        return take(consumer, count)
+
+
+def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
+    """Log start and end, asked of the broker."""
+    with assigned(bootstrap, topic, partition=partition) as consumer:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+    return low, high
+
+
+def record_of(message: Message) -> Record:
+    kind, timestamp_ms = message.timestamp()
+    headers = tuple(message.headers() or ())
+    return Record(message.value(), message.key(), headers, None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)  # type: ignore[arg-type]
+
+
+def offsets_of(messages: Iterable[Message]) -> list[int | None]:
+    return [message.offset() for message in messages]
+
+
+def _dotted(config: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in config.items()}
