@@ -159,6 +159,13 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
+    @property
+    def is_dead(self) -> bool:
+        return self.state is GroupState.DEAD
+
+    def die(self, now_ms: int) -> None:
+        self.transition_to(GroupState.DEAD, now_ms)
+
     # --- Protocols and generations
 
     @property

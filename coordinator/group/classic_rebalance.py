@@ -50,6 +50,13 @@ class ClassicRebalance:
 
     # --- Sessions
 
+    def resume(self, group: ClassicGroup, now_ms: int) -> None:
+        """After loading: every member has its full time. A group above the size limit makes its members compete."""
+        if len(group.members) > self._config.max_size:
+            self.prepare(group, now_ms)
+        for member in group.members.values():
+            self.restart_session(group, member, now_ms)
+
     def restart_session(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
         self.expire_member_at(group, member.member_id, now_ms + member.session_timeout_ms)
 

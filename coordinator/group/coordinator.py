@@ -21,6 +21,15 @@ from coordinator.group.classic_join import ClassicJoin
 from coordinator.group.classic_member import JoinReply, SyncReply
 from coordinator.group.classic_rebalance import ClassicRebalance, TimerKey, TimerKind
 from coordinator.group.config import GroupConfig
+from coordinator.group.consumer_group import ConsumerGroup
+from coordinator.group.consumer_member import JOIN_EPOCH
+from coordinator.group.consumer_messages import (
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+    DescribedConsumerGroup,
+    Topics,
+)
+from coordinator.group.consumer_protocol import ConsumerHeartbeatReply, ConsumerProtocol
 from coordinator.group.loading import Loader
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,
@@ -38,7 +47,7 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.offset_commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, OffsetCommands
+from coordinator.group.offset_commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, Group, OffsetCommands
 from coordinator.group.offsets import GroupOffsets
 from coordinator.group.ports import Log, NewId, OffsetsListener, TopicPartition
 from coordinator.group.states import GroupState
@@ -69,16 +78,18 @@ class GroupCoordinator:
         config: GroupConfig,
         log: Log,
         new_id: NewId,
+        topics: Topics,
         on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,
     ) -> None:
         self._config = config
         self._log = log
         self._phase = Phase.LOADING
-        self._loader = Loader()
-        self._groups: dict[str, ClassicGroup] = {}
+        self._loader = Loader(log)
+        self._groups: dict[str, Group] = {}
         self._timers: Timers[TimerKey] = Timers()
         self._rebalance = ClassicRebalance(config, log, self._timers)
         self._join = ClassicJoin(config, log, self._timers, self._rebalance, new_id)
+        self._consumers = ConsumerProtocol(config, self._timers, topics, new_id)
         self._offsets = OffsetCommands(config, log, self._groups, on_offsets_changed)
 
     # --- Lifecycle
@@ -89,13 +100,13 @@ class GroupCoordinator:
 
     def loaded(self, now_ms: int) -> None:
         self._groups.update(self._loader.finish(now_ms))
-        self._loader = Loader()
+        self._loader = Loader(self._log)
         self._phase = Phase.ACTIVE
         for group in self._groups.values():
-            if len(group.members) > self._config.max_size:
-                self._rebalance.prepare(group, now_ms)
-            for member in group.members.values():
-                self._rebalance.restart_session(group, member, now_ms)
+            if isinstance(group, ConsumerGroup):
+                self._consumers.restart_timers(group, now_ms)
+            else:
+                self._rebalance.resume(group, now_ms)
         self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
 
     def resign(self, now_ms: int) -> None:
@@ -103,8 +114,9 @@ class GroupCoordinator:
         self._phase = Phase.RESIGNED
         self._timers.clear()
         for group in self._groups.values():
-            group.answer_all(ErrorCode.NOT_COORDINATOR)
-            group.transition_to(GroupState.DEAD, now_ms)
+            if isinstance(group, ClassicGroup):
+                group.answer_all(ErrorCode.NOT_COORDINATOR)
+            group.die(now_ms)
         self._groups.clear()
 
     def next_deadline_ms(self) -> int | None:
@@ -116,19 +128,21 @@ class GroupCoordinator:
 
     def _on_timer(self, timer: TimerKey, now_ms: int) -> None:
         group = self._groups.get(timer.group_id)
-        match timer.kind:
-            case TimerKind.OFFSET_EXPIRY:
+        match timer.kind, group:
+            case TimerKind.OFFSET_EXPIRY, _:
                 self._expire_offsets(now_ms)
-            case _ if group is None:
-                pass
-            case TimerKind.JOIN:
+            case TimerKind.JOIN, ClassicGroup():
                 self._rebalance.on_join_timeout(group, now_ms)
-            case TimerKind.SYNC:
+            case TimerKind.SYNC, ClassicGroup():
                 self._rebalance.on_sync_timeout(group, now_ms)
-            case TimerKind.SESSION:
+            case TimerKind.SESSION, ClassicGroup():
                 self._rebalance.on_session_timeout(group, timer.member_id, now_ms)
-            case TimerKind.PENDING_MEMBER:
+            case TimerKind.PENDING_MEMBER, ClassicGroup():
                 self._rebalance.on_pending_member_timeout(group, timer.member_id, now_ms)
+            case TimerKind.CONSUMER_SESSION, ConsumerGroup():
+                self._consumers.on_session_timeout(group, timer.member_id)
+            case TimerKind.CONSUMER_REBALANCE, ConsumerGroup():
+                self._consumers.on_rebalance_timeout(group, timer.member_id)
 
     # --- Membership
 
@@ -138,12 +152,28 @@ class GroupCoordinator:
             reply(JoinResponse(error, request.member_id))
             return
         group = self._groups.get(request.group_id)
-        if group is None:
+        if isinstance(group, ConsumerGroup) and group.members:
+            reply(JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+            return
+        if not isinstance(group, ClassicGroup):
             if request.member_id != UNKNOWN_MEMBER_ID:
                 reply(JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
                 return
-            group = self._groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
+            group = self._new_classic(request.group_id, now_ms)
         self._join.join(group, request, now_ms, reply)
+
+    def _new_classic(self, group_id: str, now_ms: int) -> ClassicGroup:
+        """In place of an empty consumer group, if there is one: the offsets stay."""
+        old, group = self._groups.get(group_id), ClassicGroup(group_id, now_ms)
+        if old is not None:
+            group.offsets = old.offsets
+            self._log.append(old.tombstones(), lambda error, now_ms: None)
+        self._groups[group_id] = group
+        return group
+
+    def _classic(self, group_id: str) -> ClassicGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
 
     def _join_error(self, request: JoinRequest) -> ErrorCode:
         if not self._config.min_session_timeout_ms <= request.session_timeout_ms <= self._config.max_session_timeout_ms:
@@ -157,7 +187,7 @@ class GroupCoordinator:
         error = self._status(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.REBALANCE_IN_PROGRESS  # the rebalance is lost; old clients do not expect the true error
-        group = self._groups.get(request.group_id)
+        group = self._classic(request.group_id)
         if error or group is None:
             reply(SyncResponse(error or ErrorCode.UNKNOWN_MEMBER_ID))
             return
@@ -167,7 +197,7 @@ class GroupCoordinator:
         error = self._status(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # sessions start when loading ends
-        group = self._groups.get(request.group_id)
+        group = self._classic(request.group_id)
         if error or group is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
         return self._rebalance.heartbeat(group, request, now_ms)
@@ -176,10 +206,49 @@ class GroupCoordinator:
         error = self._status(request.group_id)
         if error:
             return LeaveResponse(error)
-        group = self._groups.get(request.group_id)
+        group = self._classic(request.group_id)
         if group is None:
             return LeaveResponse(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(request.members))
         return LeaveResponse(ErrorCode.NONE, [self._join.leave(group, member, now_ms) for member in request.members])
+
+    # --- KIP-848
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
+        error = self._status(request.group_id)
+        group = None if error else self._consumer_group(request)
+        if group is None:
+            reply(ConsumerHeartbeatResponse(error or ErrorCode.GROUP_ID_NOT_FOUND))
+            return
+        self._consumers.heartbeat(group, request, now_ms, reply)
+        if group.members:  # a new group whose first member was refused leaves no trace
+            self._groups[request.group_id] = group
+
+    def _consumer_group(self, request: ConsumerHeartbeatRequest) -> ConsumerGroup | None:
+        """A joining member's group is made if need be, also in place of a classic group without members."""
+        old = self._groups.get(request.group_id)
+        if isinstance(old, ConsumerGroup):
+            return old
+        if request.member_epoch != JOIN_EPOCH or (old is not None and not old.is_empty):
+            return None
+        group = ConsumerGroup(request.group_id, self._log)
+        if old is not None:
+            group.offsets = old.offsets
+            group.writer.write_with_next(old.tombstones())
+        return group
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        error = self._status(group_id)
+        group = self._groups.get(group_id)
+        if error or not isinstance(group, ConsumerGroup):
+            return DescribedConsumerGroup(error or ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+        return group.describe()
+
+    def topics_changed(self, names: Collection[str]) -> None:
+        """To be called when topics appeared, went or got partitions: their groups look again at the next heartbeat."""
+        changed = frozenset(names)
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup) and changed & group.subscribed_names():
+                group.topics_are_current = False
 
     # --- Offsets
 
@@ -188,11 +257,13 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         if not error and group is None:
             if request.generation < 0:  # a simple consumer's: it needs no membership
-                group = self._groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
+                group = self._new_classic(request.group_id, now_ms)
             else:
                 error = ErrorCode.ILLEGAL_GENERATION
-        if not error and group is not None:
+        if not error and isinstance(group, ClassicGroup):
             error = self._rebalance.commit_error(group, request, now_ms)
+        elif not error and isinstance(group, ConsumerGroup):
+            error = group.commit_error(request)
         if error or group is None:
             reply(dict.fromkeys(request.offsets, error))
             return
@@ -201,9 +272,11 @@ class GroupCoordinator:
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
         """Answers whatever state the group is in, also for a group that does not exist."""
         error = self._status(request.group_id, may_be_unnamed=True)
+        group = self._groups.get(request.group_id)
+        if not error and isinstance(group, ConsumerGroup):
+            error = group.fetch_error(request.member_id, request.member_epoch)
         if error:
             return FetchOffsetsResponse(error)
-        group = self._groups.get(request.group_id)
         offsets = GroupOffsets() if group is None else group.offsets
         return FetchOffsetsResponse(ErrorCode.NONE, offsets.fetch(request.partitions, request.require_stable))
 
@@ -240,9 +313,9 @@ class GroupCoordinator:
         return ListResponse(_PHASE_ERRORS[self._phase], groups)
 
     def describe_group(self, group_id: str) -> DescribedGroup:
-        """A group that does not exist is shown as Dead."""
+        """A group that does not exist, or is not a classic one, is shown as Dead."""
         error = self._status(group_id, may_be_unnamed=True)
-        group = self._groups.get(group_id)
+        group = self._classic(group_id)
         if error or group is None:
             return DescribedGroup(error, group_id, state="" if error else GroupState.DEAD.value)
         return group.describe()

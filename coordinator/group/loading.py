@@ -3,40 +3,58 @@
 from typing import Any
 
 from coordinator.group.classic_group import ClassicGroup, group_from_record
+from coordinator.group.consumer_group import Change, ConsumerGroup
+from coordinator.group.consumer_records import ConsumerGroupKey
+from coordinator.group.offset_commands import Group
 from coordinator.group.offsets import GroupOffsets
-from coordinator.group.ports import TopicPartition
-from coordinator.group.record_codec import decode_record
+from coordinator.group.ports import Log, TopicPartition
+from coordinator.group.record_codec import MalformedRecordError, decode_record
 from coordinator.group.records import GroupKey, GroupValue, OffsetKey
 
 
 class Loader:
     """The last record of a key wins; a tombstone takes back the ones before it."""
 
-    def __init__(self) -> None:
-        self._groups: dict[str, GroupValue] = {}
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._classic: dict[str, GroupValue] = {}
+        self._consumer: dict[str, ConsumerGroup] = {}
         self._offsets: dict[str, GroupOffsets] = {}
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Records of unknown kinds are passed over, as Kafka does. Raises MalformedRecordError."""
         decoded = decode_record(key, value)
-        if decoded is not None:
+        if decoded is None:
+            return
+        try:
             self._apply(*decoded)
+        except ValueError as error:  # a member state that is none
+            raise MalformedRecordError(str(error)) from error
 
     def _apply(self, key: Any, value: Any) -> None:
         if isinstance(key, OffsetKey):
             offsets = self._offsets.setdefault(key.group, GroupOffsets())
             offsets.replay(TopicPartition(key.topic, key.partition), value)
         elif isinstance(key, GroupKey):
-            if value is None:
-                self._groups.pop(key.group, None)
-            else:
-                self._groups[key.group] = value
+            self._classic.pop(key.group, None)
+            if value is not None:
+                self._classic[key.group] = value
+        else:
+            self._consumer.setdefault(key.group, ConsumerGroup(key.group, self._log)).apply(Change(key, value))
+            if isinstance(key, ConsumerGroupKey) and value is None:
+                del self._consumer[key.group]
 
-    def finish(self, now_ms: int) -> dict[str, ClassicGroup]:
-        """Groups that only ever stored offsets have no record of their own."""
-        groups = {
-            group_id: group_from_record(GroupKey(group_id), value, now_ms) for group_id, value in self._groups.items()
-        }
+    def finish(self, now_ms: int) -> dict[str, Group]:
+        """Groups that only ever stored offsets have no record of their own.
+
+        Where a group changed its protocol and the old one's tombstone was lost, the one with members is the group.
+        """
+        groups: dict[str, Group] = {}
+        for group_id, value in self._classic.items():
+            groups[group_id] = group_from_record(GroupKey(group_id), value, now_ms)
+        for group_id, group in self._consumer.items():
+            if group_id not in groups or group.members:
+                groups[group_id] = group
         for group_id, offsets in self._offsets.items():
             if offsets:
                 groups.setdefault(group_id, ClassicGroup(group_id, now_ms)).offsets = offsets

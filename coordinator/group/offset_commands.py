@@ -4,13 +4,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from coordinator.group.classic_group import ClassicGroup
 from coordinator.group.config import GroupConfig
+from coordinator.group.consumer_group import ConsumerGroup
 from coordinator.group.messages import CommitRequest, CommitResponse, DeleteOffsetsResponse
 from coordinator.group.offsets import offset_records, offsets_to_store
 from coordinator.group.ports import COMMIT_APPEND_ERRORS, Log, OffsetsListener, TopicPartition
 from coordinator.group.record_codec import Record
-from coordinator.group.states import GroupState
 from protocol.kafka.errors import ErrorCode
 
+Group = ClassicGroup | ConsumerGroup
 CommitReply = Callable[[CommitResponse], None]
 DeleteOffsetsReply = Callable[[DeleteOffsetsResponse], None]
 DeleteGroupsReply = Callable[[Mapping[str, ErrorCode]], None]
@@ -19,15 +20,13 @@ DeleteGroupsReply = Callable[[Mapping[str, ErrorCode]], None]
 class OffsetCommands:
     """Works on `groups`, the coordinator's own: a group that dies here is removed from it."""
 
-    def __init__(
-        self, config: GroupConfig, log: Log, groups: dict[str, ClassicGroup], on_changed: OffsetsListener
-    ) -> None:
+    def __init__(self, config: GroupConfig, log: Log, groups: dict[str, Group], on_changed: OffsetsListener) -> None:
         self._config = config
         self._log = log
         self._groups = groups
         self._on_changed = on_changed
 
-    def commit(self, group: ClassicGroup, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
+    def commit(self, group: Group, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
         """Answered when durable; offsets whose metadata is too large are refused one by one."""
         values = offsets_to_store(request, self._config.offset_metadata_max_chars, now_ms)
         answer = dict.fromkeys(request.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -40,14 +39,14 @@ class OffsetCommands:
         def on_stored(error: ErrorCode, now_ms: int) -> None:
             if error is not ErrorCode.NONE:
                 group.offsets.abandon(values)
-            elif group.state is not GroupState.DEAD:
+            elif not group.is_dead:
                 self._on_changed(group.group_id, group.offsets.commit(values))
             reply(answer | dict.fromkeys(values, COMMIT_APPEND_ERRORS.get(error, error)))
 
         self._log.append(records, on_stored)
 
     def delete(
-        self, group: ClassicGroup, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
+        self, group: Group, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
     ) -> None:
         """Offsets of topics that members read stay."""
         errors = {
@@ -99,7 +98,7 @@ class OffsetCommands:
 
     def _remove(
         self,
-        removals: list[tuple[ClassicGroup, Iterable[TopicPartition] | None]],
+        removals: list[tuple[Group, Iterable[TopicPartition] | None]],
         now_ms: int,
         on_stored: Callable[[ErrorCode], None],
     ) -> None:
@@ -112,7 +111,7 @@ class OffsetCommands:
             records += offset_records(group.group_id, dict.fromkeys(gone))
             if group.is_empty and not group.offsets:
                 records += group.tombstones()
-                group.transition_to(GroupState.DEAD, now_ms)
+                group.die(now_ms)
                 del self._groups[group.group_id]
         if not records:
             on_stored(ErrorCode.NONE)

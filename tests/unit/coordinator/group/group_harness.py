@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from coordinator.group.assignment import TopicInfo
 from coordinator.group.config import GroupConfig
+from coordinator.group.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import (
     CommitRequest,
@@ -69,6 +71,16 @@ class MemoryLog:
         return [decoded for record in self.durable if (decoded := decode_record(*record)) is not None]
 
 
+class MemoryTopics:
+    """Topics by name; the id of "t" is sixteen times "t"."""
+
+    def __init__(self) -> None:
+        self.counts = {"t": 6, "u": 3}
+
+    def find(self, name: str) -> TopicInfo | None:
+        return TopicInfo(name.encode() * 16, self.counts[name]) if name in self.counts else None
+
+
 class Harness:
     """Calls with the harness's own clock. `auto` makes every append durable at once after the call."""
 
@@ -78,7 +90,8 @@ class Harness:
         self.auto = auto
         self.changes: list[tuple[str, dict[TopicPartition, int | None]]] = []
         self._ids = 0
-        self.coordinator = GroupCoordinator(config, self.log, self._new_id, self._changed)
+        self.topics = MemoryTopics()
+        self.coordinator = GroupCoordinator(config, self.log, self._new_id, self.topics, self._changed)
         if load:
             self.coordinator.loaded(self.now_ms)
 
@@ -144,6 +157,18 @@ class Harness:
         parked = Parked[Mapping[TopicPartition, ErrorCode]]()
         offsets = {TopicPartition(topic, partition): OffsetToCommit(offset)}
         self.coordinator.commit_offsets(CommitRequest(group, **({"offsets": offsets} | changes)), self.now_ms, parked)
+        self._after()
+        return parked
+
+    def consumer_heartbeat(
+        self, member_id: str = "", epoch: int = 0, group: str = "g", **changes: Any
+    ) -> Parked[ConsumerHeartbeatResponse]:
+        fields: dict[str, Any] = {"client_id": "c", "client_host": "/127.0.0.1"}
+        if epoch == 0:
+            fields |= {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": ["t"], "owned": {}}
+        parked = Parked[ConsumerHeartbeatResponse]()
+        request = ConsumerHeartbeatRequest(group, member_id, epoch, **(fields | changes))
+        self.coordinator.consumer_heartbeat(request, self.now_ms, parked)
         self._after()
         return parked
 

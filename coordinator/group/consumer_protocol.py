@@ -1,0 +1,260 @@
+"""The consumer group protocol (KIP-848): one heartbeat joins, follows the target assignment and leaves.
+
+A heartbeat is worked out in steps, each of which sees what the ones before changed: the member and its subscription,
+the group's epoch, the target assignment, the member's next step towards it. It is answered when all is durable.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from coordinator.group.assignment import Assignor, TopicInfo, to_value
+from coordinator.group.classic_rebalance import TimerKey, TimerKind
+from coordinator.group.config import GroupConfig
+from coordinator.group.consumer_group import DEFAULT_ASSIGNOR, Change, ConsumerGroup
+from coordinator.group.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerMember,
+    MemberState,
+    reconcile,
+)
+from coordinator.group.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse, Topics
+from coordinator.group.consumer_records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    CurrentMemberKey,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetMemberKey,
+    TargetMemberValue,
+    TopicsKey,
+    TopicsValue,
+    TopicValue,
+)
+from coordinator.group.consumer_validation import (
+    RefusedError,
+    check_epoch,
+    check_request,
+    check_room,
+    find_member,
+    leaves,
+    released_predecessor,
+)
+from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId
+from coordinator.group.range import assign_range
+from coordinator.group.record_codec import Record, encode_record
+from coordinator.group.timers import Timers
+from coordinator.group.uniform import assign_uniform
+from protocol.kafka.errors import ErrorCode
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+
+ConsumerHeartbeatReply = Callable[[ConsumerHeartbeatResponse], None]
+
+
+class Changes:
+    """Changes of one group, in force at once; their records are still to be written."""
+
+    def __init__(self, group: ConsumerGroup) -> None:
+        self.group = group
+        self.records: list[Record] = []
+
+    def make(self, key: Any, value: Any | None) -> None:
+        self.group.apply(Change(key, value))
+        self.records.append(encode_record(key, value))
+
+
+class ConsumerProtocol:
+    def __init__(self, config: GroupConfig, timers: Timers[TimerKey], topics: Topics, new_id: NewId) -> None:
+        self._config = config
+        self._timers = timers
+        self._topics = topics
+        self._new_id = new_id
+
+    def heartbeat(
+        self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
+    ) -> None:
+        changes = Changes(group)
+        try:
+            check_request(request, ASSIGNORS)
+            response = self._leave(changes, request) if leaves(request) else self._follow(changes, request, now_ms)
+        except RefusedError as refused:
+            reply(ConsumerHeartbeatResponse(refused.error, str(refused)))
+            return
+
+        def on_durable(error: ErrorCode) -> None:
+            reply(ConsumerHeartbeatResponse(CONSUMER_APPEND_ERRORS.get(error, error)) if error else response)
+
+        group.writer.write(changes.records, on_durable)
+
+    def restart_timers(self, group: ConsumerGroup, now_ms: int) -> None:
+        """After loading, every member has its full time."""
+        for member in group.members.values():
+            self._restart_session(group, member.member_id, now_ms)
+            self._await_revocation(group, member, now_ms)
+
+    # --- Joining and following
+
+    def _follow(self, changes: Changes, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerHeartbeatResponse:
+        group = changes.group
+        before = self._sender(changes, request)
+        member_id = before.member_id
+        is_new_epoch = self._update_subscription(changes, before, request)
+        self._update_epoch(changes, is_new_epoch)
+        if group.epoch > group.target_epoch:
+            self._update_target(changes)
+        self._reconcile(changes, group.members[member_id], request, now_ms)
+        self._restart_session(group, member_id, now_ms)
+        member = group.members[member_id]
+        is_full = request.member_epoch == JOIN_EPOCH or (
+            request.rebalance_timeout_ms != -1
+            and request.subscribed_topic_names is not None
+            and request.owned is not None
+        )
+        return ConsumerHeartbeatResponse(
+            ErrorCode.NONE,
+            None,
+            member_id,
+            member.epoch,
+            self._config.consumer_heartbeat_interval_ms,
+            member.assigned if is_full or member.assigned != before.assigned else None,
+        )
+
+    def _sender(self, changes: Changes, request: ConsumerHeartbeatRequest) -> ConsumerMember:
+        """The member as it was; a new one is not in the group yet."""
+        group = changes.group
+        check_room(group, request.member_id, self._config.consumer_max_size)
+        if request.member_epoch != JOIN_EPOCH:
+            member = find_member(group, request)
+            check_epoch(member, request)
+            return member
+        member_id = request.member_id or self._new_id()
+        if request.instance_id is not None:
+            predecessor = released_predecessor(group, request)
+            return self._succeed(changes, predecessor, member_id) if predecessor else ConsumerMember(member_id)
+        known = group.members.get(member_id)
+        if known is not None:
+            check_epoch(known, request)
+        return known or ConsumerMember(member_id)
+
+    def _succeed(self, changes: Changes, predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
+        """The successor takes over subscription, target and partitions; it starts from epoch 0."""
+        group = changes.group
+        target = group.target.get(predecessor.member_id, {})
+        self._remove(changes, predecessor)
+        member = replace(predecessor, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        changes.make(ConsumerMemberKey(group.group_id, member_id), member.subscription())
+        changes.make(TargetMemberKey(group.group_id, member_id), TargetMemberValue(to_value(target)))
+        changes.make(CurrentMemberKey(group.group_id, member_id), member.current())
+        return group.members[member_id]
+
+    def _update_subscription(self, changes: Changes, before: ConsumerMember, request: ConsumerHeartbeatRequest) -> bool:
+        """Whether the member reads other topics than before."""
+        names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+        after = replace(
+            before,
+            instance_id=request.instance_id or before.instance_id,
+            rack_id=request.rack_id or before.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topics=before.topics if names is None else frozenset(names),
+            rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+            server_assignor=request.server_assignor or before.server_assignor,
+        )
+        if after != before:
+            changes.make(ConsumerMemberKey(changes.group.group_id, before.member_id), after.subscription())
+        return after.topics != before.topics
+
+    def _update_epoch(self, changes: Changes, is_new: bool) -> None:
+        group = changes.group
+        if not is_new and group.topics_are_current:
+            return
+        is_new |= self._update_topics(changes)
+        group.topics_are_current = True
+        if is_new:
+            changes.make(ConsumerGroupKey(group.group_id), ConsumerGroupValue(group.epoch + 1))
+
+    def _update_topics(self, changes: Changes) -> bool:
+        group = changes.group
+        found = {name: self._topics.find(name) for name in sorted(group.subscribed_names())}
+        topics: dict[str, TopicInfo] = {name: topic for name, topic in found.items() if topic is not None}
+        if topics == group.topics:
+            return False
+        values = [TopicValue(topic.topic_id, name, topic.partition_count) for name, topic in topics.items()]
+        changes.make(TopicsKey(group.group_id), TopicsValue(values))
+        return True
+
+    def _update_target(self, changes: Changes) -> None:
+        group = changes.group
+        assign = ASSIGNORS.get(group.assignor(), ASSIGNORS[DEFAULT_ASSIGNOR])
+        counts = {topic.topic_id: topic.partition_count for topic in group.topics.values()}
+        for member_id, assignment in assign(group.member_specs(), counts).items():
+            if group.target.get(member_id) != assignment:
+                key = TargetMemberKey(group.group_id, member_id)
+                changes.make(key, TargetMemberValue(to_value(assignment)))
+        changes.make(TargetEpochKey(group.group_id), TargetEpochValue(group.epoch))
+
+    def _reconcile(
+        self, changes: Changes, member: ConsumerMember, request: ConsumerHeartbeatRequest, now_ms: int
+    ) -> None:
+        group = changes.group
+        target = group.target.get(member.member_id, {})
+        after = reconcile(member, target, group.target_epoch, request.owned, group.is_taken)
+        if after != member:
+            changes.make(CurrentMemberKey(group.group_id, member.member_id), after.current())
+            self._await_revocation(group, after, now_ms)
+
+    # --- Leaving
+
+    def _leave(self, changes: Changes, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatResponse:
+        member = find_member(changes.group, request)
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            away = replace(member, epoch=LEAVE_STATIC_EPOCH, to_revoke={})
+            changes.make(CurrentMemberKey(changes.group.group_id, member.member_id), away.current())
+        else:
+            self._fence(changes, member)
+        return ConsumerHeartbeatResponse(ErrorCode.NONE, None, request.member_id, request.member_epoch)
+
+    def on_session_timeout(self, group: ConsumerGroup, member_id: str) -> None:
+        member = group.members.get(member_id)
+        if member is not None:
+            self._expel(group, member)
+
+    def on_rebalance_timeout(self, group: ConsumerGroup, member_id: str) -> None:
+        """The member kept partitions that it was to give back."""
+        member = group.members.get(member_id)
+        if member is not None and member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._expel(group, member)
+
+    def _expel(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        changes = Changes(group)
+        self._fence(changes, member)
+        group.writer.write(changes.records, lambda error: None)
+
+    def _fence(self, changes: Changes, member: ConsumerMember) -> None:
+        """The others get its partitions with the next target, which the next heartbeat computes."""
+        self._remove(changes, member)
+        self._update_topics(changes)
+        changes.make(ConsumerGroupKey(changes.group.group_id), ConsumerGroupValue(changes.group.epoch + 1))
+
+    def _remove(self, changes: Changes, member: ConsumerMember) -> None:
+        group_id = changes.group.group_id
+        for key_class in (CurrentMemberKey, TargetMemberKey, ConsumerMemberKey):
+            changes.make(key_class(group_id, member.member_id), None)
+        for kind in (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REBALANCE):
+            self._timers.cancel(TimerKey(kind, group_id, member.member_id))
+
+    # --- Timers
+
+    def _restart_session(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        timer = TimerKey(TimerKind.CONSUMER_SESSION, group.group_id, member_id)
+        self._timers.set(timer, now_ms + self._config.consumer_session_timeout_ms)
+
+    def _await_revocation(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        timer = TimerKey(TimerKind.CONSUMER_REBALANCE, group.group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._timers.set(timer, now_ms + member.rebalance_timeout_ms)
+        else:
+            self._timers.cancel(timer)
