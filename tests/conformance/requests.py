@@ -86,7 +86,7 @@ def read_back(conversation: Conversation, topic: str, partition: int = 0, *, fro
 
 def init_producer_id(conversation: Conversation) -> tuple[int, int]:
     """A new producer's id and epoch."""
-    answer = conversation.call("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0)
+    answer = conversation.settle("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0)
     conversation.names.producer_ids[answer["producer_id"]] = "<producer>"
     return answer["producer_id"], answer["producer_epoch"]
 

@@ -137,7 +137,7 @@ def test_resource_named_twice(conversation: Conversation, version: int) -> None:
 @case("InitProducerId")
 def test_idempotent_producer(conversation: Conversation, version: int) -> None:
     """Each call gives another id, with epoch 0."""
-    given = [conversation.call("InitProducerId", version, **producer(version))["producer_id"] for _ in range(2)]
+    given = [conversation.settle("InitProducerId", version, **producer(version))["producer_id"] for _ in range(2)]
     conversation.say(len(set(given)))
 
 
@@ -151,7 +151,7 @@ def producer(version: int, **more: Any) -> dict[str, Any]:
 @case("InitProducerId")
 @pytest.mark.parametrize("timeout_ms", [0, -1, 2**31 - 1])
 def test_timeout_means_nothing_without_a_transaction(conversation: Conversation, version: int, timeout_ms: int) -> None:
-    conversation.call("InitProducerId", version, **producer(version, transaction_timeout_ms=timeout_ms))
+    conversation.settle("InitProducerId", version, **producer(version, transaction_timeout_ms=timeout_ms))
 
 
 @case("InitProducerId", [3, 4, 5])
@@ -159,12 +159,12 @@ def test_timeout_means_nothing_without_a_transaction(conversation: Conversation,
 def test_identity_without_a_transaction(conversation: Conversation, version: int, identity: tuple[int, int]) -> None:
     producer_id, epoch = identity
     fields = producer(version, producer_id=producer_id, producer_epoch=epoch)
-    conversation.call("InitProducerId", version, **fields)
+    conversation.settle("InitProducerId", version, **fields)
 
 
 @case("InitProducerId")
 def test_empty_transactional_id(conversation: Conversation, version: int) -> None:
-    conversation.call("InitProducerId", version, **producer(version, transactional_id=""))
+    conversation.settle("InitProducerId", version, **producer(version, transactional_id=""))
 
 
 @case("InitProducerId")
