@@ -1,0 +1,82 @@
+"""Pulsar without the gateway: its own Python client and its admin REST API, the witnesses of interoperability."""
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pulsar
+
+from deploy.local.standalone import PulsarStandalone
+
+NAMESPACE = "kafka/default"
+"""Where a gateway keeps its topics unless it is told otherwise."""
+TIMEOUT_S = 60.0
+
+
+def full_name(topic: str) -> str:
+    return f"persistent://{NAMESPACE}/{topic}"
+
+
+@contextmanager
+def producer(server: PulsarStandalone, topic: str, **options: Any) -> Iterator[pulsar.Producer]:
+    """A producer of Pulsar's own client on ``topic``, a local name."""
+    client = pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        yield client.create_producer(full_name(topic), **options)
+    finally:
+        client.close()
+
+
+class Admin:
+    """Requests about the topics of the gateway's namespace."""
+
+    def __init__(self, server: PulsarStandalone) -> None:
+        self._address = urlsplit(server.admin_url).netloc
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The decoded answer to ``/admin/v2/{path}``. Fails on any status above 299."""
+        connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT_S)
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, f"/admin/v2/{path}", content, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read().decode()
+            assert response.status < 300, f"{method} {path}: {response.status} {text}"
+            return json.loads(text) if text else None
+        finally:
+            connection.close()
+
+    def topic(self, method: str, topic: str, suffix: str = "", body: Any = None) -> Any:
+        return self.call(method, f"persistent/{NAMESPACE}/{topic}{suffix}", body)
+
+    def create_partitioned(self, topic: str, partitions: int) -> None:
+        self.topic("PUT", topic, "/partitions", partitions)
+
+    def create(self, topic: str) -> None:
+        """Without partitions."""
+        self.topic("PUT", topic)
+
+    def unload(self, topic: str) -> None:
+        """Close the topic: its next user loads it again, and a new ledger begins."""
+        self.topic("PUT", topic, "/unload")
+
+    def truncate(self, topic: str) -> None:
+        """Drop what the closed ledgers hold."""
+        self.topic("DELETE", topic, "/truncate")
+
+    def ledgers(self, topic: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.topic("GET", topic, "/internalStats")["ledgers"]
+        return found
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> Any:
+    """The first true answer of ``condition``, for what no event tells."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(0.05)
+    return found
