@@ -31,6 +31,11 @@ MAX_TAGGED_FIELDS = 1_000
 
 Buffer = bytes | bytearray | memoryview
 
+_DECODE_ERRORS = (
+    struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError, AttributeError,
+    AssertionError,  # tagged fields within a tagged field
+)  # fmt: skip
+
 _HEADER_V0 = struct.Struct(">hhi")
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
@@ -82,7 +87,7 @@ def parse_header(frame: memoryview, *, flexible: bool) -> RequestHeader:
             position += length
         if flexible:
             position = _skip_tagged_fields(frame, position)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, ValueError) as error:
         raise MalformedRequest(f"request header: {error}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
@@ -93,7 +98,7 @@ def decode_request(message: Any, version: int, frame: memoryview, position: int)
     decode = message._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=message)
     try:
         request, end = decode(frame, position)
-    except (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError, AttributeError) as error:
+    except _DECODE_ERRORS as error:
         raise MalformedRequest(f"{message.__name__} v{version}: {error}") from error
     if end > len(frame):
         raise MalformedRequest(f"{message.__name__} v{version}: the body is cut off")

@@ -1,0 +1,107 @@
+"""Values for every field of Kafka's message schemas, and kafka-python's field-by-field codec as a witness.
+
+The witness walks the schema and shares no code with the compiled codecs that `protocol.kafka.codec` changes.
+"""
+
+import io
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gateway.handlers.call import Api
+from gateway.handlers.table import APIS
+
+ALL_VERSIONS = [(api, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)]
+
+_NO_UUID = uuid.UUID(int=0)
+_SIMPLE: dict[str, st.SearchStrategy[Any]] = {
+    "int8": st.integers(-(2**7), 2**7 - 1),
+    "int16": st.integers(-(2**15), 2**15 - 1),
+    "uint16": st.integers(0, 2**16 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "float64": st.floats(allow_nan=False),
+    "bool": st.booleans(),
+    "uuid": st.none() | st.uuids().filter(lambda value: value != _NO_UUID),
+    "string": st.text(max_size=6) | st.text(alphabet="x", min_size=126, max_size=130),
+    "bytes": st.binary(max_size=6),
+    "records": st.binary(max_size=200),
+    "bitfield": st.none() | st.sets(st.integers(0, 30)),
+}
+
+
+def name_of(parameter: object) -> str | None:
+    """For pytest: the API's name."""
+    return parameter.name if isinstance(parameter, Api) else None
+
+
+def values(message: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Messages as nested dictionaries, with the fields of one version."""
+    return _struct(message._struct, version)
+
+
+def _struct(field: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({part.name: _value(part, version) for part in _fields(field, version)})
+
+
+def _value(field: Any, version: int) -> st.SearchStrategy[Any]:
+    if field.is_array():
+        inner = field.array_of
+        items = _struct(inner, version) if inner.is_struct() else _value(inner, version)
+        strategy: st.SearchStrategy[Any] = st.lists(items, max_size=3)
+    elif field.is_struct():
+        strategy = _struct(field, version)
+    else:
+        strategy = _SIMPLE[field.type_str]
+    nullable = field.nullable_for_version_q(version) or (field.is_struct() and field.tag is not None)
+    return st.none() | strategy if nullable else strategy
+
+
+def _fields(field: Any, version: int) -> list[Any]:
+    return [*field.untagged_fields(version), *field.tagged_fields(version)._fields]
+
+
+def encode(message: Any, version: int, value: dict[str, Any]) -> bytes:
+    """The body, field by field."""
+    flexible = message.flexible_version_q(version)
+    return bytes(message._struct.encode(value, version=version, compact=flexible, tagged=flexible))
+
+
+def decode(message: Any, version: int, body: bytes) -> dict[str, Any]:
+    """The body, field by field; all of it must be used."""
+    flexible = message.flexible_version_q(version)
+    data = io.BytesIO(body)
+    decoded = message._struct.decode(data, version=version, compact=flexible, tagged=flexible, data_class=message)
+    assert data.read() == b""
+    value: dict[str, Any] = as_dict(message._struct, version, decoded)
+    return value
+
+
+def as_dict(field: Any, version: int, decoded: Any) -> Any:
+    """A decoded message as `values` gives it."""
+    if decoded is None:
+        return None
+    if field.is_array():
+        return [as_dict(field.array_of, version, item) for item in decoded]
+    if field.is_struct():
+        return {part.name: as_dict(part, version, _get(decoded, part)) for part in _fields(field, version)}
+    return bytes(decoded) if isinstance(decoded, memoryview) else decoded
+
+
+def _get(decoded: Any, field: Any) -> Any:
+    return decoded.get(field.name) if isinstance(decoded, dict) else getattr(decoded, field.name, field.default)
+
+
+def as_object(field: Any, version: int, value: Any) -> Any:
+    """A dictionary as an object with attributes, as handlers answer."""
+    if value is None:
+        return None
+    if field.is_array():
+        return [as_object(field.array_of, version, item) for item in value]
+    if field.is_struct():
+        return SimpleNamespace(
+            **{part.name: as_object(part, version, value[part.name]) for part in _fields(field, version)}
+        )
+    return value

@@ -1,0 +1,165 @@
+"""Requests and responses of every API and version, against kafka-python's own field-by-field codec."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.handlers.call import Api
+from gateway.handlers.table import APIS
+from protocol.kafka import codec
+from protocol.kafka.codec import MalformedRequest, RecordChunks, decode_request, encode_response, parse_header
+from tests.support.schema_values import ALL_VERSIONS, as_dict, as_object, decode, encode, name_of, values
+
+EVERY = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+every_version = pytest.mark.parametrize(("api", "version"), ALL_VERSIONS, ids=name_of)
+PRODUCE, FETCH, METADATA, API_VERSIONS = APIS[0], APIS[1], APIS[3], APIS[18]
+
+
+@every_version
+@EVERY
+@given(data=st.data())
+def test_requests_decode_as_the_witness_encodes_them(api: Api, version: int, data: st.DataObject) -> None:
+    value = data.draw(values(api.request, version))
+    before, behind = b"header", b"behind"
+    frame = before + encode(api.request, version, value) + behind
+    decoded = decode_request(api.request, version, memoryview(frame), len(before))
+    assert as_dict(api.request._struct, version, decoded) == value
+
+
+@every_version
+@EVERY
+@given(data=st.data())
+def test_responses_encode_as_the_witness_decodes_them(api: Api, version: int, data: st.DataObject) -> None:
+    value = data.draw(values(api.response, version))
+    response = as_object(api.response._struct, version, value)
+    if api is FETCH:
+        _split_records(response, data)
+    frame = b"".join(encode_response(api.response, version, 7, response))
+    length, correlation_id = struct.unpack_from(">ii", frame)
+    header_bytes = 5 if api.response.flexible_version_q(version) and api is not API_VERSIONS else 4
+    assert (length, correlation_id) == (len(frame) - 4, 7)
+    assert frame[8 : 4 + header_bytes] == b"\0" * (header_bytes - 4)
+    assert decode(api.response, version, frame[4 + header_bytes :]) == value
+
+
+def _split_records(response: Any, data: st.DataObject) -> None:
+    for topic in response.responses:
+        for part in topic.partitions:
+            if part.records is not None:
+                cut = data.draw(st.integers(0, len(part.records)))
+                chunks = (part.records[:cut], memoryview(part.records)[cut:])
+                part.records = RecordChunks(chunks, len(part.records))
+
+
+def _fetch_response(version: int, *records: RecordChunks | None) -> Any:
+    partition = {
+        "partition_index": 0, "error_code": 0, "high_watermark": 9, "last_stable_offset": 9, "log_start_offset": 0,
+        "aborted_transactions": None, "preferred_read_replica": -1, "diverging_epoch": None, "current_leader": None,
+        "snapshot_id": None,
+    }  # fmt: skip
+    value = {
+        "throttle_time_ms": 0, "error_code": 0, "session_id": 0, "node_endpoints": None,
+        "responses": [
+            {"topic": "t", "topic_id": None, "partitions": [{**partition, "records": part} for part in records]}
+        ],
+    }  # fmt: skip
+    return as_object(FETCH.response._struct, version, value)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+def test_large_records_are_sent_from_where_they_lie(version: int) -> None:
+    large, other = bytearray(b"l" * 100_000), memoryview(b"o" * 100_000)
+    records = [RecordChunks((large, other), 200_000), None, RecordChunks((), 0), RecordChunks((other,), 100_000)]
+    buffers = encode_response(FETCH.response, version, 1, _fetch_response(version, *records))
+    assert any(buffer is large for buffer in buffers)
+    assert sum(buffer is other for buffer in buffers) == 2
+    frame = b"".join(buffers)
+    body = decode(FETCH.response, version, frame[9 if version >= 12 else 8 :])
+    partitions = body["responses"][0]["partitions"]
+    assert [part["records"] for part in partitions] == [bytes(large) + bytes(other), None, b"", bytes(other)]
+
+
+def test_small_records_are_joined() -> None:
+    records = RecordChunks([b"a" * 100, b"b" * 100], 200)
+    assert len(encode_response(FETCH.response, 4, 1, _fetch_response(4, records))) == 1
+
+
+def test_a_response_leaves_nothing_behind_for_the_next_one() -> None:
+    plain = encode_response(FETCH.response, 4, 1, _fetch_response(4, None))
+    encode_response(FETCH.response, 4, 2, _fetch_response(4, RecordChunks((b"x" * 50_000,), 50_000)))
+    assert encode_response(FETCH.response, 4, 1, _fetch_response(4, None)) == plain
+
+
+@pytest.mark.parametrize("version", [0, 3, 9, 12])
+def test_produced_records_are_a_view_of_the_frame(version: int) -> None:
+    value = {
+        "transactional_id": None, "acks": -1, "timeout_ms": 1,
+        "topic_data": [{"name": "t", "topic_id": None, "partition_data": [{"index": 0, "records": b"records"}]}],
+    }  # fmt: skip
+    frame = bytearray(encode(PRODUCE.request, version, value))
+    request = decode_request(PRODUCE.request, version, memoryview(frame), 0)
+    records = request.topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    assert records.obj is frame
+    assert bytes(records) == b"records"
+
+
+class TestHeader:
+    def test_client_id_and_tagged_fields(self) -> None:
+        tagged = b"\x02" + b"\x00\x03abc" + b"\x80\x01\x00"
+        frame = struct.pack(">hhih", 3, 12, 42, 3) + b"app" + tagged + b"body"
+        header = parse_header(memoryview(frame), flexible=True)
+        assert header == (3, 12, 42, "app", len(frame) - len(b"body"))
+        assert parse_header(memoryview(frame), flexible=False).body == len(frame) - len(tagged) - len(b"body")
+
+    def test_null_and_empty_client_ids(self) -> None:
+        assert parse_header(memoryview(struct.pack(">hhih", 3, 1, 1, -1)), flexible=False).client_id is None
+        assert parse_header(memoryview(struct.pack(">hhih", 3, 1, 1, 0)), flexible=False).client_id == ""
+
+    def test_controlled_shutdown_v0_has_no_client_id(self) -> None:
+        assert parse_header(memoryview(struct.pack(">hhi", 7, 0, 5)), flexible=False) == (7, 0, 5, None, 8)
+
+    @pytest.mark.parametrize(
+        "rest",
+        [
+            pytest.param(b"", id="no client id"),
+            pytest.param(b"\x00", id="half a length"),
+            pytest.param(b"\x00\x05app", id="client id cut off"),
+            pytest.param(b"\x00\x01\xff\x00", id="not UTF-8"),
+            pytest.param(b"\xff\xff", id="no tagged fields"),
+            pytest.param(b"\xff\xff\x01\x00\x05abc", id="tagged field cut off"),
+            pytest.param(b"\xff\xff" + b"\xff" * 20, id="endless varint"),
+            pytest.param(b"\xff\xff\xff\xff\xff\xff\x0f", id="four billion tagged fields"),
+        ],
+    )
+    def test_malformed(self, rest: bytes) -> None:
+        with pytest.raises(MalformedRequest):
+            parse_header(memoryview(struct.pack(">hhi", 3, 12, 42) + rest), flexible=True)
+
+    @pytest.mark.parametrize("length", range(8))
+    def test_cut_off(self, length: int) -> None:
+        with pytest.raises(MalformedRequest):
+            codec.parse_fixed_header(memoryview(b"\0" * length))
+
+
+@every_version
+@EVERY
+@given(data=st.data())
+def test_a_request_that_ends_early_is_malformed(api: Api, version: int, data: st.DataObject) -> None:
+    body = encode(api.request, version, data.draw(values(api.request, version)))
+    if body:
+        cut = data.draw(st.integers(0, len(body) - 1))
+        with pytest.raises(MalformedRequest):
+            decode_request(api.request, version, memoryview(body)[:cut], 0)
+
+
+def test_unknown_tagged_fields_are_skipped() -> None:
+    value = {"client_software_name": "app", "client_software_version": "1"}
+    body = encode(API_VERSIONS.request, 3, value)
+    assert body[-1:] == b"\0"
+    tagged = body[:-1] + b"\x01\x63\x03abc"
+    request = decode_request(API_VERSIONS.request, 3, memoryview(tagged), 0)
+    assert (request.client_software_name, request.client_software_version) == ("app", "1")
