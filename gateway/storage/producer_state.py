@@ -111,8 +111,16 @@ class ProducerState:
             done(-1, error)
 
     def replay(self, header: BatchHeader, base_offset: int) -> None:
-        """A batch was read from the log, written by another gateway or before this one started."""
+        """A batch was read from the log, written by another gateway or before this one started.
+
+        What is known, or lies before it, changes nothing: the log's end may be read twice, and our own batches come back.
+        """
         producer = self._producers.get(header.producer_id)
-        if producer is not None and producer.epoch > header.producer_epoch:
-            return
-        self.begin(header, base_offset)
+        if producer is None or producer.epoch < header.producer_epoch:
+            self.begin(header, base_offset)
+        elif producer.epoch == header.producer_epoch and not any(
+            base_offset <= batch.base_offset
+            or (batch.first, batch.last) == (header.base_sequence, header.last_sequence)
+            for batch in producer.batches
+        ):
+            self.begin(header, base_offset)
