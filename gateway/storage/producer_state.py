@@ -40,6 +40,13 @@ class _Producer:
         self.epoch = NO_PRODUCER_EPOCH
         self.batches: deque[SequencedBatch] = deque(maxlen=WINDOW_BATCHES)
 
+    def has_passed(self, header: BatchHeader, base_offset: int) -> bool:
+        """This batch of the log is in the window, or older than the window."""
+        if header.producer_epoch != self.epoch:
+            return header.producer_epoch < self.epoch
+        sequences = header.base_sequence, header.last_sequence
+        return any(base_offset <= batch.base_offset or sequences == (batch.first, batch.last) for batch in self.batches)
+
 
 class ProducerState:
     """The windows of all producers, least recently used first."""
@@ -113,14 +120,8 @@ class ProducerState:
     def replay(self, header: BatchHeader, base_offset: int) -> None:
         """A batch was read from the log, written by another gateway or before this one started.
 
-        What is known, or lies before it, changes nothing: the log's end may be read twice, and our own batches come back.
+        What is known, or older, changes nothing: the log's end may be read twice, and our own batches come back.
         """
         producer = self._producers.get(header.producer_id)
-        if producer is None or producer.epoch < header.producer_epoch:
-            self.begin(header, base_offset)
-        elif producer.epoch == header.producer_epoch and not any(
-            base_offset <= batch.base_offset
-            or (batch.first, batch.last) == (header.base_sequence, header.last_sequence)
-            for batch in producer.batches
-        ):
+        if producer is None or not producer.has_passed(header, base_offset):
             self.begin(header, base_offset)

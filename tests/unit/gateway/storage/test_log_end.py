@@ -110,7 +110,7 @@ class LogEndMachine(RuleBasedStateMachine):
         assert all(self.resolved[entry.position] == [entry.base_offset] for entry in self.own)
         if self.written:
             last = self.written[-1]
-            assert (self.end.last, self.end.next_offset) == (last.position, last.base_offset + last.count)
+            assert (self.end.last, self.end.next_offset) == (last.position, last.base_offset + last.offset_count)
 
 
 LogEndMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -1,0 +1,91 @@
+"""Limits are checked against each other; what nobody knows is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gateway.config import MIB, Config, Limits, load
+
+
+def test_defaults_agree() -> None:
+    assert Config() == Config.model_validate({})
+    assert Config().pulsar.full_namespace == "kafka/default"
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param({"max_message_bytes": 2 * MIB, "max_request_bytes": 1 * MIB}, id="message above request"),
+        pytest.param(
+            {"append_max_entry_bytes": 2 * MIB, "append_max_in_flight_bytes": 1 * MIB}, id="entry above in flight"
+        ),
+        pytest.param(
+            {"append_max_in_flight_bytes": 4 * MIB, "append_max_queued_bytes": 3 * MIB}, id="in flight above queued"
+        ),
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(limits))):
+        Limits.model_validate(limits)
+
+
+@pytest.mark.parametrize(
+    ("limits"),
+    [
+        {"max_message_bytes": 1 * MIB, "max_request_bytes": 1 * MIB},
+        {"append_max_entry_bytes": MIB, "append_max_in_flight_bytes": MIB, "append_max_queued_bytes": MIB},
+    ],
+)
+def test_equal_limits_agree(limits: dict[str, int]) -> None:
+    assert Limits.model_validate(limits).model_dump(include=set(limits)) == limits
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"kafkaa": {}},
+        {"kafka": {"prot": 1}},
+        {"pulsar": {"service": "pulsar://x"}},
+        {"http": {"ports": 1}},
+        {"limits": {"max_conections": 1}},
+    ],
+)
+def test_unknown_keys_are_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        Config.model_validate(config)
+
+
+@pytest.mark.parametrize("name", sorted(Limits.model_fields))
+def test_no_limit_is_negative_or_without_bound(name: str) -> None:
+    for value in (-1, None, "many"):
+        with pytest.raises(ValidationError):
+            Limits.model_validate({name: value})
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "http"])
+def test_ports(port: object) -> None:
+    with pytest.raises(ValidationError):
+        Config.model_validate({"kafka": {"port": port}})
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        """
+        [kafka]
+        port = 19092
+        advertised_host = "kafka.example"
+        [pulsar]
+        service_url = "pulsar://a:6650,b:6650"
+        tenant = "acme"
+        namespace = "events"
+        [limits]
+        max_connections = 10
+        """
+    )
+    config = load(path)
+    assert (config.kafka.port, config.kafka.advertised_host) == (19092, "kafka.example")
+    assert config.pulsar.full_namespace == "acme/events"
+    assert config.limits == Limits(max_connections=10)
