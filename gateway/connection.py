@@ -163,7 +163,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _serial_done(self, slot: _Slot, task: asyncio.Task[Outcome]) -> None:
         self._serial = None
-        if task.cancelled():
+        if task.cancelled():  # if not because this connection is lost, then because a log it waited for was closed
+            self._close("interrupted")
             return
         error = task.exception()
         if error is not None:
@@ -182,6 +183,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _parked_done(self, slot: _Slot, future: asyncio.Future[Response]) -> None:
         self._parked.discard(future)
         if future.cancelled() or self._transport is None:
+            self._close("interrupted")
             return
         error = future.exception()
         if error is not None:
@@ -270,7 +272,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return not self._slots and not self._backlog
 
     def close(self, reason: str) -> None:
-        self._close(reason)
+        if self._transport is not None and self._transport.is_closing():
+            self._transport.abort()  # the client does not even take its last answers
+        else:
+            self._close(reason)
 
     def _end(self, reason: str, **facts: Any) -> None:
         """Read nothing more, and close when the requests before the bad one are answered."""

@@ -1,0 +1,390 @@
+"""One connection: however bytes arrive and calls complete, answers leave in the order of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Coroutine, Iterable
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config import MIB, Limits
+from gateway.connection import DIRECT_READ_BYTES, READ_BUFFER_BYTES, KafkaConnection, Owner
+from gateway.dispatch import API_VERSIONS
+from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Services, Unread
+from gateway.observability.metrics import Metrics
+from protocol.kafka.codec import Buffer, MalformedRequest
+
+NO_SERVICES = cast(Services, None)
+
+
+class FakeDispatcher:
+    """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
+
+    n now, f a future, s serial (a coroutine), p a future out of a coroutine, 0 no answer; m malformed, c closes,
+    d a defect.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.futures: dict[str, asyncio.Future[Any]] = {}
+        self.serial: dict[str, asyncio.Future[Any]] = {}
+
+    def begin(self, frame: bytearray, client: Client) -> Call:
+        if not frame or frame[:1] == b"m":
+            raise MalformedRequest("m")
+        return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), client, NO_SERVICES)
+
+    def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+        kind, number = call.request[0], call.request[1:].rstrip()
+        self.begun.append(number)
+        if kind in "sp":
+            return self._serially(kind, number)
+        if kind == "f":
+            future = self.futures[number] = asyncio.get_running_loop().create_future()
+            return future
+        if kind == "c":
+            raise ClosesConnection("closes")
+        if kind == "d":
+            raise RuntimeError("defect")
+        return None if kind == "0" else number
+
+    async def _serially(self, kind: str, number: str) -> Outcome:
+        self.serial[number] = asyncio.get_running_loop().create_future()
+        await self.serial[number]
+        if kind == "s":
+            return number
+        self.futures[number] = asyncio.get_running_loop().create_future()
+        return self.futures[number]
+
+    def finish(self, call: Call, response: Any) -> list[Buffer]:
+        return [] if response is None else [f"{response};".encode()]
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 5)})
+        self.written = bytearray()
+        self.reading, self.closing, self.aborted = True, False, False
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        self.written += data
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 1_000
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+
+class FakeServer:
+    def __init__(self, **limits: int) -> None:
+        self.dispatcher = FakeDispatcher()
+        self.limits = Limits(**limits)
+        self.metrics = Metrics()
+        self.unread = Unread()
+        self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self.connections: set[KafkaConnection] = set()
+
+    def opened(self, connection: KafkaConnection) -> bool:
+        self.connections.add(connection)
+        return len(self.connections) <= self.limits.max_connections
+
+    def closed(self, connection: KafkaConnection) -> None:
+        self.connections.discard(connection)
+
+
+class Conversation:
+    """A connection with a fake at each end."""
+
+    def __init__(self, **limits: int) -> None:
+        self.server = FakeServer(**limits)
+        self.connection, self.transport = self.connect()
+
+    def connect(self) -> tuple[KafkaConnection, FakeTransport]:
+        connection, transport = KafkaConnection(cast(Owner, self.server)), FakeTransport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    @property
+    def dispatcher(self) -> FakeDispatcher:
+        return self.server.dispatcher
+
+    @property
+    def answers(self) -> list[str]:
+        return self.transport.written.decode().split(";")[:-1]
+
+    def feed(self, data: bytes) -> None:
+        """As a transport does: into the buffer that it is given, as much as fits."""
+        while data and not self.transport.closing:
+            buffer = self.connection.get_buffer(-1)
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            data = data[size:]
+            self.connection.buffer_updated(size)
+
+    def lose(self) -> None:
+        self.connection.connection_lost(None)
+
+
+def frame(text: str, size: int = 0) -> bytes:
+    body = text.encode().ljust(size)
+    return len(body).to_bytes(4, "big") + body
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_frames_may_be_cut_anywhere() -> None:
+    stream = frame("n1") + frame("n2", 300) + frame("n3") + frame("n4", 5)
+    for first in range(len(stream) + 1):
+        for second in (first, min(first + 3, len(stream)), len(stream)):
+            conversation = Conversation()
+            for part in (stream[:first], stream[first:second], stream[second:]):
+                conversation.feed(part)
+            assert conversation.answers == ["1", "2", "3", "4"]
+
+
+async def test_byte_by_byte() -> None:
+    conversation = Conversation()
+    for byte in frame("n1", 40) + frame("n2"):
+        conversation.feed(bytes([byte]))
+    assert conversation.answers == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "size",
+    [DIRECT_READ_BYTES, DIRECT_READ_BYTES + 1, READ_BUFFER_BYTES - 4, READ_BUFFER_BYTES, 3 * READ_BUFFER_BYTES + 7],
+)
+@pytest.mark.parametrize("first", [1, 4, 5, 1_000, DIRECT_READ_BYTES, READ_BUFFER_BYTES])
+async def test_large_frames(size: int, first: int) -> None:
+    conversation = Conversation()
+    stream = frame("n1", size) + frame("n2") + frame("n3", size)
+    conversation.feed(stream[:first])
+    conversation.feed(stream[first:])
+    assert conversation.answers == ["1", "2", "3"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(kinds=st.text("nfsp0", min_size=1, max_size=12), cuts=st.lists(st.integers(1, 30)), seed=st.integers(0, 1_000))
+def test_answers_leave_in_order_whatever_completes_first(kinds: str, cuts: list[int], seed: int) -> None:
+    async def run() -> None:
+        conversation = Conversation()
+        stream = b"".join(frame(f"{kind}{number}") for number, kind in enumerate(kinds))
+        for cut in cuts:
+            conversation.feed(stream[:cut])
+            stream = stream[cut:]
+        conversation.feed(stream)
+        expected = [str(number) for number, kind in enumerate(kinds) if kind != "0"]
+        choose = random.Random(seed)
+        dispatcher = conversation.dispatcher
+        for _ in range(3 * len(kinds)):
+            await settle()
+            pending = [
+                (number, future)
+                for futures in (dispatcher.futures, dispatcher.serial)
+                for number, future in futures.items()
+                if not future.done()
+            ]
+            if pending:
+                number, future = choose.choice(pending)
+                future.set_result(number)
+            assert conversation.answers == expected[: len(conversation.answers)]
+            assert dispatcher.begun == [str(number) for number in range(len(dispatcher.begun))]
+        await settle()
+        assert conversation.answers == expected
+        assert conversation.transport.reading
+        assert conversation.connection.idle
+
+    asyncio.run(run())
+
+
+async def test_a_serial_call_holds_back_the_requests_behind_it_and_its_socket() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("f1") + frame("s2") + frame("n3"))
+    await settle()
+    assert conversation.dispatcher.begun == ["1", "2"]
+    assert not conversation.transport.reading
+    conversation.dispatcher.serial["2"].set_result(None)
+    await settle()
+    assert conversation.dispatcher.begun == ["1", "2", "3"]
+    assert conversation.transport.reading
+    assert conversation.answers == []
+    conversation.dispatcher.futures["1"].set_result("1")
+    await settle()
+    assert conversation.answers == ["1", "2", "3"]
+
+
+async def test_a_client_that_does_not_read_is_not_served() -> None:
+    conversation = Conversation()
+    conversation.connection.pause_writing()
+    assert conversation.server.unread.size_bytes == 1_000
+    conversation.feed(frame("n1") + frame("n2"))
+    assert conversation.dispatcher.begun == []
+    assert not conversation.transport.reading
+    conversation.connection.resume_writing()
+    assert conversation.answers == ["1", "2"]
+    assert conversation.transport.reading
+    assert conversation.server.unread.size_bytes == 0
+
+
+async def test_what_a_lost_client_did_not_read_is_no_longer_counted() -> None:
+    conversation = Conversation()
+    conversation.connection.pause_writing()
+    conversation.lose()
+    assert conversation.server.unread.size_bytes == 0
+
+
+async def test_only_so_many_requests_are_in_flight() -> None:
+    conversation = Conversation(max_in_flight_requests=2)
+    conversation.feed(b"".join(frame(f"f{number}") for number in range(4)))
+    assert conversation.dispatcher.begun == ["0", "1"]
+    assert not conversation.transport.reading
+    conversation.dispatcher.futures["1"].set_result("1")
+    await settle()
+    assert conversation.dispatcher.begun == ["0", "1"]
+    conversation.dispatcher.futures["0"].set_result("0")
+    await settle()
+    assert conversation.answers == ["0", "1"]
+    assert conversation.dispatcher.begun == ["0", "1", "2", "3"]
+    assert conversation.transport.reading
+
+
+@pytest.mark.parametrize("length", [0, -1, -(2**31), MIB + 1, 2**31 - 1])
+async def test_a_bad_length_ends_the_connection_behind_good_requests(length: int) -> None:
+    conversation = Conversation(max_request_bytes=MIB, max_message_bytes=MIB)
+    conversation.feed(frame("f1") + length.to_bytes(4, "big", signed=True) + b"more")
+    assert not conversation.transport.closing
+    assert not conversation.transport.reading
+    conversation.dispatcher.futures["1"].set_result("1")
+    await settle()
+    assert conversation.answers == ["1"]
+    assert conversation.transport.closing
+
+
+async def test_the_largest_frame_is_taken() -> None:
+    conversation = Conversation(max_request_bytes=MIB, max_message_bytes=MIB)
+    conversation.feed(frame("n1", MIB))
+    assert conversation.answers == ["1"]
+
+
+@pytest.mark.parametrize("bad", ["m", "c", "d"])
+async def test_nothing_behind_a_bad_request_is_run(bad: str) -> None:
+    conversation = Conversation()
+    conversation.feed(frame("n1") + frame(f"{bad}2") + frame("n3"))
+    assert conversation.answers == ["1"]
+    assert conversation.transport.closing
+    assert "3" not in conversation.dispatcher.begun
+
+
+@pytest.mark.parametrize("kind", ["f", "s", "p"])
+async def test_a_call_that_fails_later_closes_the_connection(kind: str) -> None:
+    conversation = Conversation()
+    conversation.feed(frame(f"{kind}1") + frame("n2"))
+    await settle()
+    futures = conversation.dispatcher.futures if kind == "f" else conversation.dispatcher.serial
+    futures["1"].set_exception(RuntimeError("defect"))
+    await settle()
+    assert conversation.transport.closing
+    assert conversation.answers == []
+
+
+@pytest.mark.parametrize("kind", ["f", "s"])
+async def test_a_call_that_is_cancelled_elsewhere_closes_the_connection(kind: str) -> None:
+    conversation = Conversation()
+    conversation.feed(frame(f"{kind}1") + frame("n2"))
+    await settle()
+    futures = conversation.dispatcher.futures if kind == "f" else conversation.dispatcher.serial
+    futures["1"].cancel()
+    await settle()
+    assert conversation.transport.closing
+
+
+async def test_a_lost_connection_cancels_what_it_waits_for() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("f1") + frame("s2") + frame("n3"))
+    await settle()
+    conversation.lose()
+    await settle()
+    assert conversation.dispatcher.futures["1"].cancelled()
+    assert conversation.dispatcher.serial["2"].cancelled()
+    assert conversation.dispatcher.begun == ["1", "2"]
+    assert conversation.connection not in conversation.server.connections
+
+
+async def test_answers_that_come_while_closing_harm_nothing() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("f1") + frame("s2"))
+    await settle()
+    conversation.connection.close("test")
+    conversation.dispatcher.serial["2"].set_result(None)
+    await settle()
+    conversation.lose()
+    with contextlib.suppress(asyncio.InvalidStateError):
+        conversation.dispatcher.futures["1"].set_result("1")
+    await settle()
+    assert conversation.answers == []
+
+
+async def test_half_closed_clients_get_their_answers() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("s1") + frame("01") + frame("n2"))
+    await settle()
+    assert conversation.connection.eof_received()
+    conversation.dispatcher.serial["1"].set_result(None)
+    await settle()
+    assert conversation.answers == ["1", "2"]
+    assert conversation.transport.closing
+
+
+async def test_an_idle_client_that_ends_is_closed() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("n1"))
+    assert not conversation.connection.eof_received()
+
+
+async def test_closing_twice_aborts() -> None:
+    """A client that does not even take its last answers would keep them in memory."""
+    conversation = Conversation()
+    conversation.connection.close("idle")
+    assert not conversation.transport.aborted
+    conversation.connection.close("idle")
+    assert conversation.transport.aborted
+
+
+async def test_too_many_connections() -> None:
+    conversation = Conversation(max_connections=1)
+    connection, transport = conversation.connect()
+    assert transport.closing
+    assert not conversation.transport.closing
+    connection.connection_lost(None)
+    conversation.lose()
+    _, transport = conversation.connect()
+    assert not transport.closing
