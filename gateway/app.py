@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import dataclass, field
 
 import structlog
@@ -46,6 +47,13 @@ class _PulsarEvents:
             self.metrics.pulsar_connections.labels(each.name.lower()).set(count)
 
 
+def _settle_garbage_collector() -> None:
+    """What start-up made stays: walking it again costs a tenth of the CPU under load (docs/benchmarks.md)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 class Gateway:
     """One gateway: ``start`` it in an event loop, ``stop`` it in the same."""
 
@@ -77,6 +85,7 @@ class Gateway:
         self._server = KafkaServer(self.config, Dispatcher(services), self.metrics, unread)
         port = await self._server.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
+        _settle_garbage_collector()
         self._not_ready = None
         log.info("serving", bootstrap=f"{node.host}:{port}", namespace=self.config.pulsar.full_namespace)
 

@@ -52,8 +52,7 @@ class Dispatcher:
     def finish(self, call: Call, response: Any) -> list[Buffer]:
         """Encode the answer and count it."""
         metrics = self._services.metrics.request(call.api.name, call.version)
-        metrics.requests.inc()
-        metrics.latency.observe(time.perf_counter() - call.started)
+        metrics.answered(time.perf_counter() - call.started)
         if response is None:
             return []
         code = getattr(response, "error_code", 0)

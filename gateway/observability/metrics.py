@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from protocol.kafka.errors import ErrorCode
 
+PREFIX = "kafka_gateway_"
 M = TypeVar("M", bound=MetricWrapperBase)
 
 _LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -16,30 +23,51 @@ MAX_SOFTWARE_LABELS = 200
 """Client software names come from clients: past this many they are counted as "other"."""
 
 
+class Tally:
+    """A number for one thread: a library's counter takes a lock each time, which a request pays for many times."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def inc(self, amount: int = 1) -> None:
+        self.value += amount
+
+    def dec(self, amount: int = 1) -> None:
+        self.value -= amount
+
+    def set(self, value: int) -> None:
+        self.value = value
+
+
 class RequestMetrics:
-    """Counters of one API version, looked up once."""
+    """One API version: how many requests, and how long they took."""
 
-    __slots__ = ("latency", "requests")
+    __slots__ = ("_buckets", "_sum_s", "api", "version")
 
-    def __init__(self, requests: Counter, latency: Histogram) -> None:
-        self.requests = requests
-        self.latency = latency
+    def __init__(self, api: str, version: int) -> None:
+        self.api = api
+        self.version = version
+        self._buckets = [0] * (len(_LATENCY_BUCKETS_S) + 1)
+        self._sum_s = 0.0
+
+    def answered(self, seconds: float) -> None:
+        self._buckets[bisect_left(_LATENCY_BUCKETS_S, seconds)] += 1
+        self._sum_s += seconds
+
+    def histogram(self) -> tuple[list[tuple[str, float]], float]:
+        """Cumulative buckets, as Prometheus wants them, and the sum."""
+        bounds = [*map(str, _LATENCY_BUCKETS_S), "+Inf"]
+        return list(zip(bounds, accumulate(self._buckets), strict=True)), self._sum_s
 
 
-class Metrics:
+class Metrics(Collector):
     """Every metric that the gateway exports; names start with ``kafka_gateway_``."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = self._make(Counter, "requests", "Requests answered", "api", "version")
         self._errors = self._make(Counter, "errors", "Error codes sent to clients", "api", "error")
-        self._latency = self._make(
-            Histogram,
-            "request_latency_seconds",
-            "From the whole request read to its answer written",
-            "api",
-            buckets=_LATENCY_BUCKETS_S,
-        )
         self._software = self._make(Counter, "client_software", "ApiVersions requests by client", "name", "version")
         self._software_seen: set[tuple[str, str]] = set()
         self._by_api: dict[tuple[str, int], RequestMetrics] = {}
@@ -48,28 +76,47 @@ class Metrics:
         self.connections_closed = self._make(
             Counter, "connections_closed", "Client connections that the gateway closed", "reason"
         )
-        self.bytes_in = self._make(Counter, "bytes_in", "Bytes of requests")
-        self.bytes_out = self._make(Counter, "bytes_out", "Bytes of responses")
-        self.in_flight = self._make(Gauge, "requests_in_flight", "Requests that wait for their answers")
-        self.entries_written = self._make(Counter, "entries_written", "Pulsar entries written")
-        self.batches_written = self._make(Counter, "batches_written", "Record batches written")
-        self.entries_read = self._make(Counter, "entries_read", "Pulsar entries read")
-        self.cache_bytes = self._make(Gauge, "cache_bytes", "Bytes in the tail cache")
-        self.cache_hits = self._make(Counter, "cache_hits", "Partition reads served from memory")
-        self.cache_misses = self._make(Counter, "cache_misses", "Partition reads that went to Pulsar")
-        self.readers = self._make(Gauge, "readers", "Readers that stream older data from Pulsar")
+        self._tallies: list[tuple[type[Metric], str, str, Tally]] = []
+        self.bytes_in = self._tally(CounterMetricFamily, "bytes_in", "Bytes of requests")
+        self.bytes_out = self._tally(CounterMetricFamily, "bytes_out", "Bytes of responses")
+        self.in_flight = self._tally(GaugeMetricFamily, "requests_in_flight", "Requests that wait for their answers")
+        self.entries_written = self._tally(CounterMetricFamily, "entries_written", "Pulsar entries written")
+        self.batches_written = self._tally(CounterMetricFamily, "batches_written", "Record batches written")
+        self.entries_read = self._tally(CounterMetricFamily, "entries_read", "Pulsar entries read")
+        self.cache_bytes = self._tally(GaugeMetricFamily, "cache_bytes", "Bytes in the tail cache")
+        self.cache_hits = self._tally(CounterMetricFamily, "cache_hits", "Partition reads served from memory")
+        self.cache_misses = self._tally(CounterMetricFamily, "cache_misses", "Partition reads that went to Pulsar")
+        self.readers = self._tally(GaugeMetricFamily, "readers", "Readers that stream older data from Pulsar")
         self.pulsar_connections = self._make(Gauge, "pulsar_connections", "Connections to brokers by state", "state")
         ProcessCollector(registry=self.registry)
+        self.registry.register(self)
 
     def _make(self, kind: type[M], name: str, text: str, *labels: str, **options: object) -> M:
-        return kind(f"kafka_gateway_{name}", text, labels, registry=self.registry, **options)  # type: ignore[arg-type]
+        return kind(f"{PREFIX}{name}", text, labels, registry=self.registry, **options)  # type: ignore[arg-type]
+
+    def _tally(self, kind: type[Metric], name: str, text: str) -> Tally:
+        tally = Tally()
+        self._tallies.append((kind, f"{PREFIX}{name}", text, tally))
+        return tally
 
     def request(self, api: str, version: int) -> RequestMetrics:
         known = self._by_api.get((api, version))
         if known is None:
-            known = RequestMetrics(self._requests.labels(api, version), self._latency.labels(api))
-            self._by_api[api, version] = known
+            known = self._by_api[api, version] = RequestMetrics(api, version)
         return known
+
+    def collect(self) -> Iterator[Metric]:
+        """What was tallied, for the registry (a Collector)."""
+        for kind, name, text, tally in self._tallies:
+            yield kind(name, text, value=tally.value)  # type: ignore[call-arg]
+        latency = HistogramMetricFamily(
+            f"{PREFIX}request_latency_seconds", "From the whole request read to its answer encoded",
+            labels=("api", "version"),
+        )  # fmt: skip
+        for each in self._by_api.values():
+            buckets, sum_s = each.histogram()
+            latency.add_metric((each.api, str(each.version)), buckets, sum_s)
+        yield latency
 
     def error(self, api: str, code: ErrorCode) -> None:
         self._errors.labels(api, code.name).inc()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
-from prometheus_client import Gauge
-
+from gateway.observability.metrics import Tally
 from gateway.storage.log_entry import LogEntry, Slice, collect
 
 ENTRY_OVERHEAD_BYTES = 400
@@ -17,7 +16,7 @@ _COMPACT_AFTER = 512
 class TailCache:
     """The budget, and the order in which entries came."""
 
-    def __init__(self, budget_bytes: int, gauge: Gauge) -> None:
+    def __init__(self, budget_bytes: int, gauge: Tally) -> None:
         self._budget_bytes = budget_bytes
         self._gauge = gauge
         self._order: deque[tuple[LogTail, int]] = deque()

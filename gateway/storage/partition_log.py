@@ -71,6 +71,7 @@ class PartitionLog:
         self._shared = shared
         self._end = LogEnd(bounds.last, bounds.next_offset)
         self._tail = LogTail(shared.cache)
+        self._taken = bounds.last
         self._producers = ProducerState(shared.limits.max_producers_per_partition)
         self._producers_known = False
         self._appender = Appender(self)
@@ -184,7 +185,7 @@ class PartitionLog:
             self._end.forget_read_ahead()
 
     def _entry_resolved(self, sent: SentEntry, position: Position, base_offset: int) -> None:
-        if self._end.last == position and self._end.next_offset == base_offset + sent.count:
+        if position > self._taken:  # else the follower was quicker than the receipt
             stamp_offsets(_writable(sent.data), base_offset)
             self._follower.own_entry_appended()
             self._take(LogEntry(position, base_offset, base_offset + sent.count, sent.data))
@@ -319,6 +320,7 @@ class PartitionLog:
                 self._producers.replay(header, header.base_offset)
 
     def _take(self, entry: LogEntry) -> None:
+        self._taken = entry.position
         self._tail.append(entry)
         self.wake()
         if self.waiters:

@@ -3,8 +3,8 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from prometheus_client import CollectorRegistry, Gauge
 
+from gateway.observability.metrics import Tally
 from gateway.pulsar.position import Position
 from gateway.storage.cache import _COMPACT_AFTER, ENTRY_OVERHEAD_BYTES, LogTail, TailCache
 from gateway.storage.log_entry import LogEntry, collect
@@ -13,8 +13,8 @@ from protocol.kafka.offset_span import empty_batch
 BUDGET_BYTES = 4_000
 
 
-def gauge() -> Gauge:
-    return Gauge("cache_bytes", "", registry=CollectorRegistry())
+def gauge() -> Tally:
+    return Tally()
 
 
 def entry(base_offset: int, counts: list[int]) -> LogEntry:
