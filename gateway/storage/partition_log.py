@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from gateway.config import Limits
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from gateway.storage.appender import Appender, PendingBatch, SentEntry
@@ -34,6 +35,8 @@ SETTLE_CHECKS = 50
 """So often is the broker asked, after a lost connection, whether it is still writing."""
 START_CHECK_S = 15.0
 WRITER_RETRY_S = 1.0
+UNKNOWN_OFFSET = -1
+"""Resolves a receipt whose entry will not be read."""
 
 log = structlog.get_logger()
 
@@ -105,7 +108,7 @@ class PartitionLog:
     async def prepare(self, *, idempotent: bool) -> None:
         """Have a producer; for idempotent batches read the log's end, to know its producers. Raises PulsarError."""
         if self._appender.producer is None:
-            await self._ensure_writer()
+            await asyncio.shield(self._start_writer())
         await self._appender.room.wait()
         if idempotent and not self._producers_known:
             await self.refresh_end()
@@ -131,27 +134,37 @@ class PartitionLog:
                 return True
             sequenced = self._producers.begin(header)
         try:
-            self._appender.append(PendingBatch(data, header.last_offset_delta + 1, sequenced, done))
+            self._appender.append(PendingBatch(_unpinned(data), header.last_offset_delta + 1, sequenced, done))
         except KafkaError as error:
             if sequenced is not None:
                 self._producers.abort(sequenced, error)
             raise
+        if self._appender.producer is None:  # it was lost after ``prepare``
+            self._start_writer()
         return False
 
-    async def _ensure_writer(self) -> None:
+    def _start_writer(self) -> asyncio.Task[None]:
         if self._writer_task is None:
             self._writer_task = asyncio.create_task(self._open_writer())
             self._writer_task.add_done_callback(self._writer_opened)
-        await asyncio.shield(self._writer_task)
+        return self._writer_task
 
     async def _open_writer(self) -> None:
         producer = await self.client.open_producer(
             self.pulsar_topic, self._appender, predecessor=self._appender.predecessor
         )
-        if self._appender.predecessor is not None:
-            await self._settle()
-            await self.refresh_end()
-            self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        try:
+            if self._appender.predecessor is not None:
+                await self._settle()
+                await self.refresh_end()
+                self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            if producer.closed:
+                raise ConnectionLostError("the new producer was lost before its first entry")
+        except BaseException:
+            # It has its predecessor's name, which the next attempt needs.
+            with contextlib.suppress(PulsarError):
+                await producer.close()
+            raise
         self._appender.use(producer)
 
     async def _settle(self) -> None:
@@ -179,12 +192,16 @@ class PartitionLog:
             self._entry_resolved(sent, position, base_offset)
 
         self._end.on_receipt(position, sent.count, resolved)
+        self._reach(self._end.last)
         if self._end.unresolved:
             self._follower.follow()
         elif self._appender.idle:
             self._end.forget_read_ahead()
 
     def _entry_resolved(self, sent: SentEntry, position: Position, base_offset: int) -> None:
+        if base_offset < 0:
+            self._fail([sent], KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
         if position > self._taken:  # else the follower was quicker than the receipt
             stamp_offsets(_writable(sent.data), base_offset)
             self._follower.own_entry_appended()
@@ -212,9 +229,8 @@ class PartitionLog:
     def writer_lost(self, error: PulsarError | BaseException) -> None:
         """What is in flight may or may not be in the log: a new producer, then the log's end, will tell."""
         log.info("writer lost", topic=self.pulsar_topic, error=str(error))
-        if not self._appender.idle and not self._closed and self._writer_task is None:
-            self._writer_task = asyncio.create_task(self._open_writer())
-            self._writer_task.add_done_callback(self._writer_opened)
+        if not self._appender.idle and not self._closed:
+            self._start_writer()
 
     # Reading
 
@@ -292,6 +308,10 @@ class PartitionLog:
         position = entry.position
         if position > self._end.last:
             self._advance(entry)
+        self._reach(position)
+
+    def _reach(self, position: Position) -> None:
+        """The end is known up to there: perhaps far enough for ``refresh_end``."""
         if self._target is not None and position >= self._target:
             self._target = None
             if self._reached is not None and not self._reached.done():
@@ -338,9 +358,17 @@ class PartitionLog:
             self._watch_for_others()
 
     def reader_failed(self, error: PulsarError) -> None:
-        if not error.retriable and self._reached is not None and not self._reached.done():
+        if not error.retriable:
+            self._give_up(error)
+
+    def _give_up(self, error: PulsarError) -> None:
+        """No entry will be read any more: tell those who wait for one."""
+        if self._reached is not None and not self._reached.done():
             self._reached.set_exception(error)
-            self._reached = self._target = None
+            self._reached.exception()  # those who waited may be gone
+        self._reached = self._target = None
+        for waiting in self._end.abandon():
+            waiting.resolve(UNKNOWN_OFFSET)
 
     # The start, as retention moves it
 
@@ -367,11 +395,19 @@ class PartitionLog:
             await self._appender.close()
         except PulsarError as error:
             log.info("producer not closed in order", topic=self.pulsar_topic, error=str(error))
+        self._appender.fail_queued(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._give_up(ClientClosedError("the log was closed"))
 
 
 async def open_log(pulsar_topic: str, shared: Shared) -> PartitionLog:
     """Find both ends of a partition's log. Raises PulsarError."""
     return PartitionLog(pulsar_topic, shared, await read_bounds(shared.client, shared.admin, pulsar_topic))
+
+
+def _unpinned(data: memoryview) -> memoryview:
+    """The batch, copied if it would keep a much larger request in memory for as long as it is cached."""
+    return data if 2 * len(data) >= memoryview(data.obj).nbytes else memoryview(bytearray(data))
 
 
 def _writable(data: Buffer) -> bytearray | memoryview:
