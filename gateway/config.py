@@ -58,6 +58,8 @@ class Limits(Section):
     connection_idle_ms: int = Field(default=600_000, ge=1_000)
     max_request_bytes: int = Field(default=100 * MIB, ge=1024)
     """Kafka's socket.request.max.bytes."""
+    max_control_request_bytes: int = Field(default=4 * MIB, ge=1024)
+    """Of requests other than Produce: decoded, they take forty times their size."""
     max_in_flight_requests: int = Field(default=64, ge=1)
     """Requests of one connection that wait for their answers; more are not read."""
     max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
@@ -81,7 +83,7 @@ class Limits(Section):
     """Fetched bytes on their way to all clients; above it a fetch returns one batch at a time."""
     max_fetch_bytes: int = Field(default=64 * MIB, ge=MIB)
     max_fetch_sessions: int = Field(default=1_000, ge=0)
-    producer_state_scan_bytes: int = Field(default=32 * MIB, ge=0)
+    producer_state_scan_bytes: int = Field(default=32 * MIB, ge=1024)
     """How much of a log's end is read to know its idempotent producers again."""
     max_producers_per_partition: int = Field(default=10_000, ge=1)
     timestamp_scan_bytes: int = Field(default=64 * MIB, ge=MIB)

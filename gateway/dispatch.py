@@ -12,6 +12,7 @@ from protocol.kafka import codec
 from protocol.kafka.codec import Buffer, MalformedRequest
 from protocol.kafka.errors import ErrorCode
 
+PRODUCE = 0
 API_VERSIONS = APIS[codec.API_VERSIONS]
 
 
@@ -36,6 +37,8 @@ class Dispatcher:
             if api is not API_VERSIONS:
                 raise UnsupportedRequest(f"{api.name} v{version} is not supported")
             return self._unsupported_api_versions(view, client)
+        if api_key != PRODUCE and len(frame) > self._services.config.limits.max_control_request_bytes:
+            raise MalformedRequest(f"{api.name} request of {len(frame)} bytes")
         header = codec.parse_header(view, flexible=api.request.flexible_version_q(version))
         request = codec.decode_request(api.request, version, view, header.body)
         return Call(api, version, header.correlation_id, header.client_id, request, client, self._services)

@@ -15,12 +15,16 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.reader import Entry, Reader
+from gateway.storage.errors import KafkaError
 from gateway.storage.log_entry import LogEntry, Slice, collect, from_pulsar
 from gateway.storage.positions import SparseIndex, find_position
+from protocol.kafka.errors import ErrorCode
 
-FIRST_PERMITS = 1_000
 MAX_PERMITS = 200_000
+PERMITS_GROWTH = 4
+"""Messages may be large: so many times what has come already is asked for at once, to begin with one."""
 RETRY_S = 0.2
+READ_FAILURES = (PulsarError, TimeoutError, OSError)
 
 log = structlog.get_logger()
 
@@ -29,8 +33,11 @@ class ReadLog(Protocol):
     """The partition log, as its readers know it."""
 
     pulsar_topic: str
+    start_offset: int
 
     def wake(self) -> None: ...
+
+    async def refresh_start(self, *, at_most_every_s: float = ...) -> None: ...
 
 
 class CatchUpReader:
@@ -39,7 +46,7 @@ class CatchUpReader:
     def __init__(self, owner: CatchUpReaders, log: ReadLog, offset: int) -> None:
         self.log = log
         self.offset = offset
-        self.failed: PulsarError | None = None
+        self.failed: Exception | None = None
         self.last_used = time.monotonic()
         self._owner = owner
         self._entries: list[LogEntry] = []
@@ -48,11 +55,13 @@ class CatchUpReader:
         self._outstanding = 0
         self._messages = 0
         self._bytes = 0
+        self._verified = False
         self._task = asyncio.create_task(self._open())
 
     @property
     def has_entries(self) -> bool:
-        return bool(self._entries)
+        """Something to read before a failure counts."""
+        return bool(self._entries) and self._verified
 
     def stands_at(self, offset: int) -> bool:
         """Reading on from ``offset`` needs no other reader."""
@@ -72,7 +81,7 @@ class CatchUpReader:
         del self._entries[:passed]
         self.offset = max(self.offset, offset)
         self._top_up()
-        if not self._entries:
+        if not self._entries or not self._verified:
             return None
         return collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one)
 
@@ -95,7 +104,32 @@ class CatchUpReader:
         self._entries.append(read)
         self._buffered_bytes += read.size_bytes
         self._top_up()
+        if not self._verified:
+            self._verify(read)
+        if self._verified:
+            self.log.wake()
+
+    def _verify(self, first: LogEntry) -> None:
+        """If the first entry lies behind the offset asked for, retention may have taken what was there."""
+        if first.base_offset <= self.offset:
+            self._verified = True
+        elif self._task.done():
+            self._task = asyncio.create_task(self._verify_start())
+
+    async def _verify_start(self) -> None:
+        try:
+            await self.log.refresh_start(at_most_every_s=0)
+        except READ_FAILURES as error:
+            self._fail(error)
+        else:
+            self._verified = self.log.start_offset <= self.offset
+            if not self._verified:
+                self.failed = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log.wake()
+
+    def _fail(self, error: Exception) -> None:
+        log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
+        self.failed = error
 
     def on_reader_closed(self, error: PulsarError) -> None:
         # The next read finds no reader at its offset and starts another one.
@@ -107,9 +141,9 @@ class CatchUpReader:
         """Permits count messages, the budget counts bytes: convert by the average so far."""
         if self._reader is None:
             return
-        average = max(1.0, self._bytes / self._messages) if self._messages else 0.0
-        budget = self._owner.limits.reader_budget_bytes - self._buffered_bytes
-        wanted = min(MAX_PERMITS, int(budget / average)) if average else FIRST_PERMITS
+        average_bytes = max(1.0, self._bytes / max(1, self._messages))
+        budget_bytes = self._owner.limits.reader_budget_bytes - self._buffered_bytes
+        wanted = min(MAX_PERMITS, int(budget_bytes / average_bytes), 1 + PERMITS_GROWTH * self._messages)
         if wanted > 0 and self._outstanding <= wanted // 2:
             self._reader.flow(wanted - self._outstanding)  # the broker too counts below zero
             self._outstanding = wanted
@@ -123,9 +157,8 @@ class CatchUpReader:
                 position = await find_position(self._owner.admin, self.log.pulsar_topic, self.offset)
             self._reader = await self._owner.client.open_reader(self.log.pulsar_topic, position or "earliest", self)
             self._top_up()
-        except PulsarError as error:
-            log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
-            self.failed = error
+        except READ_FAILURES as error:
+            self._fail(error)
             await asyncio.sleep(RETRY_S)
             self.log.wake()
 
@@ -159,6 +192,7 @@ class CatchUpReaders:
     def close_all(self, log: ReadLog) -> None:
         for reader in self._readers.pop(log, []):
             reader.close()
+        self._indexes.pop(log.pulsar_topic, None)
         self._count()
 
     def close_idle(self) -> None:

@@ -39,4 +39,4 @@ def to_pulsar(name: str) -> str:
 def from_pulsar(local_name: str) -> str | None:
     """The Kafka name of a Pulsar topic; None if it is internal, or no client could name it."""
     name = local_name.replace(_ESCAPED_SUFFIX, _PARTITION_SUFFIX)
-    return name if invalid_reason(name) is None else None
+    return name if invalid_reason(name) is None and to_pulsar(name) == local_name else None
