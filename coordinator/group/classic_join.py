@@ -171,6 +171,7 @@ class ClassicJoin:
             else:  # older clients must not think that they lead: they would assign, and nobody would hear
                 response = replace(response, leader_id=old_leader_id, members=())
             group.answer_join(member, response)
+            self._rebalance.restart_session(group, member, now_ms)  # it may have run out while the log was slow
 
         self._log.append([group.record({m.member_id: m.assignment for m in group.members.values()})], on_stored)
 

@@ -39,7 +39,7 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""
     topics: frozenset[str] = frozenset()
-    topic_regex: str | None = None
+    topic_regex: str | None = ""  # what Kafka 3.9 writes for none
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     epoch: int = JOIN_EPOCH

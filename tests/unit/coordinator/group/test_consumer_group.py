@@ -37,7 +37,7 @@ def two_members(h: Harness) -> None:
 
 def reloaded(old: Harness) -> Harness:
     h = Harness(load=False)
-    h.now_ms, h.topics = old.now_ms, old.topics
+    h.now_ms, h.topics.counts = old.now_ms, old.topics.counts
     for record in old.log.durable:
         h.coordinator.replay(*record)
     h.coordinator.loaded(h.now_ms)

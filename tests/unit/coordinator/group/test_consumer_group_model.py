@@ -145,7 +145,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
         old.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert all(parked.answers for parked in self.parked)
         self.h = Harness(auto=False, load=False)
-        self.h.now_ms, self.h.log.durable, self.h.topics = old.now_ms, old.log.durable, old.topics
+        self.h.now_ms, self.h.log.durable, self.h.topics.counts = old.now_ms, old.log.durable, old.topics.counts
         for record in old.log.durable:
             self.h.coordinator.replay(*record)
         self.h.coordinator.loaded(self.h.now_ms)
@@ -199,5 +199,5 @@ class ConsumerGroupLife(RuleBasedStateMachine):
         assert len(owned) == sum(self.h.topics.counts[topic] for topic in wanted)
 
 
-ConsumerGroupLife.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+ConsumerGroupLife.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 TestConsumerGroupLife = ConsumerGroupLife.TestCase

@@ -1,5 +1,7 @@
 """JoinGroup and LeaveGroup: each kind of arrival in each state."""
 
+from typing import Any
+
 import pytest
 
 from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
@@ -30,7 +32,7 @@ def test_the_first_member_leads_the_first_generation() -> None:
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_refused_at_the_door(changes: dict[str, object], error: ErrorCode) -> None:
+def test_refused_at_the_door(changes: dict[str, Any], error: ErrorCode) -> None:
     assert Harness().join(**changes).answer.error is error
 
 
@@ -255,6 +257,19 @@ class TestStaticMembers:
         assert (parked.answer.error, parked.answer.member_id) == (ErrorCode.NOT_COORDINATOR, "")
         assert h.heartbeat(members[1], 1, "i1") is ErrorCode.NONE
         assert h.coordinator.describe_group("g").members[1].metadata == subscription("t")
+
+    def test_a_restarted_member_that_dies_while_the_log_is_slow_is_out_in_the_end(self) -> None:
+        h = Harness(auto=False)
+        members = self.stable_after_settling(h)
+        h.join(group_instance_id="i1")
+        for _ in range(3):
+            h.advance(SESSION_MS - 1)
+            h.heartbeat(members[0], 1)
+        h.settle()
+        h.advance(SESSION_MS - 1)
+        assert h.heartbeat(members[0], 1) is ErrorCode.NONE
+        h.advance(1)
+        assert h.heartbeat(members[0], 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_a_restart_with_other_protocols_rebalances(self) -> None:
         h = Harness()

@@ -183,7 +183,7 @@ class GroupLife(RuleBasedStateMachine):
         return self.h.coordinator.describe_group("g")
 
     def generation_now(self) -> int:
-        group = self.h.coordinator._groups.get("g")
+        group: Any = self.h.coordinator._groups.get("g")
         return 0 if group is None else group.generation
 
     @invariant()
@@ -226,7 +226,7 @@ class GroupLife(RuleBasedStateMachine):
     @invariant()
     def a_generation_has_one_assignment(self) -> None:
         now = self.stored_assignments()
-        group = self.h.coordinator._groups.get("g")
+        group: Any = self.h.coordinator._groups.get("g")
         for generation, assignments in self.assignments.items():
             assert now.get(generation) == assignments
         self.assignments = now
@@ -259,7 +259,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def states_agree_with_parked_requests(self) -> None:
-        group = self.h.coordinator._groups.get("g")
+        group: Any = self.h.coordinator._groups.get("g")
         if group is None:
             return
         joining = [m for m in group.members.values() if m.join_reply is not None]

@@ -109,7 +109,7 @@ def test_every_version_of_a_value_is_read(version: int) -> None:
         name = f"GroupMetadataValue {'empty ' if empty else ''}v{version}"
         decoded = decode_record(kafkas("GroupMetadataKey v2"), kafkas(name))
         assert decoded is not None
-        value = decoded[1]
+        value: Any = decoded[1]
         members = [MemberValue(**{**vars(m), "tagged_fields": ()}) for m in value.members]
         assert {**vars(value), "members": members, "tagged_fields": ()} == vars(group_value(version, empty=empty))
 
@@ -145,4 +145,4 @@ def test_any_subscription_bytes_are_read_or_passed_over(metadata: bytes) -> None
 
 def test_subscriptions_of_newer_versions_start_the_same() -> None:
     version_3 = bytes.fromhex("0003 00000001 0001 74 ffffffff 00000000 00000001 0004 7261636b")
-    assert subscribed_topics([version_3]) == {"t"}
+    assert subscribed_topics([version_3]) == frozenset({"t"})
