@@ -213,8 +213,9 @@ class Appender:
         self._log.writer_lost(error)
 
     def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
-        """An entry was read that a lost producer of ours wrote: it is no longer in doubt."""
-        if self._lost is None or self._lost.name != producer_name:
+        """An entry was read that our producer wrote, the present or the lost one: no receipt is needed any more."""
+        producer = self._producer or self._lost
+        if producer is None or producer.name != producer_name:
             return None
         return self._forget(sequence_id)
 
