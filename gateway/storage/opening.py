@@ -46,10 +46,12 @@ class _Queue:
         self.entries.put_nowait(error)
 
 
-async def read_entries(client: PulsarClient, topic: str, start: Start, last: Position) -> AsyncGenerator[Entry, None]:
+async def read_entries(
+    client: PulsarClient, topic: str, start: Start, last: Position, *, read_compacted: bool = False
+) -> AsyncGenerator[Entry, None]:
     """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, TimeoutError when none comes."""
     queue = _Queue()
-    reader = await client.open_reader(topic, start, queue)
+    reader = await client.open_reader(topic, start, queue, read_compacted=read_compacted)
     outstanding = 0
     try:
         while True:
@@ -80,7 +82,7 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     if next_offset is None:
         log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
         return LogBounds(last, 0, 0)
-    start = await find_start(client, topic, last)
+    start = await find_start(client, admin, topic)
     return LogBounds(last, next_offset, next_offset if start is None else start)
 
 
@@ -91,11 +93,13 @@ async def _empty_bounds(admin: AdminClient, topic: str) -> LogBounds:
     return LogBounds(NOTHING, next_offset, next_offset)
 
 
-async def find_start(client: PulsarClient, topic: str, last: Position) -> int | None:
-    """The first offset that can be read; None if there is nothing up to ``last``."""
-    skipped = False
-    if last.entry_id < 0:
+async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
+    """The first offset that can be read; None if nothing is stored, though the log's end may name an expired entry."""
+    stored = [ledger for ledger in (await admin.topics.internal_stats(topic)).ledgers if ledger.entries > 0]
+    if not stored:
         return None
+    last = Position(stored[-1].ledger_id, stored[-1].entries - 1)
+    skipped = False
     async with aclosing(read_entries(client, topic, "earliest", last)) as entries:
         async for entry in entries:
             if entry.index is not None:

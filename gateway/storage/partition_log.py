@@ -206,10 +206,10 @@ class PartitionLog:
             stamp_offsets(_writable(sent.data), base_offset)
             self._follower.own_entry_appended()
             self._take(LogEntry(position, base_offset, base_offset + sent.count, sent.data))
-        self._written_at = time.monotonic()
         self._complete(sent, base_offset)
 
     def _complete(self, sent: SentEntry, base_offset: int) -> None:
+        self._written_at = time.monotonic()
         for batch in sent.batches:
             if batch.sequenced is not None:
                 self._producers.complete(batch.sequenced, base_offset)
@@ -378,7 +378,7 @@ class PartitionLog:
         if now - self._start_checked < at_most_every_s:
             return
         self._start_checked = now
-        found = await find_start(self._shared.client, self.pulsar_topic, self._end.last)
+        found = await find_start(self.client, self.admin, self.pulsar_topic)
         self.start_offset = self.end_offset if found is None else max(found, self.start_offset)
 
     async def close(self) -> None:
