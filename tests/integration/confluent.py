@@ -6,7 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_NOT_AVAILABLE, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -29,6 +37,45 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[s
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([new])[topic].result(TIMEOUT_S)
+
+
+class Sender:
+    """A producer that remembers what became of each value; values are sent once each, to one partition.
+
+    Options are librdkafka's, named with underscores.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, *, partition: int = 0, **config: Any) -> None:
+        self.offsets: dict[bytes, int] = {}
+        """Of acknowledged values."""
+        self.errors: list[KafkaError] = []
+        self._topic = topic
+        self._partition = partition
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **_dotted(config)})
+
+    def send(self, values: Iterable[bytes]) -> None:
+        """Hand values to librdkafka, which sends them from threads of its own."""
+        for value in values:
+            self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._delivered)
+            self._producer.poll(0)
+
+    @property
+    def acknowledged(self) -> int:
+        """How many values are acknowledged by now."""
+        self._producer.poll(0)
+        return len(self.offsets)
+
+    def flush(self, timeout_s: float = TIMEOUT_S) -> None:
+        assert self._producer.flush(timeout_s) == 0, f"some records met no fate in {timeout_s:.0f} s"
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value, offset = message.value(), message.offset()
+        if error is not None:
+            self.errors.append(error)
+        else:
+            assert value is not None and offset is not None
+            assert value not in self.offsets
+            self.offsets[value] = offset
 
 
 def produce(bootstrap: str, topic: str, records: Sequence[Record], *, partition: int = 0, **config: Any) -> list[int]:
@@ -95,6 +142,15 @@ def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int
     with assigned(bootstrap, topic, partition=partition) as consumer:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
     return low, high
+
+
+def read_all(bootstrap: str, topic: str) -> list[bytes]:
+    """Every value of a log that starts at 0 and has no gaps: a value's place in the list is its offset."""
+    low, high = watermarks(bootstrap, topic)
+    read = consume(bootstrap, topic, high)
+    assert low == 0
+    assert offsets_of(read) == [*range(high)]
+    return [message.value() or b"" for message in read]
 
 
 def record_of(message: Message) -> Record:

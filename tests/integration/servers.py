@@ -1,0 +1,35 @@
+"""Servers that a test has to itself, because it stops, kills or configures them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from deploy.local.standalone import PulsarStandalone
+from tests.support.gateway_process import GatewayProcess
+
+Server = TypeVar("Server", PulsarStandalone, GatewayProcess)
+
+
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
+    """Started, ready, and stopped in the end."""
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+def gateway_on(pulsar: PulsarStandalone, work_dir: Path, **sections: dict[str, Any]) -> GatewayProcess:
+    """Not started yet; ``sections`` are those of its configuration."""
+    return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")

@@ -1,0 +1,245 @@
+"""Offsets are dense, and a produce reply names the offset at which the record is read: whatever happens in between."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import (
+    TIMEOUT_S,
+    Record,
+    Sender,
+    assigned,
+    consume,
+    create_topic,
+    offsets_of,
+    produce,
+    read_all,
+    take,
+    watermarks,
+)
+from tests.integration.native import Admin, producer, wait_for
+from tests.integration.servers import gateway_on, running
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+
+ENTRIES_PER_LEDGER = 40
+RETENTION_MINUTES = 60
+
+
+@pytest.fixture
+def topic(gateway: GatewayProcess) -> str:
+    name = unique_topic("offsets")
+    create_topic(gateway.bootstrap, name)
+    return name
+
+
+@pytest.fixture(scope="module")
+def rolling_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
+    """Begins a new ledger every few entries, and may be restarted."""
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER),
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    }
+    with running(PulsarStandalone(tmp_path_factory.mktemp("rolling"), settings=settings)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def rolling_gateway(
+    rolling_pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    with running(gateway_on(rolling_pulsar, tmp_path_factory.mktemp("gateway"))) as server:
+        yield server
+
+
+def values(count: int, kind: str = "value") -> list[bytes]:
+    return [b"%s %d" % (kind.encode(), number) for number in range(count)]
+
+
+def partition_zero(topic: str) -> str:
+    return f"{topic}-partition-0"
+
+
+@pytest.mark.parametrize("end", [GatewayProcess.stop, GatewayProcess.kill], ids=["stopped", "killed"])
+def test_after_a_gateway_restart(
+    pulsar: PulsarStandalone, tmp_path: Path, topic: str, end: Callable[[GatewayProcess], None]
+) -> None:
+    expected = values(300)
+    with running(gateway_on(pulsar, tmp_path)) as gateway:
+        for start in range(0, 300, 100):
+            records = [Record(value) for value in expected[start : start + 100]]
+            offsets = produce(gateway.bootstrap, topic, records, batch_num_messages=7)
+            assert offsets == [*range(start, start + 100)]
+            end(gateway)
+            gateway.start()
+            gateway.wait_ready()
+            assert watermarks(gateway.bootstrap, topic) == (0, start + 100)
+            assert read_all(gateway.bootstrap, topic) == expected[: start + 100]
+
+
+def test_while_ledgers_roll_over(rolling_pulsar: PulsarStandalone, rolling_gateway: GatewayProcess) -> None:
+    topic = unique_topic("rollover")
+    create_topic(rolling_gateway.bootstrap, topic)
+    expected = values(600)
+    # One record an entry: of several requests in flight, the gateway would make one entry.
+    sender = Sender(rolling_gateway.bootstrap, topic, max_in_flight=1, batch_num_messages=1, linger_ms=0)
+    with assigned(rolling_gateway.bootstrap, topic) as consumer:
+        sender.send(expected)
+        sender.flush()
+        assert offsets_of(take(consumer, 600)) == [*range(600)]
+    assert sender.offsets == {value: offset for offset, value in enumerate(expected)}
+    assert len(Admin(rolling_pulsar).ledgers(partition_zero(topic))) > 600 // ENTRIES_PER_LEDGER // 2
+    assert read_all(rolling_gateway.bootstrap, topic) == expected
+    for offset in (0, 39, 40, 41, 79, 80, 399, 599):
+        assert offsets_of(consume(rolling_gateway.bootstrap, topic, 1, offset=offset)) == [offset]
+
+
+@pytest.mark.timeout(300)
+def test_after_a_pulsar_restart(rolling_pulsar: PulsarStandalone, rolling_gateway: GatewayProcess) -> None:
+    topic = unique_topic("restart")
+    create_topic(rolling_gateway.bootstrap, topic)
+    expected = values(200)
+    with assigned(rolling_gateway.bootstrap, topic) as consumer:
+        first = produce(rolling_gateway.bootstrap, topic, [Record(value) for value in expected[:100]])
+        assert offsets_of(take(consumer, 100)) == first
+        rolling_pulsar.stop()
+        rolling_pulsar.start()
+        rolling_pulsar.wait_ready()
+        second = produce(rolling_gateway.bootstrap, topic, [Record(value) for value in expected[100:]])
+        assert first + second == [*range(200)]
+        assert offsets_of(take(consumer, 100)) == second
+    assert read_all(rolling_gateway.bootstrap, topic) == expected
+
+
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
+def test_while_the_topic_is_unloaded(
+    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, idempotent: bool
+) -> None:
+    admin = Admin(pulsar)
+    expected = values(3_000)
+    sender = Sender(gateway.bootstrap, topic, enable_idempotence=idempotent, batch_num_messages=10, retry_backoff_ms=50)
+    with assigned(gateway.bootstrap, topic) as consumer:
+        for start in range(0, 3_000, 500):
+            sender.send(expected[start : start + 500])
+            wait_for(lambda: sender.acknowledged > start, "the first records are acknowledged, the others on their way")  # noqa: B023
+            admin.unload(partition_zero(topic))
+        sender.flush()
+        assert offsets_of(take(consumer, 3_000)) == [*range(3_000)]
+    read = read_all(gateway.bootstrap, topic)
+    assert sender.errors == []
+    assert {value: read.index(value) for value in expected} == sender.offsets
+    assert len(read) == 3_000, "each record once"
+    if idempotent:
+        assert read == expected
+    assert len(admin.ledgers(partition_zero(topic))) > 1
+
+
+def test_while_the_bundles_are_unloaded(pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str) -> None:
+    expected = values(2_000)
+    sender = Sender(gateway.bootstrap, topic, enable_idempotence=True, batch_num_messages=10, retry_backoff_ms=50)
+    for start in range(0, 2_000, 500):
+        sender.send(expected[start : start + 500])
+        wait_for(lambda: sender.acknowledged > start, "the first records are acknowledged, the others on their way")  # noqa: B023
+        Admin(pulsar).call("PUT", "namespaces/kafka/default/unload")
+    sender.flush()
+    assert sender.errors == []
+    assert read_all(gateway.bootstrap, topic) == expected
+    assert sender.offsets == {value: offset for offset, value in enumerate(expected)}
+
+
+def test_with_two_gateways_on_one_partition(
+    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path
+) -> None:
+    with running(gateway_on(pulsar, tmp_path, kafka={"node_id": 1})) as other:
+        senders = [
+            Sender(each.bootstrap, topic, enable_idempotence=True, batch_num_messages=5) for each in (gateway, other)
+        ]
+        threads = [
+            threading.Thread(target=sender.send, args=(values(1_500, f"sender {number}"),))
+            for number, sender in enumerate(senders)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+        for sender in senders:
+            sender.flush()
+        read = read_all(gateway.bootstrap, topic)
+        assert read_all(other.bootstrap, topic) == read
+    offsets = {value: offset for offset, value in enumerate(read)}
+    assert len(read) == len(offsets) == 3_000, "each record once"
+    assert offsets == senders[0].offsets | senders[1].offsets
+    for number in range(2):
+        mine = [value for value in read if value.startswith(b"sender %d" % number)]
+        assert mine == values(1_500, f"sender {number}")
+
+
+def test_a_log_without_entries_knows_its_end(
+    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path
+) -> None:
+    admin = Admin(pulsar)
+    produce(gateway.bootstrap, topic, [Record(value) for value in values(20)])
+    admin.unload(partition_zero(topic))
+    assert watermarks(gateway.bootstrap, topic) == (0, 20)
+    admin.truncate(partition_zero(topic))
+    wait_for(lambda: watermarks(gateway.bootstrap, topic) == (20, 20), "the start follows the truncation")
+    with running(gateway_on(pulsar, tmp_path)) as fresh:
+        assert watermarks(fresh.bootstrap, topic) == (20, 20)
+        assert produce(fresh.bootstrap, topic, [Record(b"next")]) == [20]
+        assert offsets_of(consume(fresh.bootstrap, topic, 1)) == [20]
+    assert produce(gateway.bootstrap, topic, [Record(b"next")]) == [21]
+    assert offsets_of(consume(gateway.bootstrap, topic, 2)) == [20, 21]
+
+
+def test_the_start_follows_what_has_expired(pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str) -> None:
+    admin = Admin(pulsar)
+    produce(gateway.bootstrap, topic, [Record(value) for value in values(20)])
+    admin.unload(partition_zero(topic))
+    assert produce(gateway.bootstrap, topic, [Record(value) for value in values(5)]) == [*range(20, 25)]
+    admin.truncate(partition_zero(topic))
+    wait_for(lambda: watermarks(gateway.bootstrap, topic) == (20, 25), "the start follows the truncation")
+    assert offsets_of(consume(gateway.bootstrap, topic, 5)) == [*range(20, 25)]
+    with assigned(gateway.bootstrap, topic, offset=3) as consumer:
+        error = wait_for(lambda: consumer.poll(1.0), "the consumer hears of it").error()
+    assert error is not None
+    assert error.code() == KafkaError._AUTO_OFFSET_RESET
+
+
+@pytest.mark.timeout(300)
+def test_entries_older_than_the_index_are_not_in_the_log(tmp_path: Path) -> None:
+    old = PulsarStandalone(tmp_path / "pulsar", settings={"brokerEntryMetadataInterceptors": ""})
+    topic = unique_topic("older")
+    with running(old):
+        admin = Admin(old)
+        admin.call("PUT", "tenants/kafka", {"allowedClusters": ["standalone"]})
+        admin.call(
+            "PUT",
+            "namespaces/kafka/default",
+            {
+                "inactive_topic_policies": {
+                    "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+                    "maxInactiveDurationSeconds": 60,
+                    "deleteWhileInactive": False,
+                },
+                "retention_policies": {"retentionTimeInMinutes": RETENTION_MINUTES, "retentionSizeInMB": -1},
+            },
+        )
+        admin.create_partitioned(topic, 1)
+        with producer(old, partition_zero(topic)) as writer:
+            for value in values(10, "old"):
+                writer.send(value)
+    new = PulsarStandalone(tmp_path / "pulsar", broker_port=old.broker_port, http_port=old.http_port)
+    with running(new):
+        with running(gateway_on(new, tmp_path / "gateway")) as gateway:
+            assert watermarks(gateway.bootstrap, topic) == (0, 0)
+            assert produce(gateway.bootstrap, topic, [Record(value) for value in values(5)]) == [*range(5)]
+            with producer(new, partition_zero(topic)) as writer:
+                writer.send(b"value 5")
+            assert read_all(gateway.bootstrap, topic) == values(6)
+        with running(gateway_on(new, tmp_path / "next gateway")) as gateway:
+            assert read_all(gateway.bootstrap, topic) == values(6)
+            assert gateway.log_path.read_text().count("the log starts behind them") == 1
