@@ -52,6 +52,7 @@ class ParkedFetch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = False
         self._pending = False
+        self._overdue = False
 
     def start(self) -> Outcome:
         """The answer now, if there is enough or nothing to wait for; else a future one."""
@@ -69,12 +70,16 @@ class ParkedFetch:
         return self._future
 
     def log_moved(self, log: PartitionLog) -> None:
-        if self._waiting and self._satisfied():
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if self._waiting and (self._satisfied() or (self._overdue and not self._pending)):
             self._finish()
 
     def _waited(self) -> None:
         """max_wait is over. What Pulsar is being asked for is waited for longer, as Kafka waits for its disk."""
-        if self._pending and self._timer is not None:
+        self._overdue = True
+        if self._pending:
             self._timer = asyncio.get_running_loop().call_later(READ_WAIT_S, self._finish)
         else:
             self._finish()
@@ -82,7 +87,10 @@ class ParkedFetch:
     def _finish(self) -> None:
         if self._future is not None and not self._future.done():
             self._waiting = False
-            self._future.set_result(self._answer())
+            try:
+                self._future.set_result(self._answer())
+            except Exception as error:  # a defect: whoever waits hears of it, and the log's other waiters are woken
+                self._future.set_exception(error)
 
     def _unpark(self) -> None:
         self._waiting = False
@@ -147,8 +155,7 @@ class ParkedFetch:
         if part.fetched.offset > partition_log.end_offset and not part.error:
             part.error = ErrorCode.OFFSET_OUT_OF_RANGE
         part.refreshing = False
-        if self._waiting and self._satisfied():
-            self._finish()
+        self._look_again()
 
     # The answer
 

@@ -1,0 +1,199 @@
+"""A fetch answers once: when there is enough, when max_wait is over, or when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.config import Limits
+from gateway.handlers.call import Call, Unread
+from gateway.handlers.fetch_answer import FetchAnswer
+from gateway.handlers.fetch_session import FetchedPartition
+from gateway.handlers.parked_fetch import ParkedFetch, Wanted
+from gateway.pulsar.errors import ConnectionLostError
+from gateway.storage.partition_log import PartitionLog
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.offset_span import empty_batch
+
+
+class FakeLog:
+    """One-offset batches from ``memory_start`` to the end in memory; those before it come when ``loaded``."""
+
+    def __init__(self, end_offset: int, memory_start: int = 0) -> None:
+        self.start_offset, self.end_offset = 0, end_offset
+        self.memory_start = memory_start
+        self.loaded = False
+        self.waiters: set[Any] = set()
+        self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> tuple[list[Any], int] | None:
+        if offset < self.memory_start and not self.loaded:
+            return None
+        count = max(max_bytes // len(empty_batch(0, 1)), int(at_least_one))
+        chunks = [empty_batch(at, 1) for at in range(offset, min(self.end_offset, offset + count))]
+        return chunks, sum(map(len, chunks))
+
+    def available_bytes(self, offset: int, enough: int) -> int:
+        if offset < self.memory_start:
+            return 0
+        return (self.end_offset - offset) * len(empty_batch(0, 1))
+
+    def prefetch(self, offset: int) -> None:
+        pass
+
+    def add_waiter(self, waiter: Any) -> None:
+        self.waiters.add(waiter)
+
+    def remove_waiter(self, waiter: Any) -> None:
+        self.waiters.discard(waiter)
+
+    async def refresh_end(self) -> None:
+        await self.refresh
+
+    def move(self, count: int = 1) -> None:
+        self.end_offset += count
+        for waiter in tuple(self.waiters):
+            waiter.log_moved(self)
+
+
+def fetch(*wanted: tuple[FakeLog, int], max_wait_ms: int = 60_000, min_bytes: int = 1) -> ParkedFetch:
+    parts = []
+    for number, (log, offset) in enumerate(wanted):
+        part = Wanted(FetchedPartition("t", number, offset, 1 << 20, -1, -1))
+        part.log = cast(PartitionLog, log)
+        parts.append(part)
+    request = SimpleNamespace(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=0, session_epoch=-1
+    )
+    services = SimpleNamespace(config=SimpleNamespace(limits=Limits()), unread=Unread())
+    call = SimpleNamespace(
+        request=request, version=12, services=services, client_id="test", count_error=lambda code: None
+    )
+    return ParkedFetch(cast(Call, call), parts, None)
+
+
+async def answer(outcome: Any) -> list[tuple[int, int]]:
+    """(error code, bytes) of each partition."""
+    async with asyncio.timeout(5):
+        found = await outcome if isinstance(outcome, asyncio.Future) else outcome
+    assert isinstance(found, FetchAnswer)
+    return [(part.error_code, part.records.size_bytes) for topic in found.responses for part in topic.partitions]
+
+
+BATCH = len(empty_batch(0, 1))
+
+
+def parked(fetch: ParkedFetch) -> asyncio.Future[Any]:
+    outcome = fetch.start()
+    assert isinstance(outcome, asyncio.Future)
+    return outcome
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_there_is_answered_at_once() -> None:
+    outcome = fetch((FakeLog(3), 1)).start()
+    assert not isinstance(outcome, asyncio.Future)
+    assert await answer(outcome) == [(0, 2 * BATCH)]
+
+
+async def test_new_records_wake_it_and_nothing_is_left_behind() -> None:
+    log, other = FakeLog(3), FakeLog(0)
+    outcome = parked(fetch((log, 3), (other, 0)))
+    assert len(log.waiters) == len(other.waiters) == 1
+    log.move()
+    assert await answer(outcome) == [(0, BATCH), (0, 0)]
+    await settle()
+    assert not log.waiters
+    assert not other.waiters
+    log.move()  # nobody hears of it
+
+
+async def test_it_waits_for_min_bytes_of_all_partitions_together() -> None:
+    logs = FakeLog(0), FakeLog(0)
+    outcome = parked(fetch((logs[0], 0), (logs[1], 0), min_bytes=2 * BATCH))
+    logs[0].move()
+    await settle()
+    assert not outcome.done()
+    logs[1].move()
+    assert await answer(outcome) == [(0, BATCH), (0, BATCH)]
+
+
+async def test_max_wait_answers_what_there_is() -> None:
+    assert await answer(fetch((FakeLog(1), 0), max_wait_ms=1, min_bytes=1_000).start()) == [(0, BATCH)]
+
+
+async def test_without_max_wait_nothing_is_parked() -> None:
+    outcome = fetch((FakeLog(0), 0), max_wait_ms=0).start()
+    assert not isinstance(outcome, asyncio.Future)
+
+
+async def test_older_records_on_their_way_are_waited_for_beyond_max_wait() -> None:
+    log = FakeLog(5, memory_start=5)
+    outcome = parked(fetch((log, 0), max_wait_ms=0))
+    await asyncio.sleep(0.01)
+    assert not outcome.done()
+    log.loaded = True
+    log.move(0)
+    assert await answer(outcome) == [(0, 5 * BATCH)]
+
+
+@pytest.mark.parametrize("offset", [-1, 9])
+async def test_out_of_range(offset: int) -> None:
+    log = FakeLog(3)
+    log.refresh.set_result(None)
+    outcome = fetch((log, offset)).start()
+    assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
+
+
+async def test_an_offset_beyond_the_known_end_is_looked_up() -> None:
+    """Another gateway may have written it."""
+    log = FakeLog(3)
+    outcome = parked(fetch((log, 5)))
+    await settle()
+    assert not outcome.done()
+    log.end_offset = 7
+    log.refresh.set_result(None)
+    assert await answer(outcome) == [(0, 2 * BATCH)]
+
+
+async def test_once_max_wait_is_over_the_lookup_is_all_it_waits_for() -> None:
+    log = FakeLog(3)
+    outcome = parked(fetch((log, 5), max_wait_ms=1))
+    await asyncio.sleep(0.02)
+    assert not outcome.done()
+    log.end_offset = 5
+    log.refresh.set_result(None)
+    assert await answer(outcome) == [(0, 0)]
+
+
+async def test_a_lookup_that_fails_is_told() -> None:
+    log = FakeLog(3)
+    outcome = fetch((log, 5)).start()
+    await settle()
+    log.refresh.set_exception(ConnectionLostError("lost"))
+    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
+
+
+async def test_a_defect_reaches_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(0)
+    outcome = parked(fetch((log, 0)))
+    monkeypatch.setattr(log, "read", lambda *_, **__: 1 / 0)
+    log.move()
+    with pytest.raises(ZeroDivisionError):
+        await outcome
+
+
+async def test_a_lost_connection_unparks_it() -> None:
+    log = FakeLog(3)
+    outcome = parked(fetch((log, 5)))
+    outcome.cancel()
+    await settle()
+    assert not log.waiters
+    assert log.refresh.cancelled()
