@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 
 MAX_NAME_LENGTH = 249
+CONSUMER_OFFSETS = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state"})
+"""Kafka's own; clients read them, and neither create nor write them."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-_PARTITION_SUFFIX = "-partition-"
-_ESCAPED_SUFFIX = "~partition-"
+_PARTITION_SUFFIX = re.compile(r"-partition(?=-)")
+_ESCAPED_SUFFIX = re.compile(r"~partition(?=-)")
 """Pulsar gives ``-partition-`` a meaning; ``~`` cannot occur in a Kafka name, so this reads back as one name only."""
 _PULSAR_INTERNAL = re.compile(r"__change_events|__transaction_.*|.*__transaction_pending_ack|__topic_config_versions.*")
 
@@ -33,10 +36,10 @@ def collision_key(name: str) -> str:
 
 
 def to_pulsar(name: str) -> str:
-    return name.replace(_PARTITION_SUFFIX, _ESCAPED_SUFFIX)
+    return _PARTITION_SUFFIX.sub("~partition", name)
 
 
 def from_pulsar(local_name: str) -> str | None:
     """The Kafka name of a Pulsar topic; None if it is internal, or no client could name it."""
-    name = local_name.replace(_ESCAPED_SUFFIX, _PARTITION_SUFFIX)
+    name = _ESCAPED_SUFFIX.sub("-partition", local_name)
     return name if invalid_reason(name) is None and to_pulsar(name) == local_name else None
