@@ -1,0 +1,51 @@
+"""The gateway, Pulsar and Kafka side by side: `python -m tests.bench [--only PART] [--quick]`."""
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.bench import report
+from tests.bench.parts import PARTS, QUICK, Plan
+from tests.bench.run import Run
+from tests.bench.servers import running_servers
+from tests.support.gateway_process import REPOSITORY
+
+JSON_PATH = REPOSITORY / "build" / "bench.json"
+DOCS_PATH = REPOSITORY / "docs" / "benchmarks.md"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="run this part; may be given several times")
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    options = parser.parse_args()
+    began = time.monotonic()
+    run = _run(options.only or list(PARTS), QUICK if options.quick else Plan())
+    duration_s = time.monotonic() - began
+    report.show(run)
+    report.write_json(run, JSON_PATH, duration_s)
+    if not options.only and not options.quick:
+        report.update_docs(run, DOCS_PATH, duration_s)
+    print(f"{duration_s:.0f} s; {JSON_PATH.relative_to(REPOSITORY)} written")
+
+
+def _run(names: list[str], plan: Plan) -> Run:
+    run = Run()
+    console = Console(stderr=True)
+    work_dir = Path(tempfile.mkdtemp(prefix="kafka-gateway-bench-"))
+    try:
+        with running_servers(work_dir) as servers:
+            for name in names:
+                console.print(f"{name} …")
+                PARTS[name](servers, run, plan)
+    finally:
+        shutil.rmtree(work_dir, ignore_errors=True)
+    return run
+
+
+if __name__ == "__main__":
+    main()

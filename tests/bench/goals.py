@@ -1,0 +1,101 @@
+"""What the project set out to reach, and what a run says about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.bench.parts import IN_FLIGHT, STALLED_CASE, produce_case
+from tests.bench.run import Run
+
+Measure = Callable[[Run], float | None]
+
+
+@dataclass(frozen=True)
+class Goal:
+    text: str
+    bound: float
+    measure: Measure
+    unit: str = ""
+    at_most: bool = False
+
+    def reached(self, run: Run) -> bool | None:
+        """None if the run did not measure it."""
+        value = self.measure(run)
+        if value is None:
+            return None
+        return value <= self.bound if self.at_most else value >= self.bound
+
+
+def _produce(size: int, in_flight: int, to: str) -> Measure:
+    case = produce_case(size, in_flight)
+    return lambda run: run.ratio("produce", case, "gateway", to, "batches_per_s")
+
+
+def _consume(part: str, size: int, to: str) -> Measure:
+    return lambda run: run.ratio(part, str(size), "gateway", to, "batches_per_s")
+
+
+def _figure(part: str, case: str, name: str) -> Measure:
+    return lambda run: run.figure(part, case, "gateway", name)
+
+
+def _added_ms(case: str, to: str, name: str) -> Measure:
+    def added(run: Run) -> float | None:
+        ours, theirs = (run.figure("latency", case, target, name) for target in ("gateway", to))
+        return None if ours is None or theirs is None else ours - theirs
+
+    return added
+
+
+def _tool(name: str) -> Measure:
+    return lambda run: run.ratio("tools", name, "gateway", "kafka", "records_per_s")
+
+
+_THROUGHPUT = (
+    *(
+        Goal(f"Produce 1,000-record batches from {each} in flight, of the limit", 0.9, _produce(1000, each, "pulsar"))
+        for each in IN_FLIGHT
+    ),
+    *(
+        Goal(f"Produce {size}-record batches from {each} in flight, of Kafka", 0.8, _produce(size, each, "kafka"))
+        for size in (10, 1)
+        for each in IN_FLIGHT
+    ),
+    *(
+        Goal(f"Read {size:,}-record batches from the start, of the limit", 0.9, _consume("catch-up", size, "pulsar"))
+        for size in (10, 160, 1000)
+    ),
+    Goal(
+        "Read 10-record batches written under load from the start",
+        50_000, _figure("catch-up", "10", "batches_per_s"), "batches/s",
+    ),
+    Goal("Read 1,000-record batches from memory, of Kafka", 1.0, _consume("tail", 1000, "kafka")),
+    Goal("A fetch of 1 MiB, filled", 8, _figure("tail", "1000", "batches_per_fetch"), "batches"),
+)  # fmt: skip
+_COST_AND_LATENCY = (
+    Goal(
+        "CPU of the gateway for a 16 KB batch",
+        60, _figure("produce", produce_case(160, 20), "cpu_us_per_batch"), "µs", at_most=True,
+    ),
+    Goal(
+        "Produce p50 added to Pulsar's",
+        0.5, _added_ms("frames", "pulsar", "produce_ms.p50"), "ms", at_most=True,
+    ),
+    Goal(
+        "End to end p50 above Kafka's, frames",
+        0.0, _added_ms("frames", "kafka", "end_to_end_ms.p50"), "ms", at_most=True,
+    ),
+    Goal(
+        "End to end p50 above Kafka's, librdkafka",
+        0.0, _added_ms("client library", "kafka", "end_to_end_ms.p50"), "ms", at_most=True,
+    ),
+    Goal(
+        "End to end p50 with librdkafka above pulsar-client's",
+        0.5, _added_ms("client library", "pulsar", "end_to_end_ms.p50"), "ms", at_most=True,
+    ),
+    Goal("Resident memory, " + STALLED_CASE, 150, _figure("memory", STALLED_CASE, "resident_mb"), "MB", at_most=True),
+)  # fmt: skip
+_TOOLS = (
+    Goal("ProducerPerformance, of Kafka", 1.0, _tool("ProducerPerformance")),
+    Goal("ConsumerPerformance, of Kafka", 0.8, _tool("ConsumerPerformance")),
+)
+GOALS = _THROUGHPUT + _COST_AND_LATENCY + _TOOLS

@@ -1,0 +1,29 @@
+"""The load generator, a process of its own: `python -m tests.bench.load NAME JSON` prints its result as JSON."""
+
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from tests.bench import kafka_load, pulsar_load
+from tests.bench.meter import Result
+
+LOADS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
+    "kafka.produce": kafka_load.produce,
+    "kafka.consume": kafka_load.consume,
+    "kafka.latency": kafka_load.latency,
+    "pulsar.produce": pulsar_load.produce,
+    "pulsar.consume": pulsar_load.consume,
+    "pulsar.latency": pulsar_load.latency,
+}
+
+
+def main() -> None:
+    name, arguments = sys.argv[1], json.loads(sys.argv[2])
+    print(json.dumps(uvloop.run(LOADS[name](**arguments))))
+
+
+if __name__ == "__main__":
+    main()

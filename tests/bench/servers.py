@@ -1,0 +1,105 @@
+"""The three servers of a run, and what they use of the machine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.local.kafka import KafkaBroker
+from deploy.local.standalone import PulsarStandalone
+from tests.bench.meter import Result
+from tests.support.gateway_process import REPOSITORY, GatewayProcess
+from tests.support.raw_client import connected
+
+HEAP_MB = 1024
+"""Of Pulsar and of Kafka."""
+LOAD_TIMEOUT_S = 120
+TOPIC_TIMEOUT_S = 30.0
+
+
+class Servers:
+    """Pulsar, a gateway on it, and Kafka."""
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.pulsar = PulsarStandalone(work_dir / "pulsar", heap_mb=HEAP_MB)
+        self.kafka = KafkaBroker(work_dir / "kafka", heap_mb=HEAP_MB)
+        self.gateway = GatewayProcess(work_dir / "gateway", self.pulsar.service_url, self.pulsar.admin_url)
+
+    def bootstrap(self, target: str) -> str:
+        return {"gateway": self.gateway.bootstrap, "kafka": self.kafka.bootstrap}[target]
+
+    def create_topic(self, target: str, name: str) -> None:
+        """One partition; a topic for Pulsar alone is made by way of the gateway."""
+        topic = {
+            "name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [],
+            "configs": [{"name": "max.message.bytes", "value": "2097152"}],
+        }  # fmt: skip
+        server = self.gateway.bootstrap if target == "pulsar" else self.bootstrap(target)
+        with connected(server, timeout_s=TOPIC_TIMEOUT_S) as client:
+            answer = client.call("CreateTopics", 4, topics=[topic], timeout_ms=30_000, validate_only=False)
+        error = answer["topics"][0]["error_code"]
+        if error:
+            raise RuntimeError(f"{target} did not create {name}: error {error}")
+
+    def end_offset(self, target: str, topic: str) -> int:
+        query = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
+        with connected(self.bootstrap(target), timeout_s=TOPIC_TIMEOUT_S) as client:
+            answer = client.call("ListOffsets", 2, replica_id=-1, isolation_level=0, topics=[query])
+        return int(answer["topics"][0]["partitions"][0]["offset"])
+
+    def restart_gateway(self) -> None:
+        """A gateway with nothing in memory."""
+        self.gateway.stop()
+        self.gateway.start()
+        self.gateway.wait_ready()
+
+
+@contextmanager
+def running_servers(work_dir: Path) -> Iterator[Servers]:
+    servers = Servers(work_dir)
+    try:
+        servers.pulsar.start()
+        servers.kafka.start()
+        servers.pulsar.wait_ready()
+        servers.kafka.wait_ready()
+        servers.gateway.start()
+        servers.gateway.wait_ready()
+        yield servers
+    finally:
+        servers.gateway.stop()
+        servers.kafka.kill()
+        servers.pulsar.kill()
+
+
+def pulsar_topic(topic: str) -> str:
+    return f"persistent://kafka/default/{topic}-partition-0"
+
+
+def run_load(name: str, **arguments: Any) -> Result:
+    """Run the load generator to its end. Raises RuntimeError with what it complained about."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.bench.load", name, json.dumps(arguments)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"load {name} {arguments} failed:\n{done.stderr[-3000:]}")
+    result: Result = json.loads(done.stdout)
+    return result
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, its threads included. Linux only."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int, *, peak: bool = False) -> float:
+    """Resident memory now, or the most it ever was. Linux only."""
+    name = "VmHWM:" if peak else "VmRSS:"
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"no {name} of process {pid}")
