@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from gateway.config import Config
+from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
 from gateway.handlers.call import Node, Services, Unread
 from gateway.handlers.fetch_session import FetchSessions
@@ -65,6 +66,7 @@ class Gateway:
         self._shared = Shared(self._client, self._admin, config.limits, self.metrics)
         self._logs = LogRegistry(self._shared)
         self._topics = TopicCatalog(self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms)
+        self._groups = GroupService(self._client, self._admin, self._topics, config.groups)
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"
         self._health = HealthServer(config.http.host, config.http.port, self.metrics, lambda: self._not_ready)
@@ -80,9 +82,10 @@ class Gateway:
         services = Services(
             self.config, self.metrics, node, self._topics, self._logs, ProducerIds(),
             FetchSessions(self.config.limits.max_fetch_sessions),
-            unread, APIS,
+            unread, self._groups, APIS,
         )  # fmt: skip
         self._server = KafkaServer(self.config, Dispatcher(services), self.metrics, unread)
+        self._groups.start()
         port = await self._server.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
         _settle_garbage_collector()
@@ -95,6 +98,7 @@ class Gateway:
             self._housekeeping.cancel()
         if self._server is not None:
             await self._server.stop()
+        await self._groups.stop()
         await self._logs.close()
         await self._client.close()
         await self._admin.close()

@@ -44,6 +44,24 @@ class PulsarSection(PulsarSettings):
         return f"{self.tenant}/{self.namespace}"
 
 
+class GroupsSection(Section):
+    """Consumer groups. Names and defaults are those of Kafka's brokers."""
+
+    offsets_topic_partitions: int = Field(default=4, ge=1, le=1_000)
+    """Of `__consumer_offsets` when the gateway creates it; afterwards Pulsar knows the count."""
+    offsets_retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=1)
+    initial_rebalance_delay_ms: int = Field(default=3_000, ge=0)
+    min_session_timeout_ms: int = Field(default=6_000, ge=1)
+    max_session_timeout_ms: int = Field(default=1_800_000, ge=1)
+    max_size: int = Field(default=2**31 - 1, ge=1)
+
+    @model_validator(mode="after")
+    def _agree(self) -> GroupsSection:
+        if self.min_session_timeout_ms > self.max_session_timeout_ms:
+            raise ValueError("min_session_timeout_ms must not exceed max_session_timeout_ms")
+        return self
+
+
 class HttpSection(Section):
     """Metrics and health."""
 
@@ -107,6 +125,7 @@ class Limits(Section):
 class Config(Section):
     kafka: KafkaSection = KafkaSection()
     pulsar: PulsarSection = PulsarSection()
+    groups: GroupsSection = GroupsSection()
     http: HttpSection = HttpSection()
     limits: Limits = Limits()
     log_level: str = "info"

@@ -13,6 +13,7 @@ from gateway.observability.metrics import Metrics
 from protocol.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from gateway.coordination.group_service import GroupService
     from gateway.handlers.fetch_session import FetchSessions
     from gateway.storage.producer_ids import ProducerIds
     from gateway.storage.registry import LogRegistry
@@ -56,6 +57,11 @@ class Client:
     software_name: str = ""
     software_version: str = ""
 
+    @property
+    def host(self) -> str:
+        """As Kafka writes it: a slash and the address without its port."""
+        return "/" + self.address.rpartition(":")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -86,6 +92,7 @@ class Services:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     unread: Unread
+    groups: GroupService
     apis: dict[int, Api] = field(default_factory=dict)
 
 

@@ -1,39 +1,45 @@
 """FindCoordinator (key 10), v0-v6. v1 key type; v3 flexible; v4 several keys (KIP-699); v6 share groups' key type.
 
-Groups are not served yet: their coordinator is not available, which clients retry. Transactions are refused.
+This gateway coordinates every group, once `__consumer_offsets` is there. Transactions are refused.
 """
 
 from __future__ import annotations
 
 from kafka.protocol.metadata import FindCoordinatorResponse
 
-from gateway.handlers.call import Call, Response
+from gateway.handlers.call import Call, Node, Response
 from protocol.kafka.errors import ErrorCode
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-SHARE_VERSION = 6
+SEVERAL_VERSION, SHARE_VERSION = 4, 6
+NOBODY = Node(-1, "", -1)
 
 
 def handle(call: Call) -> Response:
     request = call.request
-    code, text = _answer(call.version, request.key_type)
+    code, text = _answer(call, request.key_type)
     call.count_error(code)
-    if call.version < 4:
-        return FindCoordinatorResponse(error_code=code, error_message=text, node_id=-1, host="", port=-1)
+    node = NOBODY if code else call.services.node
+    if call.version < SEVERAL_VERSION:
+        return FindCoordinatorResponse(
+            error_code=code, error_message=text, node_id=node.node_id, host=node.host, port=node.port
+        )
     return FindCoordinatorResponse(
         coordinators=[
             FindCoordinatorResponse.Coordinator(
-                key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text
+                key=key, node_id=node.node_id, host=node.host, port=node.port, error_code=code, error_message=text
             )
             for key in request.coordinator_keys or ()
         ]
     )
 
 
-def _answer(version: int, key_type: int) -> tuple[ErrorCode, str]:
+def _answer(call: Call, key_type: int) -> tuple[ErrorCode, str]:
     if key_type == GROUP:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served by this gateway yet"
-    if key_type == SHARE and version >= SHARE_VERSION:
+        if call.services.groups.ready:
+            return ErrorCode.NONE, ""
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of the groups is being prepared"
+    if key_type == SHARE and call.version >= SHARE_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not served by this gateway"
     if key_type == TRANSACTION:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served by this gateway"

@@ -93,6 +93,8 @@ async def _create(call: Call, name: str) -> Topic:
     """Auto-create as Kafka does, if the gateway and the client allow it. Raises KafkaError and PulsarError."""
     if topic_names.invalid_reason(name) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if name in topic_names.INTERNAL_TOPICS:  # coordinators create these
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     services = call.services
     allowed = services.config.kafka.auto_create_topics and (call.version < 4 or call.request.allow_auto_topic_creation)
     if not allowed:
@@ -116,7 +118,7 @@ def _row(call: Call, topic: Topic) -> Response:
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name.startswith("__"),
+        is_internal=topic.name in topic_names.INTERNAL_TOPICS,
         partitions=[
             part(
                 error_code=0, partition_index=number, leader_id=node_id, leader_epoch=0,

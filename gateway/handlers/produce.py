@@ -19,11 +19,14 @@ from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, RejectedRecords, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.produced import Produced, check_produced
+from gateway.storage.topic_names import INTERNAL_TOPICS
 from gateway.storage.topics import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.errors import ErrorCode
 
 NO_OFFSET = NO_TIMESTAMP = -1
+ADMIN_CLIENT_ID = "__admin_client"
+"""Kafka lets only this client id write to internal topics."""
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
 
 log = structlog.get_logger()
@@ -121,6 +124,8 @@ class ProduceCall:
     def _find(self, part: _Part, name: str, index: int) -> None:
         if self.call.request.acks not in {-1, 0, 1}:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if name in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         topic = self.call.services.topics.cached(name)
         if topic is None:
             return

@@ -10,7 +10,7 @@ INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state"})
 """Kafka's own; clients read them, and neither create nor write them."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_SUFFIX = re.compile(r"-partition(?=-)")
-_ESCAPED_SUFFIX = re.compile(r"~partition(?=-)")
+_ESCAPED_SUFFIX = "~partition"
 """Pulsar gives ``-partition-`` a meaning; ``~`` cannot occur in a Kafka name, so this reads back as one name only."""
 _PULSAR_INTERNAL = re.compile(r"__change_events|__transaction_.*|.*__transaction_pending_ack|__topic_config_versions.*")
 
@@ -36,10 +36,10 @@ def collision_key(name: str) -> str:
 
 
 def to_pulsar(name: str) -> str:
-    return _PARTITION_SUFFIX.sub("~partition", name)
+    return _PARTITION_SUFFIX.sub(_ESCAPED_SUFFIX, name)
 
 
 def from_pulsar(local_name: str) -> str | None:
     """The Kafka name of a Pulsar topic; None if it is internal, or no client could name it."""
-    name = _ESCAPED_SUFFIX.sub("-partition", local_name)
+    name = local_name.replace(_ESCAPED_SUFFIX, "-partition")
     return name if invalid_reason(name) is None and to_pulsar(name) == local_name else None

@@ -1,0 +1,157 @@
+"""One partition of `__consumer_offsets` and its coordinator: takeover, loading, timers, loss, and the next attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+
+from coordinator.group.assignment import TopicInfo
+from coordinator.group.config import GroupConfig
+from coordinator.group.coordinator import GroupCoordinator
+from coordinator.group.record_codec import MalformedRecordError, encode_record
+from coordinator.group.records import GroupKey
+from gateway.coordination.internal_log import InternalLog
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ProducerFencedError, PulsarError
+from gateway.pulsar.producer import Producer
+from gateway.storage.topics import TopicCatalog
+
+PAUSE_FIRST_S = 0.1
+PAUSE_LONGEST_S = 10.0
+PAUSE_SUPERSEDED_S = 10.0
+"""Another gateway has the partition: it is left alone for that long."""
+BARRIER = encode_record(GroupKey(""), None)
+"""The tombstone of a group that cannot be: groups with members have names. Every reader passes it over."""
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+class WallClock:
+    """Milliseconds since the epoch that never go back, whatever is done to the system's clock."""
+
+    def __init__(self) -> None:
+        self._offset_s = time.time() - time.monotonic()
+
+    def now_ms(self) -> int:
+        return int((time.monotonic() + self._offset_s) * 1000)
+
+
+class CatalogTopics:
+    """The coordinator's view of the topics: what the catalog knows without asking."""
+
+    def __init__(self, catalog: TopicCatalog) -> None:
+        self._catalog = catalog
+
+    def find(self, name: str) -> TopicInfo | None:
+        topic = self._catalog.cached(name)
+        return None if topic is None else TopicInfo(topic.topic_id.bytes, topic.partitions)
+
+
+class GroupPartition:
+    """`run` calls the coordinator. It is always there: while the partition is not, it says so itself."""
+
+    def __init__(
+        self,
+        client: PulsarClient,
+        topic: str,
+        config: GroupConfig,
+        topics: CatalogTopics,
+        clock: WallClock,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._config = config
+        self._topics = topics
+        self._clock = clock
+        self._log = self._new_log()
+        self._coordinator = self._new_coordinator()
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ms: int | None = None
+        self._leading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Take the partition, and take it again when it is lost, until `stop`."""
+        self._leading = asyncio.create_task(self._lead())
+
+    async def stop(self) -> None:
+        if self._leading is not None:
+            self._leading.cancel()
+            await asyncio.gather(self._leading, return_exceptions=True)
+        self.run(lambda coordinator, now_ms: coordinator.resign(now_ms))
+        await self._drop_log()
+
+    def run(self, call: Callable[[GroupCoordinator, int], T]) -> T:
+        result = call(self._coordinator, self._clock.now_ms())
+        self._arm_timer()
+        return result
+
+    def _new_log(self) -> InternalLog:
+        return InternalLog(self._client, self._topic, self._clock.now_ms, self._arm_timer)
+
+    def _new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self._config, self._log, lambda: str(uuid.uuid4()), self._topics)
+
+    # Leading
+
+    async def _lead(self) -> None:
+        pause_s = PAUSE_FIRST_S
+        predecessor: Producer | None = None
+        while True:
+            try:
+                await self._load(predecessor)
+                pause_s = PAUSE_FIRST_S
+                raise await self._log.lost
+            except ProducerFencedError as error:
+                log.warning("another gateway coordinates these groups", topic=self._topic, error=str(error))
+                predecessor, wait_s = None, PAUSE_SUPERSEDED_S
+            except (PulsarError, TimeoutError) as error:
+                log.warning("group coordinator lost its partition", topic=self._topic, error=str(error))
+                # A second attempt does not wait until the broker forgets the first one's producer.
+                predecessor = self._log.producer if predecessor is None else None
+                wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_LONGEST_S)
+            self.run(lambda coordinator, now_ms: coordinator.resign(now_ms))
+            await self._drop_log()
+            await asyncio.sleep(wait_s)
+            self._log = self._new_log()
+            self._coordinator = self._new_coordinator()
+
+    async def _drop_log(self) -> None:
+        try:
+            await self._log.close()
+        except PulsarError as error:
+            log.info("internal log not closed properly", topic=self._topic, error=str(error))
+
+    async def _load(self, predecessor: Producer | None) -> None:
+        started = time.monotonic()
+        await self._log.open(BARRIER, self._replay, predecessor)
+        self.run(lambda coordinator, now_ms: coordinator.loaded(now_ms))
+        log.info("group coordinator ready", topic=self._topic, seconds=round(time.monotonic() - started, 3))
+
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        try:
+            self._coordinator.replay(key, value)
+        except MalformedRecordError as error:
+            log.warning("record passed over", topic=self._topic, key=key.hex(), error=str(error))
+
+    # Timers
+
+    def _arm_timer(self) -> None:
+        deadline_ms = self._coordinator.next_deadline_ms()
+        if deadline_ms == self._armed_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_ms = deadline_ms
+        if deadline_ms is not None:
+            delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._armed_ms = None, None
+        self.run(lambda coordinator, now_ms: coordinator.tick(now_ms))

@@ -1,0 +1,146 @@
+"""Consumer groups of this gateway: which partition of `__consumer_offsets` a group belongs to, and its coordinator.
+
+A group belongs to partition abs(hash) % count, where hash is Java's String.hashCode, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
+
+import structlog
+
+from coordinator.group.config import GroupConfig
+from coordinator.group.coordinator import GroupCoordinator
+from coordinator.group.messages import ListedGroup
+from gateway.config import GroupsSection
+from gateway.coordination.group_partition import CatalogTopics, GroupPartition, WallClock
+from gateway.coordination.internal_topic import prepare_internal_topic
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError
+from gateway.storage.topic_names import CONSUMER_OFFSETS
+from gateway.storage.topics import Topic, TopicCatalog
+from protocol.kafka.errors import ErrorCode
+
+PREPARE_PAUSE_S = 1.0
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+class GroupService:
+    """Until the topic is there, `ready` is false and every group's coordinator is loading."""
+
+    def __init__(self, client: PulsarClient, admin: AdminClient, topics: TopicCatalog, config: GroupsSection) -> None:
+        self._client = client
+        self._admin = admin
+        self._topics = topics
+        self._config = config
+        self._clock = WallClock()
+        self._partitions: list[GroupPartition] = []
+        self._unprepared = self._new_partition("")
+        """Answers for all while the topic is not known: it is loading, for ever."""
+        self._starting: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._partitions)
+
+    def start(self) -> None:
+        """Returns at once; the topic is prepared and the partitions are loaded meanwhile."""
+        self._starting = asyncio.create_task(self._start())
+
+    async def stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        await asyncio.gather(*(partition.stop() for partition in self._partitions))
+
+    async def _start(self) -> None:
+        topic = await self._prepare_topic()
+        self._partitions = [self._new_partition(topic.pulsar_topic(number)) for number in range(topic.partitions)]
+        for partition in self._partitions:
+            partition.start()
+
+    def _new_partition(self, pulsar_topic: str) -> GroupPartition:
+        config = _group_config(self._config)
+        return GroupPartition(self._client, pulsar_topic, config, CatalogTopics(self._topics), self._clock)
+
+    async def _prepare_topic(self) -> Topic:
+        while True:
+            try:
+                return await prepare_internal_topic(
+                    self._topics, self._admin, CONSUMER_OFFSETS, self._config.offsets_topic_partitions
+                )
+            except (KafkaError, PulsarError) as error:
+                log.warning("topic of the groups is not ready", topic=CONSUMER_OFFSETS, error=str(error))
+                await asyncio.sleep(PREPARE_PAUSE_S)
+
+    # Asking coordinators
+
+    def run(self, group_id: str, call: Callable[[GroupCoordinator, int], T]) -> T:
+        """Call the group's coordinator with the time of day."""
+        return self._partition(group_id).run(call)
+
+    def ask(
+        self,
+        group_id: str,
+        call: Callable[[GroupCoordinator, int, Callable[[T], None]], None],
+        to_response: Callable[[T], Any],
+    ) -> asyncio.Future[Any]:
+        """As `run`, for what is answered later: the response made of what the coordinator replies."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def reply(answer: T) -> None:
+            if not future.done():  # else the client has gone
+                future.set_result(to_response(answer))
+
+        self.run(group_id, lambda coordinator, now_ms: call(coordinator, now_ms, reply))
+        return future
+
+    def _partition(self, group_id: str) -> GroupPartition:
+        if not self._partitions:
+            return self._unprepared
+        return self._partitions[partition_of(group_id, len(self._partitions))]
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> tuple[ErrorCode, list[ListedGroup]]:
+        """What is known so far, and COORDINATOR_LOAD_IN_PROGRESS if that is not all."""
+        error = ErrorCode.NONE if self._partitions else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        groups: list[ListedGroup] = []
+        for partition in self._partitions:
+            listed = partition.run(lambda coordinator, now_ms: coordinator.list_groups(states, types))
+            groups.extend(listed.groups)
+            if listed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                error = listed.error
+        return error, groups
+
+    # What happened to topics
+
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """The topics were deleted."""
+        gone = frozenset(names)
+        for partition in self._partitions:
+            partition.run(lambda coordinator, now_ms: coordinator.forget_topics(gone, now_ms))
+
+
+def partition_of(group_id: str, count: int) -> int:
+    """Java's abs(String.hashCode) % count, over UTF-16 code units."""
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
+    magnitude = value if value < 1 << 31 else (1 << 32) - value
+    return 0 if magnitude == 1 << 31 else magnitude % count
+
+
+def _group_config(section: GroupsSection) -> GroupConfig:
+    return GroupConfig(
+        min_session_timeout_ms=section.min_session_timeout_ms,
+        max_session_timeout_ms=section.max_session_timeout_ms,
+        max_size=section.max_size,
+        initial_rebalance_delay_ms=section.initial_rebalance_delay_ms,
+        offsets_retention_ms=section.offsets_retention_minutes * 60_000,
+    )

@@ -1,0 +1,251 @@
+"""One partition of an internal topic, from taking it over until it is lost.
+
+Whoever opens the log fences every earlier writer. An entry of its own, the barrier, then marks the end of all that
+those wrote, also of what the broker was still writing: replay reads up to it, and nothing can appear before it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import structlog
+
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ClientClosedError, PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
+from gateway.pulsar.reader import Entry
+from gateway.storage.errors import error_code
+from gateway.storage.opening import read_entries
+from protocol.kafka.errors import ErrorCode
+from protocol.pulsar.entry import EntryError, encode_message, iter_messages
+
+Record = tuple[bytes, bytes | None]
+"""Kafka's record key and value; no value removes the key (a tombstone)."""
+OnAppended = Callable[[ErrorCode, int], None]
+Replay = Callable[[bytes, bytes | None], None]
+
+MAX_ENTRY_BYTES = 1024 * 1024
+"""Records that share an entry stay below this; an entry with a larger record holds only that."""
+METADATA_BYTES = 1024
+"""Room for what Pulsar writes in front of an entry's payload."""
+MAX_IN_FLIGHT_ENTRIES = 8
+"""More records wait, and share the next entry."""
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
+REPLAY_SLICE_RECORDS = 250
+"""After so many records, replay lets other work run."""
+
+log = structlog.get_logger()
+
+
+class _Append(NamedTuple):
+    messages: list[bytes]
+    on_done: OnAppended
+
+
+@dataclass
+class _SentEntry:
+    """`on_done` are the appends that end in it. With an `outcome`, nothing was sent: it only waits for its turn."""
+
+    on_done: Sequence[OnAppended] = ()
+    outcome: ErrorCode | None = None
+
+
+class InternalLog:
+    """Open it once. `lost` is done when the partition is, with the reason; every append then ends with an error."""
+
+    def __init__(self, client: PulsarClient, topic: str, now_ms: Callable[[], int], after: Callable[[], None]) -> None:
+        """`after` is called when appends have been answered."""
+        self.producer: Producer | None = None
+        self.lost: asyncio.Future[PulsarError] = asyncio.get_running_loop().create_future()
+        self._client = client
+        self._topic = topic
+        self._now_ms = now_ms
+        self._after = after
+        self._barrier: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        self._queue: deque[_Append] = deque()
+        self._queued_bytes = 0
+        self._flush_scheduled = False
+        self._in_flight: deque[_SentEntry] = deque()
+
+    async def open(self, barrier: Record, replay: Replay, predecessor: Producer | None = None) -> None:
+        """Take the partition, and replay its records, oldest first; compaction may have left out overwritten ones.
+
+        `barrier` is a record that changes nothing. With the `predecessor`, the producer of a lost log, only if nobody
+        took the partition since: ProducerFencedError. Raises PulsarError and TimeoutError.
+        """
+        self.producer = await self._client.open_producer(self._topic, self, fencing=True, predecessor=predecessor)
+        self._send([_encode(barrier)], ())
+        end = await self._until_lost(self._barrier)
+        await self._replay(end, replay)
+        if self.lost.done():
+            raise self.lost.result()
+
+    async def _until_lost(self, future: asyncio.Future[Position]) -> Position:
+        either: set[asyncio.Future[Any]] = {future, self.lost}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not future.done():
+            raise self.lost.result()
+        return future.result()
+
+    async def _replay(self, end: Position, replay: Replay) -> None:
+        count = 0
+        async with aclosing(read_entries(self._client, self._topic, "earliest", end, read_compacted=True)) as entries:
+            async for entry in entries:
+                for key, value in _records(self._topic, entry):
+                    replay(key, value)
+                    count += 1
+                    if count % REPLAY_SLICE_RECORDS == 0:
+                        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Wait for what is in flight. Raises PulsarError if the broker does not confirm."""
+        if self.producer is not None:
+            await self.producer.close()
+        self._lose(ClientClosedError("the gateway stops"))
+
+    # Appending
+
+    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
+        """`on_done` comes later, in the order of appends: with NONE when the records are durable."""
+        messages = [_encode(record) for record in records]
+        self._queue.append(_Append(messages, on_done))
+        self._queued_bytes += sum(map(len, messages))
+        self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
+        # Not at once: whatever else is appended in this moment goes into the same entry.
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self.lost.done():
+            self._fail_queue()
+            return
+        while self._queue and len(self._in_flight) < MAX_IN_FLIGHT_ENTRIES:
+            self._send_some()
+        self._answer_refused()
+
+    def _send_some(self) -> None:
+        """One entry full of whole appends; or one append that needs several entries, or that has to be refused."""
+        batch: list[_Append] = []
+        size = 0
+        while self._queue:
+            append_bytes = sum(map(len, self._queue[0].messages))
+            if batch and size + append_bytes > MAX_ENTRY_BYTES:
+                break
+            batch.append(self._queue.popleft())
+            size += append_bytes
+        crowded = self._queued_bytes > MAX_QUEUED_BYTES
+        self._queued_bytes -= size
+        messages = [message for append in batch for message in append.messages]
+        on_done = [append.on_done for append in batch]
+        if crowded:
+            self._in_flight.append(_SentEntry(on_done, ErrorCode.NOT_ENOUGH_REPLICAS))
+        elif max(map(len, messages), default=0) > self._max_message_bytes():
+            # Only an append that is alone in its batch can hold such a message.
+            self._in_flight.append(_SentEntry(on_done, ErrorCode.MESSAGE_TOO_LARGE))
+        elif not messages:
+            self._in_flight.append(_SentEntry(on_done, ErrorCode.NONE))
+        else:
+            self._send(messages, on_done)
+
+    def _max_message_bytes(self) -> int:
+        assert self.producer is not None
+        return self.producer.max_message_bytes - METADATA_BYTES
+
+    def _send(self, messages: list[bytes], on_done: Sequence[OnAppended]) -> None:
+        assert self.producer is not None
+        entries = _split(messages)
+        self._in_flight.extend(_SentEntry() for _ in entries[1:])
+        self._in_flight.append(_SentEntry(on_done))
+        try:
+            for entry in entries:
+                self.producer.send(entry, num_messages=len(entry), publish_time_ms=self._now_ms())
+        except PulsarError as error:
+            self._lose(error)
+
+    # What becomes of it (SendListener)
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None:
+        if not self._barrier.done():
+            self._barrier.set_result(position)
+        if self._in_flight:
+            self._answer(self._in_flight.popleft(), ErrorCode.NONE)
+        self._answer_refused()
+        if self._queue:
+            self._schedule_flush()
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
+        # What a coordinator appended may depend on what it appended before: without this entry, nothing goes on.
+        self._lose(error)
+
+    def on_producer_closed(self, error: PulsarError) -> None:
+        self._lose(error)
+
+    def _answer(self, entry: _SentEntry, error: ErrorCode) -> None:
+        now_ms = self._now_ms()
+        for on_done in entry.on_done:
+            on_done(error, now_ms)
+        self._after()
+
+    def _answer_refused(self) -> None:
+        while self._in_flight and (outcome := self._in_flight[0].outcome) is not None:
+            self._answer(self._in_flight.popleft(), outcome)
+
+    def _lose(self, error: PulsarError) -> None:
+        if self.lost.done():
+            return
+        self.lost.set_result(error)
+        code = error_code(error)
+        while self._in_flight:
+            entry = self._in_flight.popleft()
+            self._answer(entry, code if entry.outcome is None else entry.outcome)
+        self._schedule_flush()
+
+    def _fail_queue(self) -> None:
+        code = error_code(self.lost.result())
+        while self._queue:
+            self._answer(_SentEntry((self._queue.popleft().on_done,)), code)
+        self._queued_bytes = 0
+
+
+def _encode(record: Record) -> bytes:
+    key, value = record
+    return encode_message(value, key=key)
+
+
+def _split(messages: list[bytes]) -> list[list[bytes]]:
+    """As few entries as keep below MAX_ENTRY_BYTES each."""
+    entries: list[list[bytes]] = [[]]
+    size = 0
+    for message in messages:
+        if entries[-1] and size + len(message) > MAX_ENTRY_BYTES:
+            entries.append([])
+            size = 0
+        entries[-1].append(message)
+        size += len(message)
+    return entries
+
+
+def _records(topic: str, entry: Entry) -> list[Record]:
+    """The entry's records that a compaction has left; nothing if it is not an entry of records."""
+    if entry.is_marker:
+        return []
+    try:
+        messages = list(iter_messages(entry.metadata, entry.payload, MAX_QUEUED_BYTES))
+    except EntryError as error:
+        log.warning("unreadable entry in an internal topic", topic=topic, position=entry.position, error=str(error))
+        return []
+    return [
+        (message.key, None if message.null_value else bytes(message.value))
+        for message in messages
+        if message.key is not None and not message.compacted_out
+    ]

@@ -1,0 +1,46 @@
+"""DescribeGroups (key 15), v0-v5. v1 throttle time; v3 authorized operations; v4 static members; v5 flexible."""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import DescribeGroupsResponse
+
+from coordinator.group.messages import DescribedGroup
+from gateway.handlers.call import Call, Response
+from protocol.kafka.errors import ErrorCode
+
+_GROUP_OPERATIONS = {3, 6, 8, 10, 11}
+"""Without an authorizer a client may do everything (AclOperation codes)."""
+
+
+def handle(call: Call) -> Response:
+    request, groups = call.request, call.services.groups
+    described = [
+        groups.run(group_id, lambda coordinator, now_ms, group_id=group_id: coordinator.describe_group(group_id))  # type: ignore[misc]
+        for group_id in request.groups
+    ]
+    return DescribeGroupsResponse(groups=[_row(call, group) for group in described])
+
+
+def _row(call: Call, group: DescribedGroup) -> Response:
+    row = DescribeGroupsResponse.DescribedGroup
+    asked = group.error is ErrorCode.NONE and call.request.include_authorized_operations
+    call.count_error(group.error)
+    return row(
+        error_code=group.error,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            row.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+        authorized_operations=_GROUP_OPERATIONS if asked else None,
+    )

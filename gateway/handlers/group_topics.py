@@ -1,0 +1,56 @@
+"""Which of the partitions that a request names exist: what OffsetCommit and OffsetDelete ask of the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from gateway.handlers.call import Call
+from gateway.pulsar.errors import PulsarError
+from protocol.kafka.errors import ErrorCode
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class PartitionCounts:
+    """By topic: the partition count, 0 if there is no such topic; None if Pulsar could not tell."""
+
+    by_topic: Mapping[str, int | None]
+
+    def error(self, topic: str, partition: int) -> ErrorCode:
+        count = self.by_topic[topic]
+        if count is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if 0 <= partition < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def cached_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts | None:
+    """What is known without asking; None if a topic, or its partition of the highest number, is not."""
+    counts: dict[str, int | None] = {}
+    for name, partition in highest.items():
+        topic = call.services.topics.cached(name)
+        if topic is None or partition >= topic.partitions:
+            return None
+        counts[name] = topic.partitions
+    return PartitionCounts(counts)
+
+
+async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts:
+    found = await asyncio.gather(*(_look_up(call, name, partition) for name, partition in highest.items()))
+    return PartitionCounts(dict(zip(highest, found, strict=True)))
+
+
+async def _look_up(call: Call, name: str, partition: int) -> int | None:
+    topics = call.services.topics
+    try:
+        topic = await topics.get(name)
+        if topic is not None and partition >= topic.partitions:
+            topic = await topics.get(name, fresh=True)
+    except PulsarError as error:
+        log.warning("cannot look up topic", topic=name, error=str(error))
+        return None
+    return 0 if topic is None else topic.partitions

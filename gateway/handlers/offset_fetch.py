@@ -1,0 +1,68 @@
+"""OffsetFetch (key 9), v0-v9.
+
+v0 and v1 have no error of their own; v2 null topics mean all; v3 throttle time; v5 leader epochs; v6 flexible; v7
+stable offsets only (KIP-447); v8 several groups (KIP-709); v9 member epochs (KIP-848). v0 reads what the rest reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka.protocol.consumer import OffsetFetchResponse
+
+from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
+from coordinator.group.ports import TopicPartition
+from gateway.handlers.call import Call, Response
+
+OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
+_TOPIC = OffsetFetchResponse.OffsetFetchResponseTopic
+_GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
+
+
+def handle(call: Call) -> Response:
+    request = call.request
+    if call.version >= SEVERAL_VERSION:
+        return OffsetFetchResponse(groups=[_group(call, group) for group in request.groups])
+    answer = _fetch(call, FetchOffsetsRequest(request.group_id, _partitions(request.topics), request.require_stable))
+    offsets = dict(answer.offsets)
+    if answer.error and call.version < OWN_ERROR_VERSION:
+        offsets = dict.fromkeys(_partitions(request.topics) or (), FetchedOffset(error=answer.error))
+    row, part = _TOPIC, _TOPIC.OffsetFetchResponsePartition
+    return OffsetFetchResponse(error_code=answer.error, topics=_rows(row, part, offsets))
+
+
+def _group(call: Call, group: Response) -> Response:
+    asked = FetchOffsetsRequest(
+        group.group_id, _partitions(group.topics), call.request.require_stable, group.member_id, group.member_epoch
+    )
+    answer = _fetch(call, asked)
+    row, part = _GROUP.OffsetFetchResponseTopics, _GROUP.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+    return _GROUP(group_id=group.group_id, error_code=answer.error, topics=_rows(row, part, answer.offsets))
+
+
+def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
+    answer = call.services.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
+    call.count_error(answer.error)
+    return answer
+
+
+def _partitions(topics: Iterable[Response] | None) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
+
+
+def _rows(topic_row: Any, partition_row: Any, offsets: Any) -> list[Response]:
+    by_topic: dict[str, list[Response]] = {}
+    for (topic, partition), fetched in offsets.items():
+        by_topic.setdefault(topic, []).append(
+            partition_row(
+                partition_index=partition,
+                committed_offset=fetched.offset,
+                committed_leader_epoch=fetched.leader_epoch,
+                metadata=fetched.metadata,
+                error_code=fetched.error,
+            )
+        )
+    return [topic_row(name=name, partitions=rows) for name, rows in by_topic.items()]
