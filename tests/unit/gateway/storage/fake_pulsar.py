@@ -65,7 +65,7 @@ class FakeReader:
 
     def deliver(self) -> None:
         while not self.closed and self.permits > 0 and self.next_entry < len(self.topic.entries):
-            entry = self.topic.entry(self.next_entry)
+            entry = self.topic.entry_at(self.next_entry)
             self.next_entry += 1
             self.permits -= entry.num_messages
             self.listener.on_entry(entry)
@@ -116,7 +116,7 @@ class FakeTopic:
     def roll_over(self) -> None:
         self.ledger_id, self.entry_id = self.ledger_id + 1, 0
 
-    def entry(self, number: int) -> Entry:
+    def entry_at(self, number: int) -> Entry:
         position, index, data, metadata = self.entries[number]
         return Entry(position, BrokerEntryMetadata(index=index), metadata, memoryview(bytearray(data)))
 
@@ -140,4 +140,12 @@ class FakeTopic:
         return self.readers[-1]
 
     async def internal_stats(self, topic: str) -> Any:
-        return SimpleNamespace(pending_adds=0, ledgers=[])
+        ids = [position.ledger_id for position, *_ in self.entries]
+        ledgers = [SimpleNamespace(ledger_id=each, entries=ids.count(each)) for each in sorted(set(ids))]
+        return SimpleNamespace(pending_adds=0, ledgers=ledgers)
+
+    async def entry(self, topic: str, position: Position) -> Any:
+        for at, index, _, metadata in self.entries:
+            if at == position:
+                return SimpleNamespace(index=index, num_messages=metadata.num_messages_in_batch)
+        return None

@@ -1,0 +1,136 @@
+"""Readers of older data against a broker that counts permits as Pulsar does: below zero, by whole entries."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config import MIB, Limits
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ConnectionLostError
+from gateway.storage.catch_up import CatchUpReaders
+from protocol.kafka.batch import iter_headers
+from protocol.kafka.offset_span import empty_batch
+from tests.unit.gateway.storage.fake_pulsar import FakeTopic
+
+
+class FakeLog:
+    pulsar_topic = "topic"
+
+    def __init__(self) -> None:
+        self.start_offset = 0
+        self.woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self.woken.set()
+
+    async def refresh_start(self, *, at_most_every_s: float = 0) -> None:
+        pass
+
+
+class Scene:
+    def __init__(self, **limits: int) -> None:
+        self.topic, self.log = FakeTopic(), FakeLog()
+        admin, client = cast(AdminClient, self.topic), cast(PulsarClient, self.topic)
+        self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics())
+
+    def write(self, count: int, size_bytes: int) -> None:
+        """An entry of ``count`` offsets, in batches of about ``size_bytes`` altogether."""
+        batches = max(1, min(count, size_bytes // len(empty_batch(0, 1))))
+        data = b"".join(bytes(empty_batch(0, 1)) for _ in range(batches - 1))
+        self.topic.write(data + bytes(empty_batch(0, count - batches + 1)), count, "other", 0)
+
+    async def read(self, offset: int, max_bytes: int) -> Any:
+        async with asyncio.timeout(5):
+            while True:
+                self.log.woken.clear()
+                found = self.readers.read(self.log, offset, max_bytes, at_least_one=True)
+                if found is not None:
+                    return found
+                self.readers.start(self.log, offset)
+                await self.log.woken.wait()
+
+    async def read_all(self, offset: int, max_bytes: int) -> None:
+        """Every offset once, in order."""
+        while offset < self.topic.next_index:
+            found = await self.read(offset, max_bytes)
+            for chunk in found.chunks:
+                for _, header in iter_headers(bytes(chunk)):
+                    assert header.base_offset == offset
+                    offset = header.last_offset + 1
+            assert found.next_offset == offset
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    entries=st.lists(st.tuples(st.integers(1, 2_000), st.integers(60, 20_000)), min_size=1, max_size=40),
+    max_bytes=st.integers(1, 100_000),
+)
+async def test_a_reader_never_stalls_however_entries_differ(entries: list[tuple[int, int]], max_bytes: int) -> None:
+    scene = Scene(reader_budget_bytes=MIB)
+    for count, size_bytes in entries:
+        scene.write(count, size_bytes)
+    await scene.read_all(0, max_bytes)
+    assert len(scene.topic.readers) == 1
+    scene.readers.close_all(scene.log)
+
+
+async def test_large_messages_and_then_an_entry_of_many_small_ones() -> None:
+    scene = Scene(reader_budget_bytes=MIB)
+    for _ in range(6):
+        scene.write(200, 12_200)
+    for _ in range(5):
+        scene.write(100_000, 100)
+    await scene.read_all(0, 10_000)
+    scene.readers.close_all(scene.log)
+
+
+async def test_the_budget_bounds_what_is_read_ahead() -> None:
+    scene = Scene(reader_budget_bytes=MIB)
+    for _ in range(100):
+        scene.write(1_000, 61_000)
+    await scene.read(0, 1)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    reader = scene.topic.readers[0]
+    assert reader.next_entry * 61_000 < 2 * MIB
+    scene.readers.close_all(scene.log)
+
+
+async def test_a_lost_reader_is_replaced_where_it_stood() -> None:
+    scene = Scene()
+    for _ in range(4):
+        scene.write(10, 610)
+    first = await scene.read(0, 610)
+    scene.topic.readers[0].lose(ConnectionLostError("lost"))
+    await scene.read_all(first.next_offset, 610)
+    scene.readers.close_all(scene.log)
+
+
+async def test_the_least_recently_used_reader_makes_room() -> None:
+    scene = Scene(max_readers=2)
+    for _ in range(3):
+        scene.write(10, 610)
+    for offset in (20, 10, 0):
+        await scene.read(offset, 1)
+    await asyncio.sleep(0)
+    assert [reader.closed for reader in scene.topic.readers] == [True, False, False]
+    scene.readers.close_all(scene.log)
+
+
+async def test_idle_readers_are_closed() -> None:
+    scene = Scene(reader_idle_ms=100)
+    scene.write(10, 610)
+    await scene.read(0, 1)
+    scene.readers.close_idle()
+    await asyncio.sleep(0)
+    assert not scene.topic.readers[0].closed
+    next(iter(scene.readers._all())).last_used -= 1
+    scene.readers.close_idle()
+    await asyncio.sleep(0)
+    assert scene.topic.readers[0].closed
