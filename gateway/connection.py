@@ -68,6 +68,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._parked: set[asyncio.Future[Response]] = set()
         self._write_paused = False
         self._unread_bytes = 0
+        self._flush_scheduled = False
         self._reading = True
         self._ending: str | None = None
         self._ended_by_client = False
@@ -189,17 +190,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if error is not None:
             self._fail(slot.call, error)
             return
-        self._answer(slot, future.result())
-        if self._backlog:
-            self._work()
+        self._answer(slot, future.result(), later=True)
 
-    def _answer(self, slot: _Slot, response: Response) -> None:
+    def _answer(self, slot: _Slot, response: Response, *, later: bool = False) -> None:
         try:
             slot.buffers = self._owner.dispatcher.finish(slot.call, response)
         except Exception as error:
             self._fail(slot.call, error)
             return
-        self._flush()
+        if not later:
+            self._flush()
+        elif not self._flush_scheduled:
+            # One entry's receipt answers many requests: their answers leave in one system call.
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush_parked)
 
     def _fail(self, call: Call, error: BaseException) -> None:
         """A defect of ours: say so in the log, and let the client come back with a new connection."""
@@ -236,6 +240,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._close(self._ending)
         elif self._ended_by_client and self.idle:
             self._close("end of stream")
+
+    def _flush_parked(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
+        if self._backlog:
+            self._work()
 
     def pause_writing(self) -> None:
         # A client that does not read gets no further request answered, so that what it pins stays bounded.
