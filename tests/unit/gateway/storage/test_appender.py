@@ -1,0 +1,167 @@
+"""Batches share entries, keep their order, and nothing waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.config import MIB, Limits
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import MessageTooLargeError, PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
+from gateway.storage.appender import Appender, PendingBatch, SentEntry
+from gateway.storage.errors import KafkaError
+
+
+class FakeProducer:
+    def __init__(self, max_message_bytes: int = 5 * MIB) -> None:
+        self.name, self.closed, self.max_message_bytes = "fake", False, max_message_bytes
+        self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event())
+        self.sent: list[bytes] = []
+
+    def send(self, chunks: Sequence[Any], **_: object) -> int:
+        data = b"".join(map(bytes, chunks))
+        if len(data) > self.max_message_bytes:
+            raise MessageTooLargeError("too large")
+        self.sent.append(data)
+        return len(self.sent) - 1
+
+
+class FakeLog:
+    def __init__(self, **limits: int) -> None:
+        self.limits, self.metrics = Limits(**limits), Metrics()
+        self.written: list[bytes] = []
+        self.refused: list[bytes] = []
+
+    def entry_written(self, sent: SentEntry, position: Position) -> None:
+        self.written += [bytes(batch.data) for batch in sent.batches]
+
+    def entry_refused(self, sent: SentEntry, error: Exception) -> None:
+        self.refused += [bytes(batch.data) for batch in sent.batches]
+
+    def writer_lost(self, error: PulsarError) -> None:
+        pass
+
+
+class Scene:
+    def __init__(self, max_message_bytes: int = 5 * MIB, **limits: int) -> None:
+        self.log = FakeLog(**limits)
+        self.appender = Appender(self.log)
+        self.producer = FakeProducer(max_message_bytes)
+        self.appender.use(cast(Producer, self.producer))
+        self.confirmed = 0
+
+    def append(self, *batches: bytes) -> None:
+        for data in batches:
+            self.appender.append(PendingBatch(memoryview(bytearray(data)), 1, None, lambda *_: None))
+
+    def confirm(self) -> None:
+        self.appender.on_receipt(self.confirmed, Position(1, self.confirmed))
+        self.confirmed += 1
+
+    def confirm_all(self) -> None:
+        while self.confirmed < len(self.producer.sent):
+            self.confirm()
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_an_idle_partition_sends_at_once_and_what_follows_shares() -> None:
+    scene = Scene()
+    scene.append(b"1")
+    await turn()
+    assert scene.producer.sent == [b"1"]
+    for number in range(2, 12):
+        scene.append(str(number % 10).encode())
+        await turn()
+    scene.confirm_all()
+    assert b"".join(scene.producer.sent) == b"".join(scene.log.written) == b"12345678901"
+    assert len(scene.producer.sent) < 6
+    assert scene.appender.idle
+
+
+async def test_what_comes_in_one_turn_shares_an_entry_up_to_its_limit() -> None:
+    scene = Scene(append_max_entry_bytes=1_024)
+    scene.append(b"a" * 500, b"b" * 500, b"c" * 500, b"d" * 5_000, b"e")
+    await turn()
+    scene.confirm_all()
+    assert [len(data) for data in scene.producer.sent] == [1_000, 500, 5_000, 1]
+
+
+async def test_in_flight_is_bounded() -> None:
+    scene = Scene(append_max_in_flight_entries=3)
+    for _ in range(10):
+        scene.append(b"x" * 300_000)
+        await turn()
+    assert len(scene.producer.sent) == 3
+    scene.confirm_all()
+    assert len(b"".join(scene.producer.sent)) == 3_000_000
+
+
+async def test_a_batch_that_is_too_large_does_not_keep_others_back() -> None:
+    scene = Scene(max_message_bytes=2_000, append_max_entry_bytes=1_024)
+    scene.append(b"1", b"x" * 3_000, b"2")
+    await turn()
+    scene.confirm_all()
+    assert scene.log.refused == [b"x" * 3_000]
+    assert scene.log.written == [b"1", b"2"]
+
+
+async def test_sending_goes_on_when_the_connection_takes_more() -> None:
+    """Other partitions may have filled its buffer: no receipt of this one will come."""
+    scene = Scene()
+    scene.producer.connection.writable = False
+    scene.append(b"1")
+    await turn()
+    assert scene.producer.sent == []
+    scene.producer.connection.writable = True
+    scene.producer.connection.writable_event.set()
+    await turn()
+    assert scene.producer.sent == [b"1"]
+
+
+async def test_a_full_queue_tells_producers_to_wait_and_then_refuses() -> None:
+    scene = Scene(append_max_in_flight_bytes=MIB, append_max_queued_bytes=MIB, append_max_entry_bytes=MIB)
+    scene.producer.connection.writable = False
+    scene.append(b"x" * 600_000)
+    assert not scene.appender.has_room
+    with pytest.raises(KafkaError):
+        scene.append(b"x" * 600_000)
+    scene.producer.connection.writable = True
+    scene.producer.connection.writable_event.set()
+    await turn()
+    assert scene.appender.has_room
+
+
+async def test_a_refused_entry_frees_its_place() -> None:
+    scene = Scene(append_max_in_flight_entries=1)
+    scene.append(b"1")
+    await turn()
+    scene.append(b"2")
+    await turn()
+    assert scene.producer.sent == [b"1"]
+    scene.appender.on_send_error(0, PulsarError("no"))
+    assert (scene.log.refused, scene.producer.sent) == ([b"1"], [b"1", b"2"])
+
+
+async def test_what_a_lost_producer_sent_is_claimed_or_abandoned() -> None:
+    scene = Scene()
+    scene.append(b"1" * 300_000)
+    await turn()
+    scene.append(b"2" * 300_000)
+    await turn()
+    scene.appender.on_producer_closed(PulsarError("lost"))
+    assert scene.appender.claim("other", 0) is None
+    claimed = scene.appender.claim("fake", 0)
+    assert claimed is not None
+    assert scene.appender.claim("fake", 0) is None
+    assert [bytes(sent.data[:1]) for sent in (claimed, *scene.appender.abandon_in_flight())] == [b"1", b"2"]
+    assert scene.appender.idle
