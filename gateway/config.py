@@ -91,7 +91,7 @@ class Limits(Section):
     """Of one partition."""
     append_max_queued_bytes: int = Field(default=64 * MIB, ge=MIB)
     """Of one partition, waiting for a place in flight; above that produce requests fail as throttled."""
-    cache_budget_bytes: int = Field(default=48 * MIB, ge=MIB)
+    cache_budget_bytes: int = Field(default=32 * MIB, ge=MIB)
     """Tails of all partitions together."""
     reader_budget_bytes: int = Field(default=8 * MIB, ge=MIB)
     """Read ahead for one consumer that catches up."""
