@@ -23,6 +23,8 @@ from protocol.kafka.errors import ErrorCode
 
 SHARE_ABOVE_IN_FLIGHT = 2
 """Entries in flight from which on small batches wait and share."""
+METADATA_BYTES = 1_024
+"""More than Pulsar's metadata takes of an entry's size."""
 LARGE_BATCH_BYTES = 16 * 1024
 """So much waiting data is worth an entry of its own right away."""
 
@@ -166,7 +168,8 @@ class Appender:
 
     def _take_group(self) -> list[PendingBatch]:
         """The batches that fill the next entry."""
-        room = self._log.limits.append_max_entry_bytes
+        assert self._producer is not None
+        room = min(self._log.limits.append_max_entry_bytes, self._producer.max_message_bytes - METADATA_BYTES)
         group: list[PendingBatch] = []
         while self._queue and (not group or len(self._queue[0].data) <= room):
             batch = self._queue.popleft()

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import ClientClosedError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 
@@ -67,6 +67,8 @@ class TailFollower:
 
     async def last_position(self) -> Position:
         """The last entry of the topic, asked of the broker. Raises PulsarError."""
+        if self._closed:
+            raise ClientClosedError("the log is closed")
         if self._reader is None or self._reader.closed:
             self._reader = None
             if self._opening is None:

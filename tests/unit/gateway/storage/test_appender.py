@@ -115,6 +115,15 @@ async def test_a_batch_that_is_too_large_does_not_keep_others_back() -> None:
     assert scene.log.written == [b"1", b"2"]
 
 
+async def test_batches_share_no_entry_that_the_broker_would_refuse() -> None:
+    scene = Scene(max_message_bytes=2_048)
+    scene.append(*[b"x" * 900] * 4)
+    await turn()
+    scene.confirm_all()
+    assert scene.log.refused == []
+    assert [len(data) for data in scene.producer.sent] == [900] * 4
+
+
 async def test_sending_goes_on_when_the_connection_takes_more() -> None:
     """Other partitions may have filled its buffer: no receipt of this one will come."""
     scene = Scene()

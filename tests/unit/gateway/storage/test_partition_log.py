@@ -255,6 +255,14 @@ async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> N
         await refresh
 
 
+async def test_a_closed_log_reads_nothing_more(scene: Scene) -> None:
+    await scene.log.close()
+    await settle()
+    with pytest.raises(PulsarError):
+        await scene.log.refresh_end()
+    assert all(reader.closed for reader in scene.topic.readers)
+
+
 async def test_a_small_batch_does_not_pin_a_large_request(scene: Scene) -> None:
     answers = scene.append(1, frame_bytes=1_000_000)
     await settle()
