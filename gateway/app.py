@@ -85,10 +85,11 @@ class Gateway:
             unread, self._groups, APIS,
         )  # fmt: skip
         self._server = KafkaServer(self.config, Dispatcher(services), self.metrics, unread)
-        self._groups.start()
         port = await self._server.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
         _settle_garbage_collector()
+        self._not_ready = "loading consumer groups"
+        await self._groups.start()
         self._not_ready = None
         log.info("serving", bootstrap=f"{node.host}:{port}", namespace=self.config.pulsar.full_namespace)
 

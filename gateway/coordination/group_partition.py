@@ -74,6 +74,8 @@ class GroupPartition:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms: int | None = None
         self._leading: asyncio.Task[None] | None = None
+        self.tried = asyncio.Event()
+        """Set when it is known whether the first attempt to take the partition succeeded."""
 
     def start(self) -> None:
         """Take the partition, and take it again when it is lost, until `stop`."""
@@ -105,6 +107,7 @@ class GroupPartition:
         while True:
             try:
                 await self._load(predecessor)
+                self.tried.set()
                 pause_s = PAUSE_FIRST_S
                 raise await self._log.lost
             except ProducerFencedError as error:
@@ -115,6 +118,7 @@ class GroupPartition:
                 # A second attempt does not wait until the broker forgets the first one's producer.
                 predecessor = self._log.producer if predecessor is None else None
                 wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_LONGEST_S)
+            self.tried.set()
             self.run(lambda coordinator, now_ms: coordinator.resign(now_ms))
             await self._drop_log()
             await asyncio.sleep(wait_s)

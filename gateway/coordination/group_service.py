@@ -49,9 +49,10 @@ class GroupService:
     def ready(self) -> bool:
         return bool(self._partitions)
 
-    def start(self) -> None:
-        """Returns at once; the topic is prepared and the partitions are loaded meanwhile."""
+    async def start(self) -> None:
+        """Prepare the topic and load its partitions; return when each was tried once."""
         self._starting = asyncio.create_task(self._start())
+        await asyncio.shield(self._starting)
 
     async def stop(self) -> None:
         if self._starting is not None:
@@ -64,6 +65,8 @@ class GroupService:
         self._partitions = [self._new_partition(topic.pulsar_topic(number)) for number in range(topic.partitions)]
         for partition in self._partitions:
             partition.start()
+        for partition in self._partitions:
+            await partition.tried.wait()
 
     def _new_partition(self, pulsar_topic: str) -> GroupPartition:
         config = _group_config(self._config)

@@ -13,12 +13,11 @@ _GROUP_OPERATIONS = {3, 6, 8, 10, 11}
 
 
 def handle(call: Call) -> Response:
-    request, groups = call.request, call.services.groups
-    described = [
-        groups.run(group_id, lambda coordinator, now_ms, group_id=group_id: coordinator.describe_group(group_id))  # type: ignore[misc]
-        for group_id in request.groups
-    ]
-    return DescribeGroupsResponse(groups=[_row(call, group) for group in described])
+    return DescribeGroupsResponse(groups=[_row(call, _describe(call, group_id)) for group_id in call.request.groups])
+
+
+def _describe(call: Call, group_id: str) -> DescribedGroup:
+    return call.services.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_group(group_id))
 
 
 def _row(call: Call, group: DescribedGroup) -> Response:

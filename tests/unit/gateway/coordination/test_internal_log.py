@@ -1,0 +1,195 @@
+"""The log of one partition: replay up to the barrier, shared entries, the order of answers, and loss."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from gateway.coordination import internal_log
+from gateway.coordination.internal_log import InternalLog, Record
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError
+from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic, FakeProducer
+
+BARRIER: Record = (b"barrier", None)
+NOW_MS = 1_000
+
+
+def ignore(key: bytes, value: bytes | None) -> None:
+    pass
+
+
+class Harness:
+    def __init__(self, topic: FakeInternalTopic | None = None) -> None:
+        self.topic = topic or FakeInternalTopic()
+        self.replayed: list[Record] = []
+        self.answers: list[tuple[str, ErrorCode]] = []
+        self.log = InternalLog(cast(PulsarClient, self.topic), "t", lambda: NOW_MS, lambda: None)
+
+    async def open(self, predecessor: Any = None) -> "Harness":
+        await self.log.open(BARRIER, lambda key, value: self.replayed.append((key, value)), predecessor)
+        return self
+
+    @property
+    def producer(self) -> FakeProducer:
+        return self.topic.producers[-1]
+
+    def append(self, name: str, *records: Record) -> None:
+        def on_done(error: ErrorCode, now_ms: int) -> None:
+            assert now_ms == NOW_MS
+            self.answers.append((name, error))
+
+        self.log.append(records, on_done)
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+async def test_replays_all_that_was_written() -> None:
+    first = await Harness().open()
+    first.append("a", (b"k1", b"v1"), (b"k2", b"v2"))
+    first.append("b", (b"k1", None), (b"\xff", b""))
+    await first.settle()
+    assert first.answers == [("a", ErrorCode.NONE), ("b", ErrorCode.NONE)]
+    second = await Harness(first.topic).open()
+    written: list[Record] = [(b"k1", b"v1"), (b"k2", b"v2"), (b"k1", None), (b"\xff", b"")]
+    assert second.replayed == [BARRIER, *written, BARRIER]
+
+
+async def test_one_moment_is_one_entry() -> None:
+    harness = await Harness().open()
+    for number in range(5):
+        harness.append(str(number), (b"k", b"%d" % number))
+    await harness.settle()
+    assert harness.topic.records()[1:] == [[(b"k", b"%d" % number) for number in range(5)]]
+    assert [name for name, _ in harness.answers] == list("01234")
+
+
+async def test_nothing_is_answered_inside_append_or_before_the_receipt() -> None:
+    harness = await Harness().open()
+    harness.topic.holds = True
+    harness.append("a", (b"k", b"v"))
+    await harness.settle()
+    assert harness.answers == []
+    harness.producer.confirm()
+    assert harness.answers == [("a", ErrorCode.NONE)]
+
+
+async def test_large_append_needs_several_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internal_log, "MAX_ENTRY_BYTES", 100)
+    harness = await Harness().open()
+    harness.topic.holds = True
+    harness.append("large", *((b"k%d" % number, b"v" * 60) for number in range(3)))
+    harness.append("small", (b"k", b"v"))
+    await harness.settle()
+    assert [len(records) for records in harness.topic.records()[1:]] == [1, 1, 1, 1]
+    harness.producer.confirm()
+    harness.producer.confirm()
+    assert harness.answers == []
+    harness.producer.confirm()
+    assert harness.answers == [("large", ErrorCode.NONE)]
+    harness.producer.confirm()
+    assert harness.answers[1:] == [("small", ErrorCode.NONE)]
+
+
+async def test_too_large_record_is_refused_in_its_turn() -> None:
+    harness = await Harness().open()
+    harness.topic.holds = True
+    harness.append("before", (b"k", b"v"))
+    harness.append("huge", (b"ok", b"v"), (b"k", b"v" * FakeProducer.max_message_bytes))
+    harness.append("after", (b"k", b"v"))
+    await harness.settle()
+    assert harness.answers == []
+    harness.producer.confirm()
+    assert harness.answers == [("before", ErrorCode.NONE), ("huge", ErrorCode.MESSAGE_TOO_LARGE)]
+    harness.producer.confirm()
+    assert harness.answers[2:] == [("after", ErrorCode.NONE)]
+    assert (b"ok", b"v") not in harness.topic.records()[-1], "a refused append leaves nothing"
+
+
+async def test_empty_append_is_done_in_its_turn() -> None:
+    harness = await Harness().open()
+    harness.append("empty")
+    assert harness.answers == []
+    await harness.settle()
+    assert harness.answers == [("empty", ErrorCode.NONE)]
+    assert len(harness.topic.entries) == 1
+
+
+async def test_more_waits_while_much_is_in_flight() -> None:
+    harness = await Harness().open()
+    harness.topic.holds = True
+    for number in range(internal_log.MAX_IN_FLIGHT_ENTRIES + 3):
+        harness.append(str(number), (b"k", b"%d" % number))
+        await harness.settle()
+    assert len(harness.topic.entries) == 1 + internal_log.MAX_IN_FLIGHT_ENTRIES
+    harness.producer.confirm()
+    await harness.settle()
+    assert len(harness.topic.records()[-1]) == 3, "what waited shares an entry"
+
+
+async def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internal_log, "MAX_QUEUED_BYTES", 50)
+    harness = await Harness().open()
+    harness.append("crowd", (b"k", b"v" * 100))
+    await harness.settle()
+    assert harness.answers == [("crowd", ErrorCode.NOT_ENOUGH_REPLICAS)]
+    harness.append("next", (b"k", b"v"))
+    await harness.settle()
+    assert harness.answers[1:] == [("next", ErrorCode.NONE)]
+
+
+async def test_loss_fails_everything_in_order() -> None:
+    harness = await Harness().open()
+    harness.topic.holds = True
+    for number in range(internal_log.MAX_IN_FLIGHT_ENTRIES + 2):
+        harness.append(str(number), (b"k", b"v"))
+        await harness.settle()
+    harness.producer.lose()
+    await harness.settle()
+    harness.append("late", (b"k", b"v"))
+    await harness.settle()
+    names = [*map(str, range(internal_log.MAX_IN_FLIGHT_ENTRIES + 2)), "late"]
+    assert harness.answers == [(name, ErrorCode.NOT_LEADER_OR_FOLLOWER) for name in names]
+    assert isinstance(harness.log.lost.result(), ConnectionLostError)
+
+
+async def test_dead_producer_is_noticed_by_sending() -> None:
+    harness = await Harness().open()
+    harness.producer.closed = True
+    harness.append("a", (b"k", b"v"))
+    await harness.settle()
+    assert harness.answers == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert harness.log.lost.done()
+
+
+async def test_newer_log_fences_the_older() -> None:
+    first = await Harness().open()
+    second = await Harness(first.topic).open()
+    first.append("a", (b"k", b"v"))
+    await first.settle()
+    assert first.answers == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert isinstance(first.log.lost.result(), ProducerFencedError)
+    with pytest.raises(ProducerFencedError):
+        await Harness(first.topic).open(predecessor=first.log.producer)
+    await second.log.close()
+    assert second.log.lost.done()
+
+
+async def test_lost_while_opening() -> None:
+    harness = Harness()
+    harness.topic.holds = True
+    opening = asyncio.create_task(harness.open())
+    await harness.settle()
+    harness.producer.lose()
+    with pytest.raises(ConnectionLostError):
+        await opening
+
+
+async def test_unreadable_entries_are_passed_over() -> None:
+    harness = Harness()
+    harness.topic.write(b"\xff\xff\xff\xff", 1)
+    await harness.open()
+    assert harness.replayed == [BARRIER]
