@@ -38,7 +38,6 @@ class Difference:
         return any(_matches(path, pattern) for pattern in self.paths)
 
 
-_NO_GROUPS = "groups are not served yet: COORDINATOR_NOT_AVAILABLE, which clients retry"
 _NO_TRANSACTIONS = "transactions are not served yet: an error that clients do not retry"
 _UNREAD = "records are stored as they came, compressed and unread; what is wrong inside them is the consumer's to find"
 _OWN_TIMES = _UNREAD + ", so that no single record can be named"
@@ -50,10 +49,7 @@ _WITH_MESSAGES = range(8, 12)  # the versions of Produce that name the bad recor
 _PRODUCED = ("[0].Produce.*", "[1].Fetch.*")
 
 DIFFERENCES: tuple[Difference, ...] = (
-    Difference("test_cluster::test_find_coordinator[0-*]", ("[0].FindCoordinator.*",), _NO_GROUPS),
     Difference("test_cluster::test_find_coordinator[1-*]", ("[0].FindCoordinator.*",), _NO_TRANSACTIONS),
-    Difference("test_cluster::test_find_several_coordinators[*]", ("[0].FindCoordinator.*",), _NO_GROUPS),
-    Difference("test_cluster::test_find_empty_group[*]", ("[0].FindCoordinator.*",), _NO_GROUPS),
     Difference("test_cluster::test_transactional_id[*]", ("[0].InitProducerId.*",), _NO_TRANSACTIONS),
     Difference("test_cluster::test_documentation[*]", ("[0]",), "the gateway has no documentation texts"),
     Difference(

@@ -30,6 +30,7 @@ class GatewayProcess:
                 "kafka": {"host": HOST, "port": free_port()},
                 "pulsar": {"service_url": service_url, "admin_url": admin_url},
                 "http": {"host": HOST, "port": free_port()},
+                "groups": {"initial_rebalance_delay_ms": 0},  # as in the reference: see deploy.local.kafka
             },
             overrides or {},
         )

@@ -1,0 +1,41 @@
+"""One member of a consumer group, in a process of its own so that it can be killed.
+
+`python -m tests.integration.group_member BOOTSTRAP GROUP TOPIC [OPTION=VALUE…]`, options being librdkafka's. Prints
+the value of each record, and commits what it has printed: a value that nobody prints was lost. On SIGTERM it leaves.
+"""
+
+import signal
+import sys
+from typing import Any
+
+from confluent_kafka import Consumer
+
+BATCH_RECORDS = 100
+POLL_S = 0.2
+
+
+def main(bootstrap: str, group: str, topic: str, *options: str) -> None:
+    config: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 500,
+        **dict(option.split("=", 1) for option in options),
+    }
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    consumer = Consumer(config)
+    consumer.subscribe([topic])
+    while not stopping:
+        taken = [message for message in consumer.consume(BATCH_RECORDS, POLL_S) if message.error() is None]
+        for message in taken:
+            print((message.value() or b"").decode(), flush=True)
+        if taken:
+            consumer.commit(asynchronous=True)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

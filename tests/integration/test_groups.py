@@ -1,0 +1,275 @@
+"""Consumer groups of real clients: members come, leave and die while records flow, gateways too."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import kafka
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S, create_topic
+from tests.support.gateway_process import REPOSITORY, GatewayProcess
+from tests.support.names import unique_topic
+
+PARTITIONS = 6
+RECORDS = 300
+
+
+class Member:
+    """See group_member.py; what it printed is in a file."""
+
+    def __init__(self, output: Path, bootstrap: str, group: str, topic: str, *options: str) -> None:
+        self._output = output
+        command = [sys.executable, "-m", "tests.integration.group_member", bootstrap, group, topic, *options]
+        with output.open("wb") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, cwd=REPOSITORY)
+
+    def __enter__(self) -> "Member":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def values(self) -> list[str]:
+        """Whole lines: a killed member may leave half of one."""
+        return self._output.read_text().split("\n")[:-1]
+
+    def leave(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(TIMEOUT_S) == 0
+
+
+class Group:
+    """Members on one topic, and everything that any of them has read."""
+
+    def __init__(self, work_dir: Path, bootstrap: str, *options: str) -> None:
+        self.name = self.topic = unique_topic("group")
+        self.members: list[Member] = []
+        self._work_dir = work_dir
+        self._bootstrap = bootstrap
+        self._options = options
+        self._stack = ExitStack()
+        self._sent = 0
+        create_topic(bootstrap, self.topic, PARTITIONS)
+
+    def __enter__(self) -> "Group":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._stack.close()
+
+    def add(self, count: int = 1) -> None:
+        for _ in range(count):
+            output = self._work_dir / f"member{len(self.members)}"
+            member = Member(output, self._bootstrap, self.name, self.topic, *self._options)
+            self.members.append(self._stack.enter_context(member))
+
+    def send(self, count: int = RECORDS) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap})
+        for number in range(self._sent, self._sent + count):
+            producer.produce(self.topic, str(number), partition=number % PARTITIONS)
+        assert producer.flush(TIMEOUT_S) == 0
+        self._sent += count
+
+    def await_all_read(self) -> None:
+        expected = {str(number) for number in range(self._sent)}
+        deadline = time.monotonic() + TIMEOUT_S
+        while missing := expected.difference(*(member.values for member in self.members)):
+            assert time.monotonic() < deadline, f"{len(missing)} of {self._sent} records are not read: {missing}"
+            time.sleep(0.1)
+
+    def await_everybody_reads(self) -> None:
+        """Send until each living member has something: it is part of the group then."""
+        before = {member: len(member.values) for member in self.members}
+        deadline = time.monotonic() + TIMEOUT_S
+        while any(m.process.poll() is None and len(m.values) == before[m] for m in self.members):
+            assert time.monotonic() < deadline, "some member gets no records"
+            self.send(PARTITIONS)
+            time.sleep(0.2)
+
+    def committed(self) -> list[int]:
+        return committed(self._bootstrap, self.name, self.topic, PARTITIONS)
+
+    @property
+    def end_offsets(self) -> list[int]:
+        return [len(range(partition, self._sent, PARTITIONS)) for partition in range(PARTITIONS)]
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    asked = [TopicPartition(topic, number) for number in range(partitions)]
+    try:
+        return [found.offset for found in consumer.committed(asked, TIMEOUT_S)]
+    finally:
+        consumer.close()
+
+
+def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(("size", "strategy"), [(1, "range"), (2, "range"), (5, "range"), (5, "cooperative-sticky")])
+def test_members_come_leave_and_die(bootstrap: str, tmp_path: Path, size: int, strategy: str) -> None:
+    with Group(tmp_path, bootstrap, f"partition.assignment.strategy={strategy}") as group:
+        group.add(size)
+        group.send()
+        group.await_all_read()
+        group.await_everybody_reads()
+        group.members[0].process.kill()
+        group.add()
+        group.send()
+        group.await_all_read()
+        if size > 1:
+            group.members[1].leave()
+        group.send()
+        group.await_everybody_reads()
+        group.await_all_read()
+        for member in group.members[2 if size > 1 else 1 :]:
+            member.leave()
+        assert group.committed() == group.end_offsets
+
+
+def test_kcat_goes_on_where_it_stopped(bootstrap: str) -> None:
+    topic = unique_topic("kcat-group")
+    create_topic(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for start in (0, 5):
+        for number in range(start, start + 5):
+            producer.produce(topic, str(number))
+        assert producer.flush(TIMEOUT_S) == 0
+        command = ["kcat", "-b", bootstrap, "-G", topic, "-c", "5", "-X", "auto.offset.reset=earliest", topic]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+        assert done.stdout.split() == [str(number) for number in range(start, start + 5)]
+
+
+def test_kafka_python_group(bootstrap: str) -> None:
+    topic = unique_topic("kafka-python-group")
+    create_topic(bootstrap, topic, 2)
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap)
+    for number in range(10):
+        producer.send(topic, str(number).encode(), partition=number % 2)
+    producer.close()
+    for expected in (10, 0):
+        consumer = kafka.KafkaConsumer(
+            topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest",
+            consumer_timeout_ms=10_000 if expected else 5_000,
+        )  # fmt: skip
+        values = {record.value for _, record in zip(range(expected or 1), consumer, strict=False)}
+        assert len(values) == expected
+        consumer.close()
+    assert committed(bootstrap, topic, topic, 2) == [5, 5]
+
+
+def test_admin_sees_and_deletes_groups(bootstrap: str) -> None:
+    topic = unique_topic("group-admin")
+    create_topic(bootstrap, topic)
+    commit(bootstrap, topic, topic, 7)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    listed = admin.list_consumer_groups().result(TIMEOUT_S)
+    assert not listed.errors
+    assert topic in {group.group_id for group in listed.valid}
+    described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT_S)
+    assert described.state.name == "EMPTY"
+    assert described.coordinator.port == int(bootstrap.rpartition(":")[2])
+    admin.delete_consumer_groups([topic])[topic].result(TIMEOUT_S)
+    assert committed(bootstrap, topic, topic) == [-1001]
+    with pytest.raises(KafkaException):
+        admin.delete_consumer_groups([topic])[topic].result(TIMEOUT_S)
+
+
+def test_offsets_of_a_deleted_topic_go(bootstrap: str) -> None:
+    topic = unique_topic("group-deleted-topic")
+    create_topic(bootstrap, topic)
+    commit(bootstrap, topic, topic, 7)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
+    while committed(bootstrap, topic, topic) != [-1001]:
+        assert time.monotonic() < deadline, "the offset is still there"
+        time.sleep(0.2)
+
+
+def test_nobody_writes_to_internal_topics(bootstrap: str) -> None:
+    commit_topic = unique_topic("internal")
+    create_topic(bootstrap, commit_topic)
+    commit(bootstrap, commit_topic, commit_topic, 1)  # now the topic exists
+    errors: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("__consumer_offsets", b"v", on_delivery=lambda error, message: errors.append(error))
+    assert producer.flush(TIMEOUT_S) == 0
+    assert [error and error.code() for error in errors] == [KafkaError.TOPIC_EXCEPTION]
+
+
+# Gateways that stop, die and take over
+
+
+@pytest.fixture
+def own_gateway(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess]:
+    namespace = {"pulsar": {"namespace": unique_topic("groups")}}
+    server = GatewayProcess(tmp_path / "gateway", pulsar.service_url, pulsar.admin_url, namespace)
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_commits_survive_a_restart(own_gateway: GatewayProcess, how: str) -> None:
+    create_topic(own_gateway.bootstrap, "t")
+    for group in range(8):  # on all partitions of the internal topic
+        commit(own_gateway.bootstrap, f"g{group}", "t", 100 + group)
+    getattr(own_gateway, how)()
+    own_gateway.start()
+    own_gateway.wait_ready()
+    for group in range(8):
+        assert committed(own_gateway.bootstrap, f"g{group}", "t") == [100 + group]
+
+
+def test_members_survive_a_killed_gateway(own_gateway: GatewayProcess, tmp_path: Path) -> None:
+    with Group(tmp_path, own_gateway.bootstrap) as group:
+        group.add(2)
+        group.send()
+        group.await_all_read()
+        own_gateway.kill()
+        own_gateway.start()
+        own_gateway.wait_ready()
+        group.send()
+        group.await_all_read()
+        group.await_everybody_reads()
+        group.await_all_read()
+        for member in group.members:
+            member.leave()
+        assert group.committed() == group.end_offsets
+
+
+def test_takeover(own_gateway: GatewayProcess, pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    """A second gateway takes the groups; what the first would still write is refused, and never overwrites."""
+    create_topic(own_gateway.bootstrap, "t")
+    commit(own_gateway.bootstrap, "g", "t", 10)
+    second = GatewayProcess(
+        tmp_path / "second", pulsar.service_url, pulsar.admin_url, {"pulsar": own_gateway.config["pulsar"]}
+    )
+    second.start()
+    try:
+        second.wait_ready()
+        assert committed(second.bootstrap, "g", "t") == [10]
+        commit(second.bootstrap, "g", "t", 20)
+        with pytest.raises(KafkaException):
+            commit(own_gateway.bootstrap, "g", "t", 11)
+        assert committed(second.bootstrap, "g", "t") == [20]
+    finally:
+        second.stop()
