@@ -8,7 +8,7 @@ from coordinator.group.messages import DescribedGroup
 from gateway.handlers.call import Call, Response
 from protocol.kafka.errors import ErrorCode
 
-_GROUP_OPERATIONS = {3, 6, 8, 10, 11}
+_GROUP_OPERATIONS = {3, 6, 8}
 """Without an authorizer a client may do everything (AclOperation codes)."""
 
 

@@ -37,7 +37,7 @@ def handle(call: Call) -> Response:
 def _answer(call: Call, key_type: int) -> tuple[ErrorCode, str]:
     if key_type == GROUP:
         if call.services.groups.ready:
-            return ErrorCode.NONE, ""
+            return ErrorCode.NONE, "" if call.version >= SEVERAL_VERSION else "NONE"  # as Kafka has it
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of the groups is being prepared"
     if key_type == SHARE and call.version >= SHARE_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not served by this gateway"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
 
-from gateway.handlers.call import Call
+from gateway.handlers.call import Call, Response
 from gateway.pulsar.errors import PulsarError
 from protocol.kafka.errors import ErrorCode
 
@@ -26,6 +26,15 @@ class PartitionCounts:
         if count is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if 0 <= partition < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def highest_partitions(topics: Iterable[Response]) -> dict[str, int]:
+    """By topic, the highest partition number that a request's rows name."""
+    highest: dict[str, int] = {}
+    for topic in topics:
+        numbers = [partition.partition_index for partition in topic.partitions]
+        highest[topic.name] = max([highest.get(topic.name, 0), *numbers])
+    return highest
 
 
 def cached_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts | None:

@@ -7,7 +7,6 @@ Offsets are kept for partitions that exist; v0 is stored like the rest.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
@@ -17,17 +16,14 @@ from kafka.protocol.consumer import OffsetCommitResponse
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
 from coordinator.group.ports import TopicPartition
 from gateway.handlers.call import Call, Outcome, Response
-from gateway.handlers.group_topics import PartitionCounts, cached_counts, look_up_counts
+from gateway.handlers.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
 from protocol.kafka.errors import ErrorCode
 
 NO_RETENTION = -1
 
 
 def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
-    highest = {
-        topic.name: max((partition.partition_index for partition in topic.partitions), default=0)
-        for topic in call.request.topics
-    }
+    highest = highest_partitions(call.request.topics)
     counts = cached_counts(call, highest)
     return _look_up(call, highest) if counts is None else _commit(call, counts)
 
@@ -36,7 +32,7 @@ async def _look_up(call: Call, highest: dict[str, int]) -> Outcome:
     return _commit(call, await look_up_counts(call, highest))
 
 
-def _commit(call: Call, counts: PartitionCounts) -> asyncio.Future[Response]:
+def _commit(call: Call, counts: PartitionCounts) -> Outcome:
     request = call.request
     offsets, refused = {}, {}
     for topic in request.topics:
@@ -49,6 +45,8 @@ def _commit(call: Call, counts: PartitionCounts) -> asyncio.Future[Response]:
                 offsets[key] = OffsetToCommit(
                     each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp
                 )
+    if not offsets:  # a commit of nothing must not make a group
+        return _response(call, refused, {})
     asked = CommitRequest(
         group_id=request.group_id,
         offsets=offsets,

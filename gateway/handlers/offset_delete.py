@@ -12,25 +12,24 @@ from kafka.protocol.consumer import OffsetDeleteResponse
 from coordinator.group.messages import DeleteOffsetsResponse
 from coordinator.group.ports import TopicPartition
 from gateway.handlers.call import Call, Outcome, Response
-from gateway.handlers.group_topics import PartitionCounts, cached_counts, look_up_counts
+from gateway.handlers.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
 from protocol.kafka.errors import ErrorCode
 
 
 def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
-    topics = dict.fromkeys((topic.name for topic in call.request.topics), 0)
-    counts = cached_counts(call, topics)
-    return _look_up(call, topics) if counts is None else _delete(call, counts)
+    highest = highest_partitions(call.request.topics)
+    counts = cached_counts(call, highest)
+    return _look_up(call, highest) if counts is None else _delete(call, counts)
 
 
-async def _look_up(call: Call, topics: dict[str, int]) -> Outcome:
-    return _delete(call, await look_up_counts(call, topics))
+async def _look_up(call: Call, highest: dict[str, int]) -> Outcome:
+    return _delete(call, await look_up_counts(call, highest))
 
 
 def _delete(call: Call, counts: PartitionCounts) -> asyncio.Future[Response]:
     request = call.request
     asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-    # Only the topic has to exist: an offset of a partition that never was may be deleted.
-    refused = {key: error for key in asked if (error := counts.error(key.topic, 0))}
+    refused = {key: error for key in asked if (error := counts.error(*key))}
     wanted = [key for key in asked if key not in refused]
     return call.services.groups.ask(
         request.group_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
@@ -15,7 +16,9 @@ NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas"}
 PLACES = {"host", "port", "cluster_id"}
 TEXTS = {"error_message", "batch_index_error_message"}
 OFFSETS = {"base_offset", "offset", "high_watermark", "last_stable_offset"}
-SORT_KEYS = ("name", "topic", "topic_id", "index", "partition_index", "api_key", "key")
+_UUID_TEXT = re.compile("-".join(f"[0-9a-f]{{{digits}}}" for digits in (8, 4, 4, 4, 12)))
+"""Member ids end so."""
+SORT_KEYS = ("name", "topic", "topic_id", "index", "partition_index", "api_key", "key", "group_id")
 
 
 class Names:
@@ -51,7 +54,8 @@ def _scalar(value: Any, names: Names, field: str) -> Any:
     if field == "records":
         return _relative(describe(value), names)
     if isinstance(value, str):
-        return value and "<text>" if field in TEXTS else _place(value.replace(names.prefix, "<run>"), field)
+        plain = _UUID_TEXT.sub("<uuid>", value.replace(names.prefix, "<run>"))
+        return value and "<text>" if field in TEXTS else _place(plain, field)
     if isinstance(value, int) and not isinstance(value, bool):
         return _number(value, names, field)
     return value
