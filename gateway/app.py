@@ -22,9 +22,9 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import PulsarError
 from gateway.server import KafkaServer
-from gateway.storage.partition_log import Shared
 from gateway.storage.producer_ids import ProducerIds
 from gateway.storage.registry import LogRegistry
+from gateway.storage.shared import Shared
 from gateway.storage.topics import TopicCatalog
 
 HOUSEKEEPING_S = 5.0

@@ -105,9 +105,11 @@ class InternalLog:
 
     async def close(self) -> None:
         """Wait for what is in flight. Raises PulsarError if the broker does not confirm."""
-        if self.producer is not None:
-            await self.producer.close()
-        self._lose(ClientClosedError("the gateway stops"))
+        try:
+            if self.producer is not None:
+                await self.producer.close()
+        finally:
+            self._lose(ClientClosedError(f"the log of {self._topic} is closed"))
 
     # Appending
 
@@ -129,9 +131,9 @@ class InternalLog:
         if self.lost.done():
             self._fail_queue()
             return
-        while self._queue and len(self._in_flight) < MAX_IN_FLIGHT_ENTRIES:
+        while self._queue and len(self._in_flight) < MAX_IN_FLIGHT_ENTRIES and not self.lost.done():
             self._send_some()
-        self._answer_refused()
+            self._answer_refused()
 
     def _send_some(self) -> None:
         """One entry full of whole appends; or one append that needs several entries, or that has to be refused."""
@@ -139,7 +141,7 @@ class InternalLog:
         size = 0
         while self._queue:
             append_bytes = sum(map(len, self._queue[0].messages))
-            if batch and size + append_bytes > MAX_ENTRY_BYTES:
+            if batch and size + append_bytes > self._max_entry_bytes():
                 break
             batch.append(self._queue.popleft())
             size += append_bytes
@@ -149,7 +151,7 @@ class InternalLog:
         on_done = [append.on_done for append in batch]
         if crowded:
             self._in_flight.append(_SentEntry(on_done, ErrorCode.NOT_ENOUGH_REPLICAS))
-        elif max(map(len, messages), default=0) > self._max_message_bytes():
+        elif max(map(len, messages), default=0) > self._broker_max_bytes():
             # Only an append that is alone in its batch can hold such a message.
             self._in_flight.append(_SentEntry(on_done, ErrorCode.MESSAGE_TOO_LARGE))
         elif not messages:
@@ -157,13 +159,16 @@ class InternalLog:
         else:
             self._send(messages, on_done)
 
-    def _max_message_bytes(self) -> int:
+    def _max_entry_bytes(self) -> int:
+        return min(MAX_ENTRY_BYTES, self._broker_max_bytes())
+
+    def _broker_max_bytes(self) -> int:
         assert self.producer is not None
         return self.producer.max_message_bytes - METADATA_BYTES
 
     def _send(self, messages: list[bytes], on_done: Sequence[OnAppended]) -> None:
         assert self.producer is not None
-        entries = _split(messages)
+        entries = _split(messages, self._max_entry_bytes())
         self._in_flight.extend(_SentEntry() for _ in entries[1:])
         self._in_flight.append(_SentEntry(on_done))
         try:
@@ -222,12 +227,12 @@ def _encode(record: Record) -> bytes:
     return encode_message(value, key=key)
 
 
-def _split(messages: list[bytes]) -> list[list[bytes]]:
-    """As few entries as keep below MAX_ENTRY_BYTES each."""
+def _split(messages: list[bytes], max_bytes: int) -> list[list[bytes]]:
+    """Entries that keep below `max_bytes`, except where one message alone does not."""
     entries: list[list[bytes]] = [[]]
     size = 0
     for message in messages:
-        if entries[-1] and size + len(message) > MAX_ENTRY_BYTES:
+        if entries[-1] and size + len(message) > max_bytes:
             entries.append([])
             size = 0
         entries[-1].append(message)

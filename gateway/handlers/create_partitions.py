@@ -10,6 +10,7 @@ from gateway.handlers.call import Call, Response
 from gateway.handlers.create_topics import MAX_PARTITIONS
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
 
 
@@ -35,6 +36,8 @@ async def _grow(call: Call, wanted: Response) -> None:
     topic = await call.services.topics.get(wanted.name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.name in INTERNAL_TOPICS:  # every group would belong to another partition
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The partition count of {topic.name} is fixed.")
     if wanted.count == topic.partitions:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
     if wanted.count < topic.partitions:

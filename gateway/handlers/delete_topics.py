@@ -10,6 +10,7 @@ from kafka.protocol.admin import DeleteTopicsResponse
 from gateway.handlers.call import Call, Response
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import error_code
+from gateway.storage.topic_names import INTERNAL_TOPICS
 from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
 
@@ -51,6 +52,9 @@ async def _delete(call: Call, topic: Topic | None, name: str | None, topic_id: u
             else "This server does not host this topic ID."
         )
         return _row(name, topic_id, code, text)
+    if topic.name in INTERNAL_TOPICS:  # the coordinators' state would be gone under their hands
+        text = f"{topic.name} is an internal topic."
+        return _row(topic.name, topic.topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     try:
         await call.services.logs.forget_topic(topic.name)
         await call.services.topics.delete(topic)

@@ -35,7 +35,7 @@ class PendingBatch:
     __slots__ = ("base_offset", "count", "data", "done", "sequenced")
 
     def __init__(self, data: memoryview, count: int, sequenced: SequencedBatch | None, done: Done) -> None:
-        self.data = data
+        self.data = _unpinned(data)
         self.count = count
         self.sequenced = sequenced
         self.done = done
@@ -234,3 +234,8 @@ class Appender:
         if sent is not None:
             self._in_flight_bytes -= len(sent.data)
         return sent
+
+
+def _unpinned(data: memoryview) -> memoryview:
+    """The batch, copied if it would keep a much larger request in memory for as long as it is cached."""
+    return data if 2 * len(data) >= memoryview(data.obj).nbytes else memoryview(bytearray(data))

@@ -9,21 +9,17 @@ from typing import Protocol
 
 import structlog
 
-from gateway.config import Limits
-from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from gateway.storage.appender import Appender, PendingBatch, SentEntry
-from gateway.storage.cache import LogTail, TailCache
-from gateway.storage.catch_up import CatchUpReaders
+from gateway.storage.cache import LogTail
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_end import LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.opening import LogBounds, find_start, read_bounds, read_tail
 from gateway.storage.producer_state import Done, ProducerState, SequencedBatch
+from gateway.storage.shared import Shared
 from gateway.storage.tail_follower import TailFollower
 from protocol.kafka.batch import BatchHeader, iter_headers, stamp_offsets
 from protocol.kafka.errors import ErrorCode
@@ -45,18 +41,6 @@ class Waiter(Protocol):
     """A parked fetch."""
 
     def log_moved(self, log: PartitionLog) -> None: ...
-
-
-class Shared:
-    """What all logs of a gateway share."""
-
-    def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
-        self.client = client
-        self.admin = admin
-        self.limits = limits
-        self.metrics = metrics
-        self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
-        self.readers: CatchUpReaders = CatchUpReaders(client, admin, limits, metrics)
 
 
 class PartitionLog:
@@ -134,7 +118,7 @@ class PartitionLog:
                 return True
             sequenced = self._producers.begin(header)
         try:
-            self._appender.append(PendingBatch(_unpinned(data), header.last_offset_delta + 1, sequenced, done))
+            self._appender.append(PendingBatch(data, header.last_offset_delta + 1, sequenced, done))
         except KafkaError as error:
             if sequenced is not None:
                 self._producers.abort(sequenced, error)
@@ -326,7 +310,7 @@ class PartitionLog:
         self._end.on_entry(read.position, read.base_offset, read.next_offset)
         if claimed is not None:
             self._complete(claimed, read.base_offset)
-        elif self._producers_known and entry.metadata.producer_name != self._own_name():
+        elif entry.metadata.producer_name != self._own_name():
             self._replay(read)
         self._take(read)
         self._end.settle()
@@ -403,11 +387,6 @@ class PartitionLog:
 async def open_log(pulsar_topic: str, shared: Shared) -> PartitionLog:
     """Find both ends of a partition's log. Raises PulsarError."""
     return PartitionLog(pulsar_topic, shared, await read_bounds(shared.client, shared.admin, pulsar_topic))
-
-
-def _unpinned(data: memoryview) -> memoryview:
-    """The batch, copied if it would keep a much larger request in memory for as long as it is cached."""
-    return data if 2 * len(data) >= memoryview(data.obj).nbytes else memoryview(bytearray(data))
 
 
 def _writable(data: Buffer) -> bytearray | memoryview:

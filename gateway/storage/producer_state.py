@@ -111,8 +111,6 @@ class ProducerState:
         producer = self._producers.get(batch.producer_id)
         if producer is not None and batch in producer.batches:
             producer.batches.remove(batch)
-            if not producer.batches:
-                del self._producers[batch.producer_id]
         waiters, batch.waiters = batch.waiters, []
         for done in waiters:
             done(-1, error)

@@ -7,7 +7,8 @@ import time
 
 import structlog
 
-from gateway.storage.partition_log import PartitionLog, Shared, open_log
+from gateway.storage.partition_log import PartitionLog, open_log
+from gateway.storage.shared import Shared
 from gateway.storage.topics import Topic
 
 log = structlog.get_logger()

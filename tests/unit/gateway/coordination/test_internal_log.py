@@ -165,6 +165,26 @@ async def test_dead_producer_is_noticed_by_sending() -> None:
     assert harness.log.lost.done()
 
 
+async def test_many_appends_after_an_unnoticed_loss_all_fail() -> None:
+    harness = await Harness().open()
+    harness.producer.closed = True
+    for number in range(3):
+        harness.append(str(number), (b"k", b"v" * internal_log.MAX_ENTRY_BYTES))
+    await harness.settle()
+    assert harness.answers == [(str(number), ErrorCode.NOT_LEADER_OR_FOLLOWER) for number in range(3)]
+
+
+async def test_refused_appends_do_not_hold_up_the_rest() -> None:
+    harness = await Harness().open()
+    refused = internal_log.MAX_IN_FLIGHT_ENTRIES + 1
+    for number in range(refused):
+        harness.append(str(number), (b"k", b"v" * FakeProducer.max_message_bytes))
+    harness.append("good", (b"k", b"v"))
+    await harness.settle()
+    assert harness.answers[-1] == ("good", ErrorCode.NONE)
+    assert {error for _, error in harness.answers[:-1]} == {ErrorCode.MESSAGE_TOO_LARGE}
+
+
 async def test_newer_log_fences_the_older() -> None:
     first = await Harness().open()
     second = await Harness(first.topic).open()

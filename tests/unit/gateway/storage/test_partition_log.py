@@ -16,7 +16,8 @@ from gateway.pulsar.position import Position
 from gateway.storage import partition_log
 from gateway.storage.errors import KafkaError
 from gateway.storage.opening import LogBounds
-from gateway.storage.partition_log import PartitionLog, Shared
+from gateway.storage.partition_log import PartitionLog
+from gateway.storage.shared import Shared
 from protocol.kafka.batch import iter_headers, parse_header
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.storage.fake_pulsar import FakeProducer, FakeTopic

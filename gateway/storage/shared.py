@@ -1,0 +1,22 @@
+"""What all logs of a gateway share."""
+
+from __future__ import annotations
+
+from gateway.config import Limits
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.storage.cache import TailCache
+from gateway.storage.catch_up import CatchUpReaders
+
+
+class Shared:
+    """Clients of Pulsar, limits, metrics, and the budgets of memory."""
+
+    def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
+        self.client = client
+        self.admin = admin
+        self.limits = limits
+        self.metrics = metrics
+        self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
+        self.readers: CatchUpReaders = CatchUpReaders(client, admin, limits, metrics)
