@@ -11,6 +11,7 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, create_topic
@@ -210,6 +211,16 @@ def test_nobody_writes_to_internal_topics(bootstrap: str) -> None:
     producer.produce("__consumer_offsets", b"v", on_delivery=lambda error, message: errors.append(error))
     assert producer.flush(TIMEOUT_S) == 0
     assert [error and error.code() for error in errors] == [KafkaError.TOPIC_EXCEPTION]
+
+
+def test_nobody_deletes_or_grows_internal_topics(gateway: GatewayProcess) -> None:
+    """Apache Kafka lets one do that, and loses its groups."""
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+    topic = "__consumer_offsets"
+    with pytest.raises(KafkaException, match="internal topic"):
+        admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    with pytest.raises(KafkaException, match="is fixed"):
+        admin.create_partitions([NewPartitions(topic, 100)])[topic].result(TIMEOUT_S)
 
 
 # Gateways that stop, die and take over
