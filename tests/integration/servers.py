@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from deploy.local.standalone import PulsarStandalone
 from tests.support.gateway_process import GatewayProcess
 
@@ -25,6 +27,14 @@ def running(server: Server) -> Iterator[Server]:
 def gateway_on(pulsar: PulsarStandalone, work_dir: Path, **sections: dict[str, Any]) -> GatewayProcess:
     """Not started yet; ``sections`` are those of its configuration."""
     return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
+
+
+def metric(gateway: GatewayProcess, name: str, **labels: str) -> float:
+    """The sum of a metric's samples that have these labels; 0 if there are none."""
+    status, text = gateway.get("/metrics")
+    assert status == 200
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
 
 def resident_bytes(pid: int) -> int:
