@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import tomllib
 from pathlib import Path
 from typing import Annotated
 
-import pydantic
 import typer
 import uvloop
 
@@ -17,7 +15,7 @@ from deploy.local.java import MissingToolError
 from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
 from gateway.app import Gateway
-from gateway.config import Config, KafkaSection, PulsarSection, load
+from gateway.config import Config, ConfigError, KafkaSection, PulsarSection, load
 from gateway.namespace import UnfitCluster
 from gateway.observability import logs
 from gateway.pulsar.errors import PulsarError
@@ -32,8 +30,8 @@ def serve(
     """Serve Kafka clients from a Pulsar that already runs."""
     try:
         settings = load(config)
-    except (OSError, tomllib.TOMLDecodeError, pydantic.ValidationError) as error:
-        raise typer.Exit(_complain(f"{config}: {error}")) from error
+    except ConfigError as error:
+        raise typer.Exit(_complain(str(error))) from error
     logs.configure(settings.log_level)
     _run(settings)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.pulsar.settings import PulsarSettings
 
@@ -128,10 +129,23 @@ class Config(Section):
     groups: GroupsSection = GroupsSection()
     http: HttpSection = HttpSection()
     limits: Limits = Limits()
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class ConfigError(Exception):
+    """A configuration cannot be used; the text says which file, where in it and why, in one line."""
 
 
 def load(path: Path) -> Config:
-    """Read a TOML file; raises OSError, tomllib.TOMLDecodeError or pydantic.ValidationError."""
-    with path.open("rb") as file:
-        return Config.model_validate(tomllib.load(file))
+    """Read a TOML file. Raises ConfigError."""
+    try:
+        with path.open("rb") as file:
+            return Config.model_validate(tomllib.load(file))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        # The library's own text has several lines, and repeats values, secrets among them.
+        problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise ConfigError(f"{path}: {'; '.join(problems)}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: this is not TOML: {error}") from error

@@ -30,7 +30,7 @@ async def handle(call: Call) -> Response:
         if (name is None) == (topic_id is None):
             rows[name, topic_id] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id.")
         elif topic is not None and names[topic.name] > 1:
-            rows[topic.name, None] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            rows[topic.name, None] = _row(topic.name, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         else:
             rows[name, topic_id] = await _delete(call, topic, name, topic_id)
     return DeleteTopicsResponse(responses=list(rows.values()))

@@ -225,7 +225,9 @@ class ProduceCall:
         part.answer.error_message = error.text if isinstance(error, KafkaError) else None
         if isinstance(error, RejectedRecords):
             part.answer.record_errors = [_RecordError(index, text) for index, text in error.reasons.items()]
-        if part.log is not None and (isinstance(error, InvalidBatch) or code in _FOUND_WHILE_APPENDING):
+        if part.log is not None and (
+            isinstance(error, InvalidBatch | RejectedRecords) or code in _FOUND_WHILE_APPENDING
+        ):
             part.answer.log_start_offset = part.log.start_offset
         self.call.count_error(code)
         if not isinstance(error, KafkaError):

@@ -9,6 +9,7 @@ from gateway.storage.errors import KafkaError, RejectedRecords
 from gateway.storage.topics import Topic
 from protocol.kafka.batch import (
     HEADER_BYTES,
+    MAGIC_V2,
     BatchHeader,
     InvalidTimestamp,
     check_batch,
@@ -43,11 +44,16 @@ def check_produced(
     """
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
-    data = _batch(records, limits) if version >= FIRST_BATCH_VERSION else _converted(records, limits)
+    data = (
+        _batch(records, version, transactional=transactional)
+        if version >= FIRST_BATCH_VERSION
+        else _converted(records, limits)
+    )
     if data is None:
         return None
     header = parse_header(data)
-    _check_allowed(header, version, transactional=transactional)
+    if version < FIRST_BATCH_VERSION:
+        _check_allowed(header, version, transactional=transactional)
     if "compact" in topic.config("cleanup.policy"):
         _check_keys(data, header, limits)
     if header.size_bytes > int(topic.config("max.message.bytes")):
@@ -59,7 +65,7 @@ def check_produced(
     return Produced(data, header, -1)
 
 
-def _batch(records: memoryview, limits: Limits) -> memoryview:
+def _batch(records: memoryview, version: int, *, transactional: bool) -> memoryview:
     """The batch of a v3+ request; fewer bytes than a header may follow it, and are dropped."""
     if len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < 2:
         raise KafkaError(ErrorCode.INVALID_RECORD)
@@ -68,6 +74,8 @@ def _batch(records: memoryview, limits: Limits) -> memoryview:
     header = parse_header(records)
     if header.batch_length > 0 and header.size_bytes > len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD)
+    if header.magic == MAGIC_V2:
+        _check_allowed(header, version, transactional=transactional)
     check_batch(records, 0, header)
     rest = records[header.size_bytes :]
     if len(rest) > MAGIC_OFFSET:

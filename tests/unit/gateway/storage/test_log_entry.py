@@ -1,0 +1,112 @@
+"""Pulsar entries as pieces of a log, and reads of whole batches out of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from gateway.storage.log_entry import FORMAT_PROPERTY, KAFKA_FORMAT, LogEntry, collect, from_pulsar
+from protocol.kafka.batch import iter_headers
+from protocol.kafka.records import Record, decode_records, encode_batch
+from protocol.pulsar.entry import encode_message
+from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
+
+MAX_BYTES = 1 << 20
+AT = Position(7, 3)
+
+
+def kafka_batch(count: int) -> bytearray:
+    return encode_batch([Record(number, 1_000 + number, None, b"value", ()) for number in range(count)])
+
+
+def entry(payload: bytes | bytearray, index: int | None, count: int, *, kafka: bool, marker: bool = False) -> Entry:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=5_000, num_messages_in_batch=count)
+    if kafka:
+        metadata.properties.append(KeyValue(key=FORMAT_PROPERTY.encode(), value=KAFKA_FORMAT.encode()))
+    if marker:
+        metadata.marker_type = 10
+    broker = None if index is None else BrokerEntryMetadata(index=index)
+    return Entry(AT, broker, metadata, memoryview(bytearray(payload)))
+
+
+def test_the_index_is_that_of_the_last_message() -> None:
+    found = from_pulsar(entry(kafka_batch(2) + kafka_batch(3), 104, 5, kafka=True), max_bytes=MAX_BYTES)
+    assert found is not None
+    assert (found.base_offset, found.next_offset) == (100, 105)
+    assert [(header.base_offset, header.last_offset) for _, header in iter_headers(found.data)] == [
+        (100, 101),
+        (102, 104),
+    ]
+
+
+def test_an_entry_without_index_is_no_part_of_the_log() -> None:
+    assert from_pulsar(entry(kafka_batch(1), None, 1, kafka=True), max_bytes=MAX_BYTES) is None
+
+
+def test_native_messages_become_one_batch() -> None:
+    payload = b"".join(
+        bytes(encode_message(b"v%d" % number, key=b"k", properties=[("h", b"x")], event_time_ms=None))
+        for number in range(3)
+    )
+    found = from_pulsar(entry(payload, 12, 3, kafka=False), max_bytes=MAX_BYTES)
+    assert found is not None
+    ((_, header),) = iter_headers(found.data)
+    records = decode_records(found.data, 0, header, MAX_BYTES)
+    assert [(header.base_offset + record.offset_delta, record.value) for record in records] == [
+        (10, b"v0"),
+        (11, b"v1"),
+        (12, b"v2"),
+    ]
+    assert {(record.key, record.timestamp, record.headers) for record in records} == {(b"k", 5_000, (("h", b"x"),))}
+
+
+def test_what_cannot_be_read_still_spans_its_offsets() -> None:
+    for broken in (
+        entry(b"garbage", 12, 3, kafka=True),
+        entry(kafka_batch(2), 12, 3, kafka=True),
+        entry(b"garbage", 12, 3, kafka=False),
+        entry(b"", 12, 3, kafka=False, marker=True),
+    ):
+        found = from_pulsar(broken, max_bytes=MAX_BYTES)
+        assert found is not None
+        assert (found.base_offset, found.next_offset) == (10, 13)
+        ((_, header),) = iter_headers(found.data)
+        assert (header.base_offset, header.last_offset, header.record_count) == (10, 12, 0)
+
+
+def log(batches: list[list[int]]) -> list[LogEntry]:
+    """Entries of batches of so many records, from offset 0 on."""
+    entries, offset = [], 0
+    for counts in batches:
+        count = sum(counts)
+        payload = b"".join(bytes(kafka_batch(each)) for each in counts)
+        found = from_pulsar(entry(payload, offset + count - 1, count, kafka=True), max_bytes=MAX_BYTES)
+        assert found is not None
+        entries.append(found)
+        offset += count
+    return entries
+
+
+LOGS = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=5)
+
+
+@given(LOGS, st.data())
+def test_a_read_is_a_run_of_whole_batches_that_fits(batches: list[list[int]], data: st.DataObject) -> None:
+    entries = log(batches)
+    offset = data.draw(st.integers(0, entries[-1].next_offset - 1))
+    max_bytes = data.draw(st.integers(0, sum(each.size_bytes for each in entries) + 10))
+    at_least_one = data.draw(st.booleans())
+    first = next(number for number, each in enumerate(entries) if each.next_offset > offset)
+    found = collect(entries, first, offset, max_bytes, at_least_one=at_least_one)
+
+    headers = [header for each in entries for _, header in iter_headers(each.data) if header.last_offset >= offset]
+    expected: list[int] = []
+    size = 0
+    for header in headers:
+        if size + header.size_bytes > max_bytes and (expected or not at_least_one):
+            break
+        expected.append(header.base_offset)
+        size += header.size_bytes
+    joined = b"".join(bytes(chunk) for chunk in found.chunks)
+    assert [header.base_offset for _, header in iter_headers(joined)] == expected
+    assert found.size_bytes == len(joined)
