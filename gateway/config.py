@@ -145,7 +145,7 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
         # The library's own text has several lines, and repeats values, secrets among them.
-        problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise ConfigError(f"{path}: {'; '.join(problems)}") from None
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise ConfigError(f"{path}: {problems.replace('Value error, ', '')}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: this is not TOML: {error}") from error
