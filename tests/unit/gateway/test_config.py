@@ -89,3 +89,8 @@ def test_a_file(tmp_path: Path) -> None:
     assert (config.kafka.port, config.kafka.advertised_host) == (19092, "kafka.example")
     assert config.pulsar.full_namespace == "acme/events"
     assert config.limits == Limits(max_connections=10)
+
+
+def test_session_timeouts_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValidationError, match="min_session_timeout_ms"):
+        Config.model_validate({"groups": {"min_session_timeout_ms": 7_000, "max_session_timeout_ms": 6_999}})
