@@ -118,6 +118,9 @@ class GroupPartition:
                 # A second attempt does not wait until the broker forgets the first one's producer.
                 predecessor = self._log.producer if predecessor is None else None
                 wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_LONGEST_S)
+            except Exception as error:  # a defect of ours, perhaps met in one record, must not end the partition
+                log.error("group coordinator failed", topic=self._topic, exc_info=error)
+                predecessor, wait_s = None, PAUSE_LONGEST_S
             self.tried.set()
             self.run(lambda coordinator, now_ms: coordinator.resign(now_ms))
             await self._drop_log()

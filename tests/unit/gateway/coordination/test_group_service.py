@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from coordinator.group.config import GroupConfig
+from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import CommitRequest, CommitResponse, FetchOffsetsRequest, OffsetToCommit
 from coordinator.group.ports import TopicPartition
 from gateway.coordination import group_partition
@@ -97,6 +98,22 @@ async def test_comes_back_after_a_lost_connection(monkeypatch: pytest.MonkeyPatc
     await harness.until(lambda: harness.fetch() == (ErrorCode.NOT_COORDINATOR, None))
     await harness.until(lambda: harness.fetch() == (ErrorCode.NONE, 7))
     assert await harness.commit(8) is ErrorCode.NONE
+    await harness.partition.stop()
+
+
+async def test_a_defect_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_partition, "PAUSE_LONGEST_S", 0.001)
+    harness = Harness()
+    original, failures = GroupCoordinator.replay, [KeyError("defect")]
+
+    def replay(coordinator: GroupCoordinator, key: bytes, value: bytes | None) -> None:
+        if failures:
+            raise failures.pop()
+        original(coordinator, key, value)
+
+    monkeypatch.setattr(GroupCoordinator, "replay", replay)
+    await harness.start()
+    await harness.until(lambda: harness.fetch() == (ErrorCode.NONE, -1))
     await harness.partition.stop()
 
 
