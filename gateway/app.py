@@ -107,6 +107,8 @@ class Gateway:
 
     async def _wait_for_pulsar(self) -> None:
         """A gateway may start before its Pulsar."""
+        self._not_ready = "waiting for Pulsar"
+        log.info("connecting to Pulsar", admin_url=self.config.pulsar.admin_url)
         while True:
             try:
                 await prepare_namespace(self._admin, self.config.pulsar)
