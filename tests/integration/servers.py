@@ -29,7 +29,7 @@ def gateway_on(pulsar: PulsarStandalone, work_dir: Path, **sections: dict[str, A
     return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
 
 
-def metric(gateway: GatewayProcess, name: str, **labels: str) -> float:
+def metric(gateway: GatewayProcess, name: str, /, **labels: str) -> float:
     """The sum of a metric's samples that have these labels; 0 if there are none."""
     status, text = gateway.get("/metrics")
     assert status == 200
