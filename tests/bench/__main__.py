@@ -15,6 +15,9 @@ from tests.bench.servers import running_servers
 from tests.support.gateway_process import REPOSITORY
 
 JSON_PATH = REPOSITORY / "build" / "bench.json"
+LOGS_PATH = REPOSITORY / "build" / "bench-logs"
+NEEDED_DISK_BYTES = 25 << 30
+"""A bookie turns read-only when the disk is nearly full."""
 DOCS_PATH = REPOSITORY / "docs" / "benchmarks.md"
 
 
@@ -37,14 +40,29 @@ def _run(names: list[str], plan: Plan) -> Run:
     run = Run()
     console = Console(stderr=True)
     work_dir = Path(tempfile.mkdtemp(prefix="kafka-gateway-bench-"))
+    if shutil.disk_usage(work_dir).free < NEEDED_DISK_BYTES:
+        work_dir.rmdir()
+        raise SystemExit(
+            f"A run needs {NEEDED_DISK_BYTES >> 30} GB free in {work_dir.parent} (TMPDIR names another place)"
+        )
     try:
         with running_servers(work_dir) as servers:
             for name in names:
                 console.print(f"{name} …")
                 PARTS[name](servers, run, plan)
+    except RuntimeError:
+        _keep_logs(work_dir)
+        raise
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
     return run
+
+
+def _keep_logs(work_dir: Path) -> None:
+    """What the servers wrote explains a failed run."""
+    LOGS_PATH.mkdir(parents=True, exist_ok=True)
+    for log in work_dir.glob("*/*.log"):
+        shutil.copy(log, LOGS_PATH)
 
 
 if __name__ == "__main__":
