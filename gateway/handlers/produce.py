@@ -83,13 +83,15 @@ class ProduceAnswer:
 class _Part:
     """One partition of the request, on its way."""
 
-    __slots__ = ("answer", "log", "produced", "topic")
+    __slots__ = ("answer", "log", "produced", "tells_start", "topic")
 
     def __init__(self, answer: PartitionAnswer) -> None:
         self.answer = answer
         self.topic: Topic | None = None
         self.produced: Produced | None = None
         self.log: PartitionLog | None = None
+        self.tells_start = False
+        """The error was found in the batch: its answer names the log start, as Kafka's does."""
 
 
 class ProduceCall:
@@ -147,6 +149,8 @@ class ProduceCall:
     @property
     def ready(self) -> bool:
         """Every partition's log can take its batch right now."""
+        if any(part.tells_start and part.log is None for part in self._parts):
+            return False
         return all(
             part.log is not None and part.log.ready_for(part.produced.header)
             for part in self._parts
@@ -165,9 +169,13 @@ class ProduceCall:
         return self.append()
 
     async def _prepare(self, part: _Part, name: str, records: dict[tuple[str, int], memoryview]) -> None:
-        if part.answer.error_code:
+        if part.answer.error_code and not part.tells_start:
             return
         try:
+            if part.tells_start and part.topic is not None:
+                part.log = await self.call.services.logs.open(part.topic, part.answer.index)
+                part.answer.log_start_offset = part.log.start_offset
+                return
             if part.topic is None:
                 if await self.call.services.topics.get(name) is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -225,9 +233,9 @@ class ProduceCall:
         part.answer.error_message = error.text if isinstance(error, KafkaError) else None
         if isinstance(error, RejectedRecords):
             part.answer.record_errors = [_RecordError(index, text) for index, text in error.reasons.items()]
-        if part.log is not None and (
-            isinstance(error, InvalidBatch | RejectedRecords) or code in _FOUND_WHILE_APPENDING
-        ):
+        found_in_batch = isinstance(error, InvalidBatch | RejectedRecords) or code in _FOUND_WHILE_APPENDING
+        part.tells_start = found_in_batch and part.topic is not None
+        if part.tells_start and part.log is not None:
             part.answer.log_start_offset = part.log.start_offset
         self.call.count_error(code)
         if not isinstance(error, KafkaError):

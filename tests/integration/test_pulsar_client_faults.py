@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import hmac
 import json
@@ -99,28 +98,13 @@ def secured(
         "tlsCertificateFilePath": str(certificate[0]),
         "tlsKeyFilePath": str(certificate[1]),
     }
-    server = PulsarStandalone(tmp_path_factory.mktemp("secured"), settings=settings)
+    server = PulsarStandalone(tmp_path_factory.mktemp("secured"), settings=settings, token=token("admin"))
     server.start()
     try:
         server.wait_ready()
-        asyncio.run(wait_for_namespace(server))
         yield server, *tls_ports
     finally:
         server.stop()
-
-
-async def wait_for_namespace(server: PulsarStandalone) -> None:
-    """Whoever has no token sees a broker before its namespaces are made."""
-    admin = AdminClient(PulsarSettings.model_validate({"admin_url": server.admin_url, "token": token("admin")}))
-    try:
-        for _ in range(300):
-            with contextlib.suppress(AdminError):
-                await admin.namespaces.policies("public/default")
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError("no namespace public/default")
-    finally:
-        await admin.close()
 
 
 async def create_topic(settings: PulsarSettings, topic: str) -> None:
