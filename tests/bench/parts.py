@@ -23,7 +23,8 @@ LATENCY_RATE = 100
 CONNECTIONS = 1_000
 STALLED = 50
 STALLED_CASE = f"{CONNECTIONS:,} connections, {STALLED} of them consumers that stopped reading"
-MEMORY_SETTLES_S = 3.0
+MEMORY_SETTLES_S = 10.0
+"""Reading ahead for clients that do not read takes seconds to reach its limits."""
 
 
 @dataclass(frozen=True)
