@@ -74,8 +74,11 @@ def _batch(records: memoryview, version: int, *, transactional: bool) -> memoryv
     header = parse_header(records)
     if header.batch_length > 0 and header.size_bytes > len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD)
-    if header.magic == MAGIC_V2:
-        _check_allowed(header, version, transactional=transactional)
+    if header.magic != MAGIC_V2:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Unknown magic {header.magic}")
+    if header.size_bytes < HEADER_BYTES:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A batch of {header.size_bytes} bytes is smaller than its header")
+    _check_allowed(header, version, transactional=transactional)
     check_batch(records, 0, header)
     rest = records[header.size_bytes :]
     if len(rest) > MAGIC_OFFSET:
