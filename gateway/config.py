@@ -95,7 +95,9 @@ class Limits(Section):
     cache_budget_bytes: int = Field(default=32 * MIB, ge=MIB)
     """Tails of all partitions together."""
     reader_budget_bytes: int = Field(default=8 * MIB, ge=MIB)
-    """Read ahead for one consumer that catches up."""
+    """Read ahead for one consumer that catches up, at the most."""
+    readers_budget_bytes: int = Field(default=16 * MIB, ge=MIB)
+    """Read ahead for all of them: they share it evenly, and each gets at least one entry."""
     max_readers: int = Field(default=256, ge=1)
     reader_idle_ms: int = Field(default=30_000, ge=100)
     fetch_budget_bytes: int = Field(default=32 * MIB, ge=MIB)

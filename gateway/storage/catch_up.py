@@ -142,8 +142,10 @@ class CatchUpReader:
         if self._reader is None:
             return
         average_bytes = max(1.0, self._bytes / max(1, self._messages))
-        budget_bytes = self._owner.limits.reader_budget_bytes - self._buffered_bytes
+        budget_bytes = self._owner.share_bytes - self._buffered_bytes
         wanted = min(MAX_PERMITS, int(budget_bytes / average_bytes), 1 + PERMITS_GROWTH * self._messages)
+        if not self._entries:
+            wanted = max(1, wanted)  # one entry comes, however large and however small the share
         if wanted > 0 and self._outstanding <= wanted // 2:
             self._reader.flow(wanted - self._outstanding)  # the broker too counts below zero
             self._outstanding = wanted
@@ -173,6 +175,12 @@ class CatchUpReaders:
         self.metrics = metrics
         self._readers: dict[ReadLog, list[CatchUpReader]] = {}
         self._indexes: dict[str, SparseIndex] = {}
+        self._count_open = 0
+
+    @property
+    def share_bytes(self) -> int:
+        """What one reader may read ahead: consumers that stall must not fill the memory, however many they are."""
+        return min(self.limits.reader_budget_bytes, self.limits.readers_budget_bytes // max(1, self._count_open))
 
     def index(self, log: ReadLog) -> SparseIndex:
         return self._indexes.setdefault(log.pulsar_topic, SparseIndex())
@@ -226,4 +234,5 @@ class CatchUpReaders:
         self._count()
 
     def _count(self) -> None:
-        self.metrics.readers.set(sum(map(len, self._readers.values())))
+        self._count_open = sum(map(len, self._readers.values()))
+        self.metrics.readers.set(self._count_open)

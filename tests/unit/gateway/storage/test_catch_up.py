@@ -105,6 +105,21 @@ async def test_the_budget_bounds_what_is_read_ahead() -> None:
     scene.readers.close_all(scene.log)
 
 
+async def test_many_readers_share_one_budget_and_all_get_on() -> None:
+    scene = Scene(readers_budget_bytes=MIB)
+    for _ in range(600):
+        scene.write(1_000, 61_000)
+    offsets = [number * 20_000 for number in range(20)]
+    for offset in offsets:
+        scene.readers.start(scene.log, offset)
+    for _ in range(300):
+        await asyncio.sleep(0)
+    ahead = [reader.next_entry - offset // 1_000 for reader, offset in zip(scene.topic.readers, offsets, strict=True)]
+    assert min(ahead) >= 1
+    assert sum(ahead) * 61_000 < 8 * MIB
+    scene.readers.close_all(scene.log)
+
+
 async def test_a_lost_reader_is_replaced_where_it_stood() -> None:
     scene = Scene()
     for _ in range(4):
