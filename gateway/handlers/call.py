@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway.config import Config
+from gateway.handlers.refused_batches import RefusedBatches
 from gateway.observability.metrics import Metrics
 from protocol.kafka.errors import ErrorCode
 
@@ -56,6 +57,7 @@ class Client:
     address: str
     software_name: str = ""
     software_version: str = ""
+    refused: RefusedBatches = field(default_factory=RefusedBatches)
 
     @property
     def host(self) -> str:

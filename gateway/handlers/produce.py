@@ -18,10 +18,10 @@ from gateway.handlers.call import Call, ClosesConnection, Outcome, Response
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, RejectedRecords, error_code
 from gateway.storage.partition_log import PartitionLog
-from gateway.storage.produced import Produced, check_produced
+from gateway.storage.produced import FIRST_BATCH_VERSION, Produced, check_produced
 from gateway.storage.topic_names import INTERNAL_TOPICS
 from gateway.storage.topics import Topic
-from protocol.kafka.batch import CorruptBatch, InvalidBatch
+from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
 from protocol.kafka.errors import ErrorCode
 
 NO_OFFSET = NO_TIMESTAMP = -1
@@ -83,10 +83,12 @@ class ProduceAnswer:
 class _Part:
     """One partition of the request, on its way."""
 
-    __slots__ = ("answer", "log", "produced", "tells_start", "topic")
+    __slots__ = ("answer", "log", "name", "produced", "records", "tells_start", "topic")
 
-    def __init__(self, answer: PartitionAnswer) -> None:
+    def __init__(self, answer: PartitionAnswer, name: str, records: memoryview | None) -> None:
         self.answer = answer
+        self.name = name
+        self.records = records
         self.topic: Topic | None = None
         self.produced: Produced | None = None
         self.log: PartitionLog | None = None
@@ -113,17 +115,18 @@ class ProduceCall:
             self.response.responses.append(answer)
             latest = {partition.index: partition.records for partition in topic.partition_data}
             for index, records in latest.items():
-                part = _Part(PartitionAnswer(index))
+                part = _Part(PartitionAnswer(index), topic.name, records)
                 answer.partition_responses.append(part.answer)
                 self._parts.append(part)
                 try:
-                    self._find(part, topic.name, index)
+                    self._find(part)
                     if part.topic is not None:
-                        self._judge(part, records)
+                        self._judge(part)
                 except _STORAGE_ERRORS as error:
                     self._failed(part, error)
 
-    def _find(self, part: _Part, name: str, index: int) -> None:
+    def _find(self, part: _Part) -> None:
+        name, index = part.name, part.answer.index
         if self.call.request.acks not in {-1, 0, 1}:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if name in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
@@ -136,11 +139,11 @@ class ProduceCall:
         part.topic = topic
         part.log = self.call.services.logs.get(topic, index)
 
-    def _judge(self, part: _Part, records: memoryview | None) -> None:
+    def _judge(self, part: _Part) -> None:
         assert part.topic is not None
         request = self.call.request
         part.produced = check_produced(
-            records, self.call.version, part.topic, self.call.services.config.limits, int(time.time() * 1000),
+            part.records, self.call.version, part.topic, self.call.services.config.limits, int(time.time() * 1000),
             transactional=request.transactional_id is not None,
         )  # fmt: skip
         if part.produced is None:  # v0-v2: an empty set is taken, and nothing written
@@ -159,16 +162,10 @@ class ProduceCall:
 
     async def prepare(self) -> Outcome:
         """Look up topics and open logs, then append."""
-        records = {
-            (topic.name, partition.index): partition.records
-            for topic in self.call.request.topic_data
-            for partition in topic.partition_data
-        }
-        names = {id(part): topic.name for topic in self.response.responses for part in topic.partition_responses}
-        await asyncio.gather(*(self._prepare(part, names[id(part.answer)], records) for part in self._parts))
+        await asyncio.gather(*map(self._prepare, self._parts))
         return self.append()
 
-    async def _prepare(self, part: _Part, name: str, records: dict[tuple[str, int], memoryview]) -> None:
+    async def _prepare(self, part: _Part) -> None:
         if part.answer.error_code and not part.tells_start:
             return
         try:
@@ -177,10 +174,10 @@ class ProduceCall:
                 part.answer.log_start_offset = part.log.start_offset
                 return
             if part.topic is None:
-                if await self.call.services.topics.get(name) is None:
+                if await self.call.services.topics.get(part.name) is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                self._find(part, name, part.answer.index)
-                self._judge(part, records[name, part.answer.index])
+                self._find(part)
+                self._judge(part)
             if part.produced is None or part.topic is None:
                 return
             part.log = await self.call.services.logs.open(part.topic, part.answer.index)
@@ -196,6 +193,7 @@ class ProduceCall:
             self._open += 1
             part.answer.log_append_time_ms = part.produced.log_append_time_ms
             try:
+                self.call.client.refused.check(part.name, part.answer.index, part.produced.header)
                 if part.log.append(part.produced.data, part.produced.header, self._done(part)):
                     # Kafka tells the time that the repeated batch was first written with.
                     part.answer.log_append_time_ms = part.produced.header.max_timestamp
@@ -237,12 +235,25 @@ class ProduceCall:
         part.tells_start = found_in_batch and part.topic is not None
         if part.tells_start and part.log is not None:
             part.answer.log_start_offset = part.log.start_offset
+        header = _header(part)
+        if header is not None and self.call.version >= FIRST_BATCH_VERSION:
+            self.call.client.refused.refuse(part.name, part.answer.index, header, code)
         self.call.count_error(code)
         if not isinstance(error, KafkaError):
             log.info(
                 "produce refused", client_id=self.call.client_id, address=self.call.client.address,
-                topic=part.topic.name if part.topic else None, partition=part.answer.index, error=str(error),
+                topic=part.name, partition=part.answer.index, error=str(error),
             )  # fmt: skip
+
+
+def _header(part: _Part) -> BatchHeader | None:
+    """The header of the batch, also of one that has not been judged yet; None if there is none to be read."""
+    if part.produced is not None:
+        return part.produced.header
+    try:
+        return parse_header(part.records) if part.records is not None else None
+    except CorruptBatch:
+        return None
 
 
 def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:

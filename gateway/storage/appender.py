@@ -136,6 +136,16 @@ class Appender:
         if queue:
             self._log.entry_refused(SentEntry(queue, b""), error)
 
+    def take_queued(self, producer_ids: set[int]) -> list[PendingBatch]:
+        """Give up what waits of these idempotent producers."""
+        taken = [batch for batch in self._queue if batch.sequenced and batch.sequenced.producer_id in producer_ids]
+        if taken:
+            gone = set(taken)
+            self._queue = deque(batch for batch in self._queue if batch not in gone)
+            self._queued_bytes -= sum(len(batch.data) for batch in taken)
+            self.room.set()
+        return taken
+
     def _pump(self) -> None:
         self._pump_scheduled = False
         while self._queue and self._may_send():

@@ -204,11 +204,18 @@ class PartitionLog:
         self._fail([sent], error)
 
     def _fail(self, entries: list[SentEntry], error: Exception) -> None:
-        for sent in entries:
-            for batch in sent.batches:
-                if batch.sequenced is not None:
-                    self._producers.abort(batch.sequenced, error)
-                batch.done(-1, error)
+        self._refuse([batch for sent in entries for batch in sent.batches], error)
+
+    def _refuse(self, batches: list[PendingBatch], error: Exception) -> None:
+        producer_ids = {batch.sequenced.producer_id for batch in batches if batch.sequenced is not None}
+        # No batch may be written before an earlier one of its producer that will come again.
+        followers = self._appender.take_queued(producer_ids) if producer_ids else []
+        for batch in batches:
+            if batch.sequenced is not None:
+                self._producers.abort(batch.sequenced, error)
+            batch.done(-1, error)
+        if followers:
+            self._refuse(followers, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def writer_lost(self, error: PulsarError | BaseException) -> None:
         """What is in flight may or may not be in the log: a new producer, then the log's end, will tell."""
