@@ -150,6 +150,28 @@ async def test_what_was_not_written_is_refused_as_retriable(scene: Scene) -> Non
     assert isinstance(error, KafkaError)
 
 
+async def test_what_waits_behind_a_refused_batch_of_its_producer_is_not_written(scene: Scene) -> None:
+    """Its client would take the later sequence's acknowledgement for the refused one's as well."""
+
+    async def append(producer_id: int, sequence: int) -> Answers:
+        answers: Answers = []
+        data = batch()
+        header = parse_header(data)._replace(producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+        scene.log.append(data, header, lambda offset, error: answers.append((offset, error)))
+        await settle()
+        return answers
+
+    in_flight = [await append(7, 0), await append(7, 1)]
+    follower, other = await append(7, 2), await append(8, 0)
+    assert len(scene.producer.sent) == len(in_flight)
+    scene.producer.lose()
+    for refused in (*in_flight, follower):
+        assert isinstance((await answered(refused))[1], KafkaError)
+    scene.producer.write_and_confirm(0)
+    assert await answered(other) == (1, None)
+    assert scene.log.end_offset == 2
+
+
 async def test_a_new_producer_that_is_lost_while_the_log_is_read_is_not_used(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
