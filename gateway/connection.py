@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from types import CoroutineType
 from typing import Any, Protocol, cast
 
 import structlog
@@ -156,7 +156,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except Exception as error:
             self._fail(call, error)
             return
-        if isinstance(outcome, Coroutine):
+        if isinstance(outcome, CoroutineType):
             self._serial = asyncio.create_task(outcome)
             self._serial.add_done_callback(lambda task: self._serial_done(slot, task))
         else:

@@ -39,7 +39,7 @@ class Dispatcher:
             return self._unsupported_api_versions(view, client)
         if api_key != PRODUCE and len(frame) > self._services.config.limits.max_control_request_bytes:
             raise MalformedRequest(f"{api.name} request of {len(frame)} bytes")
-        header = codec.parse_header(view, flexible=api.request.flexible_version_q(version))
+        header = codec.parse_header(view, flexible=codec.is_flexible(api.request, version))
         request = codec.decode_request(api.request, version, view, header.body)
         return Call(api, version, header.correlation_id, header.client_id, request, client, self._services)
 
@@ -61,4 +61,4 @@ class Dispatcher:
         code = getattr(response, "error_code", 0)
         if code:
             self._services.metrics.error(call.api.name, ErrorCode(code))
-        return codec.encode_response(call.api.response, call.version, call.correlation_id, response)
+        return call.api.encode(call.api.response, call.version, call.correlation_id, response)

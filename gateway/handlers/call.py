@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.config import Config
 from gateway.handlers.refused_batches import RefusedBatches
 from gateway.observability.metrics import Metrics
+from protocol.kafka.codec import Buffer, encode_response
 from protocol.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ Handler = Callable[["Call"], "Outcome | Coroutine[Any, Any, Outcome]"]
 """A coroutine keeps later requests of its connection waiting until it returns; so appends keep their order."""
 
 
+Encoder = Callable[[Any, int, int, Response], list[Buffer]]
+"""(response schema, version, correlation id, response) to the frame, as buffers to be written in order."""
+
+
 class ClosesConnection(Exception):
     """Raised by a handler whose API has no other way to tell the client."""
 
@@ -44,10 +49,11 @@ class Api:
     request: Any
     response: Any
     handle: Handler
+    encode: Encoder = encode_response
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return str(self.request.__name__).removesuffix("Request")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", str(self.request.__name__).removesuffix("Request"))
 
 
 @dataclass(slots=True)

@@ -22,7 +22,9 @@ from gateway.storage.produced import FIRST_BATCH_VERSION, Produced, check_produc
 from gateway.storage.topic_names import INTERNAL_TOPICS
 from gateway.storage.topics import Topic
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
+from protocol.kafka.codec import Buffer, encode_response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.produce_response import encode_written
 
 NO_OFFSET = NO_TIMESTAMP = -1
 ADMIN_CLIENT_ID = "__admin_client"
@@ -254,6 +256,14 @@ def _header(part: _Part) -> BatchHeader | None:
         return parse_header(part.records) if part.records is not None else None
     except CorruptBatch:
         return None
+
+
+def encode(schema: Any, version: int, correlation_id: int, response: ProduceAnswer) -> list[Buffer]:
+    for topic in response.responses:
+        for row in topic.partition_responses:
+            if row.error_code:
+                return encode_response(schema, version, correlation_id, response)
+    return [encode_written(version, correlation_id, response.responses, response.throttle_time_ms)]
 
 
 def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import FetchResponse
@@ -94,8 +95,7 @@ def parse_header(frame: memoryview, *, flexible: bool) -> RequestHeader:
 
 def decode_request(message: Any, version: int, frame: memoryview, position: int) -> Any:
     """Decode the body of a request from ``position`` on; bytes behind the last field are ignored, as Kafka does."""
-    flexible = message.flexible_version_q(version)
-    decode = message._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=message)
+    decode = _decoder(message, version)
     try:
         request, end = decode(frame, position)
     except _DECODE_ERRORS as error:
@@ -110,17 +110,37 @@ def encode_response(message: Any, version: int, correlation_id: int, response: A
 
     ``response`` is any object with the schema's field names as attributes; struct arrays may hold such objects too.
     """
-    flexible = message.flexible_version_q(version)
+    tagged_header, encode_into = _encoder(message, version)
     out = _response_buffer
     out.pos = 8
     out.splices.clear()
-    if flexible and message.API_KEY != API_VERSIONS:
+    if tagged_header:
         out.buf[8] = 0
         out.pos = 9
-    message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)(response, out)
+    encode_into(response, out)
     spliced_bytes = sum(records.size_bytes for _, records in out.splices)
     struct.pack_into(">ii", out.buf, 0, out.pos - 4 + spliced_bytes, correlation_id)
     return _cut(out)
+
+
+@cache
+def is_flexible(message: Any, version: int) -> bool:
+    """Whether this version has compact lengths and tagged fields (KIP-482)."""
+    return bool(message.flexible_version_q(version))
+
+
+@cache
+def _decoder(message: Any, version: int) -> Any:
+    flexible = is_flexible(message, version)
+    return message._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=message)
+
+
+@cache
+def _encoder(message: Any, version: int) -> tuple[bool, Any]:
+    """(the response header has tagged fields, encode)."""
+    flexible = is_flexible(message, version)
+    encode_into = message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)
+    return flexible and message.API_KEY != API_VERSIONS, encode_into
 
 
 class _ResponseBuffer(EncodeBuffer):  # type: ignore[misc]

@@ -1,0 +1,46 @@
+"""The hand-written encoding is the schema's, byte for byte, in every version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.producer import ProduceResponse
+
+from protocol.kafka.codec import encode_response
+from protocol.kafka.produce_response import encode_written
+
+OFFSETS = st.integers(-1, 2**63 - 1)
+TopicResponse: Any = ProduceResponse.TopicProduceResponse
+PARTITIONS = st.builds(
+    TopicResponse.PartitionProduceResponse,
+    index=st.integers(0, 2**31 - 1), error_code=st.just(0), base_offset=OFFSETS, log_append_time_ms=OFFSETS,
+    log_start_offset=OFFSETS, record_errors=st.just([]), error_message=st.none(),
+)  # fmt: skip
+TOPICS = st.builds(
+    TopicResponse,
+    name=st.text(st.characters(codec="utf-8"), max_size=200),
+    partition_responses=st.lists(PARTITIONS, max_size=10),
+)
+
+
+@pytest.mark.parametrize("version", range(13))
+@given(topics=st.lists(TOPICS, max_size=4), throttle_time_ms=st.integers(0, 2**31 - 1))
+def test_as_the_schema_has_it(version: int, topics: list[Any], throttle_time_ms: int) -> None:
+    response = ProduceResponse(responses=topics, throttle_time_ms=throttle_time_ms)
+    expected = b"".join(encode_response(ProduceResponse, version, 77, response))
+    assert encode_written(version, 77, topics, throttle_time_ms) == expected
+
+
+def test_more_partitions_than_one_byte_counts() -> None:
+    rows = [
+        TopicResponse.PartitionProduceResponse(
+            index=index, error_code=0, base_offset=5, log_append_time_ms=-1, log_start_offset=0, record_errors=[]
+        )
+        for index in range(20_000)
+    ]
+    topics = [TopicResponse(name="t", partition_responses=rows)]
+    response = ProduceResponse(responses=topics, throttle_time_ms=0)
+    assert encode_written(9, 1, topics) == b"".join(encode_response(ProduceResponse, 9, 1, response))
