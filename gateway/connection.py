@@ -57,6 +57,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._client = Client("")
         self._rest = b""
@@ -72,7 +73,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._reading = True
         self._ending: str | None = None
         self._ended_by_client = False
-        self.last_activity = asyncio.get_running_loop().time()
+        self.last_activity = self._loop.time()
 
     # Reading
 
@@ -91,7 +92,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return self._owner.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_activity = asyncio.get_running_loop().time()
+        self.last_activity = self._loop.time()
         self._owner.metrics.bytes_in.inc(nbytes)
         if self._frame is None:
             data = self._owner.read_buffer[:nbytes]
@@ -203,7 +204,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif not self._flush_scheduled:
             # One entry's receipt answers many requests: their answers leave in one system call.
             self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush_parked)
+            self._loop.call_soon(self._flush_parked)
 
     def _fail(self, call: Call, error: BaseException) -> None:
         """A defect of ours: say so in the log, and let the client come back with a new connection."""
