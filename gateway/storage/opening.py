@@ -16,6 +16,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Start
+from gateway.storage.deleted_records import read_deleted
 from gateway.storage.log_entry import LogEntry, from_pulsar
 
 PERMITS = 1_000
@@ -95,6 +96,11 @@ async def _empty_bounds(admin: AdminClient, topic: str) -> LogBounds:
 
 async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
     """The first offset that can be read; None if nothing is stored, though the log's end may name an expired entry."""
+    stored = await _first_stored(client, admin, topic)
+    return None if stored is None else max(stored, await read_deleted(admin, topic))
+
+
+async def _first_stored(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
     stored = [ledger for ledger in (await admin.topics.internal_stats(topic)).ledgers if ledger.entries > 0]
     if not stored:
         return None

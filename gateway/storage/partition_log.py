@@ -14,6 +14,7 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from gateway.storage.appender import Appender, PendingBatch, SentEntry
 from gateway.storage.cache import LogTail
+from gateway.storage.deleted_records import write_deleted
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_end import LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
@@ -70,6 +71,7 @@ class PartitionLog:
         self._reached: asyncio.Future[None] | None = None
         self._wake_scheduled = False
         self._start_checked = time.monotonic()
+        self._deleting = asyncio.Lock()
         self._closed = False
 
     # Writing
@@ -371,6 +373,15 @@ class PartitionLog:
         self._start_checked = now
         found = await find_start(self.client, self.admin, self.pulsar_topic)
         self.start_offset = self.end_offset if found is None else max(found, self.start_offset)
+
+    async def delete_before(self, offset: int) -> None:
+        """Raise the start to ``offset``, for good and for every gateway; it is never lowered. Raises PulsarError."""
+        async with self._deleting:
+            await self.refresh_start(at_most_every_s=0)
+            if offset > self.start_offset:
+                await write_deleted(self.admin, self.pulsar_topic, offset)
+                self.start_offset = offset
+                self.wake()
 
     async def close(self) -> None:
         """Let go of Pulsar; the log may be opened again."""

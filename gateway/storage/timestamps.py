@@ -48,25 +48,37 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
     if log.end_offset <= log.start_offset:
         return None
     stats = await log.admin.topics.internal_stats(log.pulsar_topic)
-    best: tuple[BatchHeader, bytes] | None = None
+    best: tuple[int, BatchHeader, bytes] | None = None
     async with aclosing(_entries(log, scan_start(stats, log.limits.timestamp_scan_bytes))) as entries:
         async for entry in entries:
             for position, header in iter_headers(entry.data):
-                if header.record_count and (best is None or header.max_timestamp > best[0].max_timestamp):
-                    best = header, bytes(entry.data[position : position + header.size_bytes])
+                if not header.record_count or header.last_offset < log.start_offset:
+                    continue
+                latest = _latest_in_batch(log, entry.data, position, header)
+                if best is None or latest > best[0]:
+                    best = latest, header, bytes(entry.data[position : position + header.size_bytes])
     if best is None:
         return None
-    header, data = best
-    if header.max_timestamp < 0:
+    latest, header, data = best
+    if latest < 0:
         return FoundOffset(log.start_offset, -1)
-    return _first_in_batch(log, data, 0, header, header.max_timestamp)
+    return _first_in_batch(log, data, 0, header, latest)
+
+
+def _latest_in_batch(log: PartitionLog, data: Buffer, position: int, header: BatchHeader) -> int:
+    """The header tells, unless records of the batch are deleted."""
+    if header.base_offset >= log.start_offset or header.log_append_time:
+        return header.max_timestamp
+    left = log.start_offset - header.base_offset
+    records = decode_records(data, position, header, log.limits.max_decompressed_bytes)
+    return max((record.timestamp for record in records if record.offset_delta >= left), default=-1)
 
 
 def _first_in_batch(
     log: PartitionLog, data: Buffer, position: int, header: BatchHeader, timestamp: int
 ) -> FoundOffset | None:
     if header.log_append_time:
-        return FoundOffset(header.base_offset, header.max_timestamp)
+        return FoundOffset(max(header.base_offset, log.start_offset), header.max_timestamp)
     for record in decode_records(data, position, header, log.limits.max_decompressed_bytes):
         offset = header.base_offset + record.offset_delta
         if record.timestamp >= timestamp and record.timestamp >= 0 and offset >= log.start_offset:

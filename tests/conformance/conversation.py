@@ -54,6 +54,7 @@ LAST_VERSION = {
     "DeleteGroups": 2,
     "OffsetDelete": 0,
     "DescribeCluster": 1,
+    "DeleteRecords": 2,
 }
 RECORD_FILE = os.environ.get("CONFORMANCE_RECORD")
 FOR_EVER = {"retention.ms": "-1"}  # the records of the cases are years old

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from gateway.pulsar.admin_topics import Ledger
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
@@ -71,7 +72,7 @@ class FakeReader:
             self.listener.on_entry(entry)
 
     async def last_position(self) -> Position:
-        return self.topic.last_position
+        return self.topic.last
 
     async def close(self) -> None:
         self.closed = True
@@ -92,11 +93,15 @@ class FakeTopic:
         self.readers: list[FakeReader] = []
         self.delivers = True
         self.open_failures: list[PulsarError] = []
+        self.properties: dict[str, str] = {}
         self.topics = self  # as an AdminClient
 
     @property
-    def last_position(self) -> Position:
+    def last(self) -> Position:
         return self.entries[-1][0] if self.entries else Position(self.ledger_id, -1)
+
+    async def last_position(self, topic: str) -> Position:
+        return self.last
 
     def write(self, data: bytes, count: int, producer_name: str, sequence_id: int, *, native: bool = False) -> Position:
         position = Position(self.ledger_id, self.entry_id)
@@ -130,7 +135,13 @@ class FakeTopic:
         return self.producers[-1]
 
     async def open_reader(
-        self, topic: str, start: Any, listener: EntryListener, *, inclusive: bool = True
+        self,
+        topic: str,
+        start: Any,
+        listener: EntryListener,
+        *,
+        inclusive: bool = True,
+        read_compacted: bool = False,
     ) -> FakeReader:
         first = 0
         if isinstance(start, Position):
@@ -141,8 +152,14 @@ class FakeTopic:
 
     async def internal_stats(self, topic: str) -> Any:
         ids = [position.ledger_id for position, *_ in self.entries]
-        ledgers = [SimpleNamespace(ledger_id=each, entries=ids.count(each)) for each in sorted(set(ids))]
+        ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted(set(ids))]
         return SimpleNamespace(pending_adds=0, ledgers=ledgers)
+
+    async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
+        return self.properties
+
+    async def put_properties(self, topic: str, properties: dict[str, str]) -> None:
+        self.properties |= properties
 
     async def entry(self, topic: str, position: Position) -> Any:
         for at, index, _, metadata in self.entries:
