@@ -40,7 +40,7 @@ class Dispatcher:
         if api_key != PRODUCE and len(frame) > self._services.config.limits.max_control_request_bytes:
             raise MalformedRequest(f"{api.name} request of {len(frame)} bytes")
         header = codec.parse_header(view, flexible=codec.is_flexible(api.request, version))
-        request = codec.decode_request(api.request, version, view, header.body)
+        request = api.decode(api.request, version, view, header.body)
         return Call(api, version, header.correlation_id, header.client_id, request, client, self._services)
 
     def _unsupported_api_versions(self, view: memoryview, client: Client) -> Call:

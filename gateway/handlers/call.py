@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.config import Config
 from gateway.handlers.refused_batches import RefusedBatches
 from gateway.observability.metrics import Metrics
-from protocol.kafka.codec import Buffer, encode_response
+from protocol.kafka.codec import Buffer, decode_request, encode_response
 from protocol.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ Handler = Callable[["Call"], "Outcome | Coroutine[Any, Any, Outcome]"]
 """A coroutine keeps later requests of its connection waiting until it returns; so appends keep their order."""
 
 
+Decoder = Callable[[Any, int, memoryview, int], Any]
+"""(request schema, version, frame, position of the body) to the request. Raises MalformedRequest."""
+
 Encoder = Callable[[Any, int, int, Response], list[Buffer]]
 """(response schema, version, correlation id, response) to the frame, as buffers to be written in order."""
 
@@ -49,6 +52,7 @@ class Api:
     request: Any
     response: Any
     handle: Handler
+    decode: Decoder = decode_request
     encode: Encoder = encode_response
     name: str = field(init=False)
 

@@ -30,11 +30,14 @@ from gateway.handlers import (
 )
 from gateway.handlers import metadata as metadata_handler
 from gateway.handlers.call import Api
+from protocol.kafka.produce_request import decode_produce
 
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
-        Api(0, 0, 12, producer.ProduceRequest, producer.ProduceResponse, produce.handle, produce.encode),
+        Api(
+            0, 0, 12, producer.ProduceRequest, producer.ProduceResponse, produce.handle, decode_produce, produce.encode,
+        ),
         Api(1, 0, 17, consumer.FetchRequest, consumer.FetchResponse, fetch.handle),
         Api(2, 0, 10, consumer.ListOffsetsRequest, consumer.ListOffsetsResponse, list_offsets.handle),
         Api(3, 0, 13, metadata.MetadataRequest, metadata.MetadataResponse, metadata_handler.handle),

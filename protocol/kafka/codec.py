@@ -1,11 +1,10 @@
 """Requests and responses: kafka-python's compiled schemas, hardened for a server.
 
-kafka-python is a client: its decoders trust the peer, and copy every record set. A server does neither. Three things
+kafka-python is a client: its decoders trust the peer, and copy every record set. A server does neither. Two things
 are changed here, before any schema is compiled, and nowhere else:
 
 * strings, byte fields and varints are bounds-checked (the client's decoders accept a truncated last field and an
   endless varint);
-* the ``Records`` of a Produce request are a view into the frame instead of a copy;
 * the ``Records`` of a Fetch response are spliced between the encoded parts instead of copied into them.
 
 Frame layouts: https://kafka.apache.org/protocol (request header v0-v2, response header v0-v1).
@@ -20,7 +19,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import FetchResponse
-from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.schemas.fields.codecs import types as codecs
 from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
 from kafka.protocol.schemas.fields.codecs.tagged_fields import TaggedFields
@@ -84,10 +82,10 @@ def parse_header(frame: memoryview, *, flexible: bool) -> RequestHeader:
         position += _SHORT.size
         client_id = None
         if length >= 0:
-            client_id = str(_take(frame, position, length), "utf-8")
+            client_id = str(take(frame, position, length), "utf-8")
             position += length
         if flexible:
-            position = _skip_tagged_fields(frame, position)
+            position = skip_tagged_fields(frame, position)
     except (struct.error, IndexError, ValueError) as error:
         raise MalformedRequest(f"request header: {error}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
@@ -169,14 +167,16 @@ def _cut(out: _ResponseBuffer) -> list[Buffer]:
     return [b"".join(parts)] if total < _JOIN_BELOW_BYTES * len(parts) else parts
 
 
-def _take(data: memoryview, position: int, length: int) -> memoryview:
+def take(data: memoryview, position: int, length: int) -> memoryview:
+    """A view of the next bytes. Raises IndexError if they are not all there."""
     end = position + length
     if length < 0 or end > len(data):
         raise IndexError("a field is longer than its message")
     return data[position:end]
 
 
-def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+def read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    """(an unsigned varint of at most five bytes, the position behind it). Raises IndexError or ValueError."""
     value = 0
     for shift in range(0, 35, 7):
         byte = data[position]
@@ -187,27 +187,30 @@ def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
     raise ValueError("a varint is longer than five bytes")
 
 
-def _skip_tagged_fields(data: memoryview, position: int) -> int:
-    count, position = _read_varint(data, position)
+def skip_tagged_fields(data: memoryview, position: int) -> int:
+    """The position behind a struct's tagged fields (KIP-482). Raises IndexError or ValueError."""
+    if data[position] == 0:
+        return position + 1
+    count, position = read_varint(data, position)
     if count > MAX_TAGGED_FIELDS:
         raise ValueError(f"{count} tagged fields")
     for _ in range(count):
-        _tag, position = _read_varint(data, position)
-        size, position = _read_varint(data, position)
-        _take(data, position, size)
+        _tag, position = read_varint(data, position)
+        size, position = read_varint(data, position)
+        take(data, position, size)
         position += size
     return position
 
 
 def _tagged_fields_extent(data: memoryview, position: int) -> bytes:
-    return bytes(data[position : _skip_tagged_fields(data, position)])
+    return bytes(data[position : skip_tagged_fields(data, position)])
 
 
 def _emit_varint(_cls: Any, ctx: Any, name: str, indent: str) -> None:
-    ctx.globs["_read_varint"] = _read_varint
+    ctx.globs["read_varint"] = read_varint
     ctx.emit(indent, f"{name} = data[pos]")
     ctx.emit(indent, f"if {name} < 128: pos += 1")
-    ctx.emit(indent, f"else: {name}, pos = _read_varint(data, pos)")
+    ctx.emit(indent, f"else: {name}, pos = read_varint(data, pos)")
 
 
 def _emit_length(ctx: Any, indent: str, *, compact: bool, short: bool) -> str:
@@ -218,14 +221,14 @@ def _emit_length(ctx: Any, indent: str, *, compact: bool, short: bool) -> str:
     else:
         ctx.emit(indent, f'{length} = unpack_from("{">h" if short else ">i"}", data, pos)[0]')
         ctx.emit(indent, f"pos += {2 if short else 4}")
-    ctx.globs["_take"] = _take
+    ctx.globs["take"] = take
     return str(length)
 
 
 def _emit_field(ctx: Any, name: str, indent: str, length: str, expression: str) -> None:
     ctx.emit(indent, f"if {length} < 0: {name} = None")
     ctx.emit(indent, "else:")
-    ctx.emit(indent, f"    {name} = {expression % f'_take(data, pos, {length})'}")
+    ctx.emit(indent, f"    {name} = {expression % f'take(data, pos, {length})'}")
     ctx.emit(indent, f"    pos += {length}")
 
 
@@ -253,14 +256,6 @@ def _decode_tags(fields: TaggedFields, target: Any, data: memoryview, position: 
         if not name.startswith("_"):
             setattr(target, name, value)
     return position + len(extent)
-
-
-class _RecordsView(codecs.Bytes):  # type: ignore[misc]
-    """Decodes to a view of the frame."""
-
-    @classmethod
-    def emit_decode_from(cls, ctx: Any, name: str, indent: str, compact: bool = False) -> None:
-        _emit_field(ctx, name, indent, _emit_length(ctx, indent, compact=compact, short=False), "%s")
 
 
 class _SplicedRecords(codecs.Bytes):  # type: ignore[misc]
@@ -302,7 +297,6 @@ def _harden() -> None:
     codecs.String.emit_decode_from = _emit_string
     codecs.Bytes.emit_decode_from = classmethod(_emit_bytes)
     StructField._emit_tagged_decode = _emit_tagged_decode
-    _replace_records_codec(ProduceRequest, _RecordsView)
     _replace_records_codec(FetchResponse, _SplicedRecords)
 
 

@@ -93,20 +93,6 @@ def test_a_response_leaves_nothing_behind_for_the_next_one() -> None:
     assert encode_response(FETCH.response, 4, 1, _fetch_response(4, None)) == plain
 
 
-@pytest.mark.parametrize("version", [0, 3, 9, 12])
-def test_produced_records_are_a_view_of_the_frame(version: int) -> None:
-    value = {
-        "transactional_id": None, "acks": -1, "timeout_ms": 1,
-        "topic_data": [{"name": "t", "topic_id": None, "partition_data": [{"index": 0, "records": b"records"}]}],
-    }  # fmt: skip
-    frame = bytearray(encode(PRODUCE.request, version, value))
-    request = decode_request(PRODUCE.request, version, memoryview(frame), 0)
-    records = request.topic_data[0].partition_data[0].records
-    assert isinstance(records, memoryview)
-    assert records.obj is frame
-    assert bytes(records) == b"records"
-
-
 class TestHeader:
     def test_client_id_and_tagged_fields(self) -> None:
         tagged = b"\x02" + b"\x00\x03abc" + b"\x80\x01\x00"

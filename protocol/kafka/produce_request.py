@@ -1,0 +1,125 @@
+"""The body of a Produce request, decoded by hand: the one request whose size is not bounded by its kind.
+
+It may be 100 MB long, nearly all of it records. So what is left, the names and numbers around the records, is counted
+while it is read: `MAX_PARTITIONS` rows of one request, and no request of millions of empty rows.
+
+Layout (https://kafka.apache.org/protocol, Produce API):
+
+    v0     acks int16, timeout int32, topics [name, partitions [index int32, records (nullable bytes)]]
+    v3     transactional id (nullable string), first
+    v9     flexible: compact lengths, and tagged fields behind each struct
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.kafka.codec import MalformedRequest, read_varint, skip_tagged_fields, take
+
+FIRST_TRANSACTIONAL_VERSION = 3
+FIRST_FLEXIBLE_VERSION = 9
+MAX_PARTITIONS = 20_000
+"""Java's producers put at most as many batches into a request as `max.request.size` (1 MB) holds."""
+
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_ACKS_TIMEOUT = struct.Struct(">hi")
+
+
+@dataclass(slots=True)
+class ProducedPartition:
+    """`records` is a view of the frame."""
+
+    index: int
+    records: memoryview | None
+
+
+@dataclass(slots=True)
+class ProducedTopic:
+    name: str
+    partition_data: list[ProducedPartition]
+
+
+@dataclass(slots=True)
+class Produce:
+    """The request; the fields are those of the schema."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topic_data: list[ProducedTopic]
+
+
+def decode_produce(_message: Any, version: int, frame: memoryview, position: int) -> Produce:
+    """Decode from `position` on; bytes behind the last field are ignored, as Kafka does. Raises MalformedRequest."""
+    try:
+        return _decode(version, frame, position)
+    except (struct.error, IndexError, ValueError) as error:
+        raise MalformedRequest(f"ProduceRequest v{version}: {error}") from error
+
+
+def _decode(version: int, frame: memoryview, position: int) -> Produce:
+    flexible = version >= FIRST_FLEXIBLE_VERSION
+    transactional_id: str | None = None
+    if version >= FIRST_TRANSACTIONAL_VERSION:
+        transactional_id, position = _string(frame, position, flexible)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    count, position = _length(frame, position + _ACKS_TIMEOUT.size, flexible, _INT)
+    room = _room(MAX_PARTITIONS, count)
+    topics: list[ProducedTopic] = []
+    for _ in range(count):
+        name, position = _string(frame, position, flexible)
+        if name is None:
+            raise ValueError("a topic without a name")
+        rows, position = _length(frame, position, flexible, _INT)
+        room = _room(room, rows)
+        partitions, position = _partitions(rows, frame, position, flexible)
+        topics.append(ProducedTopic(name, partitions))
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+    if flexible:
+        skip_tagged_fields(frame, position)
+    return Produce(transactional_id, acks, timeout_ms, topics)
+
+
+def _partitions(count: int, frame: memoryview, position: int, flexible: bool) -> tuple[list[ProducedPartition], int]:
+    partitions: list[ProducedPartition] = []
+    for _ in range(count):
+        (index,) = _INT.unpack_from(frame, position)
+        size, position = _length(frame, position + _INT.size, flexible, _INT)
+        records = None
+        if size >= 0:
+            records = take(frame, position, size)
+            position += size
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+        partitions.append(ProducedPartition(index, records))
+    return partitions, position
+
+
+def _room(room: int, count: int) -> int:
+    """For so many more items; topics count like partitions, as a topic may be without any."""
+    if not 0 <= count <= room:
+        raise ValueError(f"an array of {count} items where {room} are left of {MAX_PARTITIONS}")
+    return room - count
+
+
+def _string(frame: memoryview, position: int, flexible: bool) -> tuple[str | None, int]:
+    size, position = _length(frame, position, flexible, _SHORT)
+    if size < 0:
+        return None, position
+    return str(take(frame, position, size), "utf-8"), position + size
+
+
+def _length(frame: memoryview, position: int, flexible: bool, plain: struct.Struct) -> tuple[int, int]:
+    """-1 stands for null."""
+    if not flexible:
+        return plain.unpack_from(frame, position)[0], position + plain.size
+    length = frame[position]
+    if length < 0x80:
+        return length - 1, position + 1
+    length, position = read_varint(frame, position)
+    return length - 1, position
+
