@@ -1,7 +1,7 @@
 """What readers and subscriptions share: registering with the broker, and the end."""
 
 from gateway.pulsar.connection import Connection, ConnectionState
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import PulsarError, TopicClosedError
 from gateway.pulsar.position import Position
 from protocol.pulsar.pulsar_commands_pb2 import (
     BaseCommand,
@@ -32,6 +32,8 @@ class Consumer:
         connection.consumers[self._id] = self
         try:
             await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe), request_id)
+            if self.closed:  # right behind the answer, before anybody was listening
+                raise TopicClosedError("the broker closed the consumer at once")
         except BaseException:
             self._forget()
             raise

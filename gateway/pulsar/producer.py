@@ -10,6 +10,7 @@ from gateway.pulsar.errors import (
     ConnectionLostError,
     MessageTooLargeError,
     PulsarError,
+    TopicClosedError,
     error_from_server,
 )
 from gateway.pulsar.position import Position
@@ -69,10 +70,12 @@ class Producer:
         connection.producers[self._id] = self
         try:
             answer = await connection.request(BaseCommand(type=BaseCommand.PRODUCER, producer=command), request_id)
+            if self.closed:  # right behind the answer, before anybody was listening
+                raise TopicClosedError("the broker closed the producer at once")
         except BaseException:
             self._abandon()
             raise
-        self._opened(answer.producer_success)
+        self._opened(answer.producer_success, predecessor)
 
     def _open_command(
         self, request_id: int, fencing: bool, properties: Sequence[tuple[str, str]], predecessor: "Producer | None"
@@ -94,11 +97,13 @@ class Producer:
                 command.producer_access_mode = ProducerAccessMode.Exclusive
         return command
 
-    def _opened(self, success: CommandProducerSuccess) -> None:
+    def _opened(self, success: CommandProducerSuccess, predecessor: "Producer | None") -> None:
         self.name = success.producer_name
         if success.HasField("topic_epoch"):
             self.topic_epoch = success.topic_epoch
-        self._last_sequence_id = success.last_sequence_id
+        # A successor has its predecessor's name: an entry must tell by its sequence id which of them wrote it.
+        last_sequence_id = -1 if predecessor is None else predecessor._last_sequence_id
+        self._last_sequence_id = max(success.last_sequence_id, last_sequence_id)
         self._encoder = SendEncoder(self._id, self.name)
 
     def send(

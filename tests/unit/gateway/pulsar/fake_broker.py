@@ -16,7 +16,7 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     ServerError,
 )
 
-Answer = Callable[[BaseCommand], BaseCommand | None]
+Answer = Callable[[BaseCommand], BaseCommand | list[BaseCommand] | None]
 
 
 class FakeBroker:
@@ -49,8 +49,8 @@ class FakeBroker:
                 self.received.append(command)
                 self.arrived.set()
                 answer = self.answers.get(command.type, self.answer)(command)
-                if answer is not None:
-                    writer.write(encode_command(answer))
+                answers = answer if isinstance(answer, list) else [] if answer is None else [answer]
+                writer.write(b"".join(map(encode_command, answers)))
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()

@@ -185,6 +185,49 @@ def test_opening_is_tried_again_while_the_topic_moves() -> None:
     run(test)
 
 
+def test_what_the_broker_closes_at_once_is_opened_again() -> None:
+    """The topic moves just then: nobody would hear of it, and wait for ever."""
+
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        def closed_at_once(command: BaseCommand) -> list[BaseCommand]:
+            broker.answers.clear()
+            answer = broker.answer(command)
+            assert isinstance(answer, BaseCommand)
+            close = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
+            if command.type == BaseCommand.PRODUCER:
+                close.close_producer.producer_id = command.producer.producer_id
+                close.close_producer.request_id = 0
+            else:
+                close.type = BaseCommand.CLOSE_CONSUMER
+                close.close_consumer.consumer_id = command.subscribe.consumer_id
+                close.close_consumer.request_id = 0
+            return [answer, close]
+
+        log = Log()
+        broker.answers[BaseCommand.PRODUCER] = closed_at_once
+        producer = await client.open_producer(TOPIC, log)
+        broker.answers[BaseCommand.SUBSCRIBE] = closed_at_once
+        reader = await client.open_reader(TOPIC, "latest", log)
+        assert (producer.closed, reader.closed) == (False, False)
+        assert log.heard.empty()
+
+    run(test)
+
+
+def test_a_successor_goes_on_with_the_sequence_ids() -> None:
+    """They share a name: entries of theirs could not be told apart."""
+
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        first = await client.open_producer(TOPIC, log)
+        assert [first.send((b"x",), num_messages=1, publish_time_ms=1) for _ in range(2)] == [0, 1]
+        await first.close()
+        successor = await client.open_producer(TOPIC, log, predecessor=first)
+        assert successor.send((b"x",), num_messages=1, publish_time_ms=1) == 2
+
+    run(test)
+
+
 def test_what_cannot_succeed_is_not_tried_again() -> None:
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         broker.answers[BaseCommand.SUBSCRIBE] = lambda c: error_answer(
