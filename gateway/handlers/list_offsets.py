@@ -79,11 +79,16 @@ async def _log(call: Call, name: str, part: Response) -> PartitionLog:
     topic = await call.services.topics.get(name)
     if topic is None or not 0 <= part.partition_index < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    epoch = part.current_leader_epoch
-    if epoch not in {-1, LEADER_EPOCH}:
-        code = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
-        raise KafkaError(code)
+    check_epoch(part.current_leader_epoch)
     return await call.services.logs.open(topic, part.partition_index)
+
+
+def check_epoch(current: int) -> None:
+    """The epoch that the client knows, -1 for none. Raises KafkaError if it is another than ours."""
+    if current not in {-1, LEADER_EPOCH}:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH if current > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
+        )
 
 
 async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> FoundOffset:

@@ -21,7 +21,7 @@ from gateway.storage.errors import KafkaError
 from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
 
-_TOPIC_OPERATIONS = {3, 4, 5, 6, 7, 8, 10, 11}
+TOPIC_OPERATIONS = {3, 4, 5, 6, 7, 8, 10, 11}
 _CLUSTER_OPERATIONS = {5, 7, 8, 9, 10, 11, 12}
 """Without an authorizer a client may do everything (AclOperation codes)."""
 FIRST_OPERATIONS_VERSION = 8
@@ -126,7 +126,7 @@ def _row(call: Call, topic: Topic) -> Response:
             )
             for number in range(topic.partitions)
         ],
-        authorized_operations=_TOPIC_OPERATIONS if _operations_asked(call) else None,
+        authorized_operations=TOPIC_OPERATIONS if _operations_asked(call) else None,
     )  # fmt: skip
 
 
@@ -144,5 +144,5 @@ def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID =
         topic_id=topic_id,
         is_internal=False,
         partitions=[],
-        authorized_operations=_TOPIC_OPERATIONS if _operations_asked(call) else None,
+        authorized_operations=TOPIC_OPERATIONS if _operations_asked(call) else None,
     )

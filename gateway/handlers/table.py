@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka.protocol import admin, consumer, metadata, producer
 
 from gateway.handlers import (
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -14,6 +15,10 @@ from gateway.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -22,9 +27,11 @@ from gateway.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     offset_commit,
     offset_delete,
     offset_fetch,
+    offset_for_leader_epoch,
     produce,
     sync_group,
 )
@@ -55,10 +62,29 @@ APIS: dict[int, Api] = {
         Api(20, 0, 6, admin.DeleteTopicsRequest, admin.DeleteTopicsResponse, delete_topics.handle),
         Api(21, 0, 2, admin.DeleteRecordsRequest, admin.DeleteRecordsResponse, delete_records.handle),
         Api(22, 0, 5, producer.InitProducerIdRequest, producer.InitProducerIdResponse, init_producer_id.handle),
+        Api(
+            23, 0, 4, consumer.OffsetForLeaderEpochRequest, consumer.OffsetForLeaderEpochResponse,
+            offset_for_leader_epoch.handle,
+        ),
         Api(32, 0, 4, admin.DescribeConfigsRequest, admin.DescribeConfigsResponse, describe_configs.handle),
+        Api(35, 0, 4, admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse, describe_log_dirs.handle),
         Api(37, 0, 3, admin.CreatePartitionsRequest, admin.CreatePartitionsResponse, create_partitions.handle),
         Api(42, 0, 2, admin.DeleteGroupsRequest, admin.DeleteGroupsResponse, delete_groups.handle),
+        Api(43, 0, 2, admin.ElectLeadersRequest, admin.ElectLeadersResponse, elect_leaders.handle),
+        Api(
+            45, 0, 0, admin.AlterPartitionReassignmentsRequest, admin.AlterPartitionReassignmentsResponse,
+            alter_partition_reassignments.handle,
+        ),
+        Api(
+            46, 0, 0, admin.ListPartitionReassignmentsRequest, admin.ListPartitionReassignmentsResponse,
+            list_partition_reassignments.handle,
+        ),
         Api(47, 0, 0, consumer.OffsetDeleteRequest, consumer.OffsetDeleteResponse, offset_delete.handle),
         Api(60, 0, 2, admin.DescribeClusterRequest, admin.DescribeClusterResponse, describe_cluster.handle),
+        Api(61, 0, 0, admin.DescribeProducersRequest, admin.DescribeProducersResponse, describe_producers.handle),
+        Api(
+            75, 0, 0, admin.DescribeTopicPartitionsRequest, admin.DescribeTopicPartitionsResponse,
+            describe_topic_partitions.handle,
+        ),
     )
 }

@@ -19,7 +19,7 @@ from gateway.storage.errors import KafkaError
 from gateway.storage.log_end import LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.opening import LogBounds, find_start, read_bounds, read_tail
-from gateway.storage.producer_state import Done, ProducerState, SequencedBatch
+from gateway.storage.producer_state import ActiveProducer, Done, ProducerState, SequencedBatch
 from gateway.storage.shared import Shared
 from gateway.storage.tail_follower import TailFollower
 from protocol.kafka.batch import BatchHeader, iter_headers, stamp_offsets
@@ -97,11 +97,20 @@ class PartitionLog:
             await asyncio.shield(self._start_writer())
         await self._appender.room.wait()
         if idempotent and not self._producers_known:
-            await self.refresh_end()
+            await self._learn_producers()
+
+    async def _learn_producers(self) -> None:
+        await self.refresh_end()
+        if not self._producers_known:
             await read_tail(
                 self._shared.client, self._shared.admin, self.pulsar_topic, self._end.last, self.limits, self._replay
             )
             self._producers_known = True
+
+    async def active_producers(self) -> list[ActiveProducer]:
+        """The idempotent producers of the log's end. Raises PulsarError and TimeoutError."""
+        await self._learn_producers()
+        return self._producers.active()
 
     def append(self, data: memoryview, header: BatchHeader, done: Done) -> bool:
         """Append one checked batch; ``done`` gets its base offset, or the error. Raises KafkaError at once.

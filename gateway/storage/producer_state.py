@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from gateway.storage.errors import KafkaError
 from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader
@@ -22,15 +23,25 @@ Done = Callable[[int, Exception | None], None]
 class SequencedBatch:
     """A batch of the window. ``base_offset`` is -1 until it is known."""
 
-    __slots__ = ("base_offset", "epoch", "first", "last", "producer_id", "waiters")
+    __slots__ = ("base_offset", "epoch", "first", "last", "max_timestamp", "producer_id", "waiters")
 
     def __init__(self, header: BatchHeader, base_offset: int = -1) -> None:
         self.producer_id = header.producer_id
         self.epoch = header.producer_epoch
         self.first = header.base_sequence
         self.last = header.last_sequence
+        self.max_timestamp = header.max_timestamp
         self.base_offset = base_offset
         self.waiters: list[Done] = []
+
+
+class ActiveProducer(NamedTuple):
+    """A producer as its last written batch left it."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
 
 
 class _Producer:
@@ -57,6 +68,16 @@ class ProducerState:
 
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._producers
+
+    def active(self) -> list[ActiveProducer]:
+        """The producers of which a batch is written."""
+        found = []
+        for producer_id, producer in self._producers.items():
+            written = [batch for batch in producer.batches if batch.base_offset >= 0]
+            if written:
+                last = written[-1]
+                found.append(ActiveProducer(producer_id, last.epoch, last.last, last.max_timestamp))
+        return found
 
     def find_duplicate(self, header: BatchHeader) -> SequencedBatch | None:
         """The batch that this one repeats. Raises KafkaError for a fenced epoch or a sequence out of order."""

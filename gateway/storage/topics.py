@@ -157,6 +157,12 @@ class TopicCatalog:
         if topic is not None:
             self._by_id.pop(topic.topic_id, None)
 
+    async def stored_bytes(self, topic: Topic, partition: int) -> int:
+        """What Pulsar keeps of the partition, once."""
+        async with self._slots:
+            stats = await self._admin.topics.internal_stats(topic.pulsar_topic(partition))
+        return sum(ledger.size_bytes for ledger in stats.ledgers)
+
     # Changing
 
     async def check_creatable(self, name: str) -> None:

@@ -55,6 +55,13 @@ LAST_VERSION = {
     "OffsetDelete": 0,
     "DescribeCluster": 1,
     "DeleteRecords": 2,
+    "OffsetForLeaderEpoch": 4,
+    "DescribeLogDirs": 4,
+    "ElectLeaders": 2,
+    "AlterPartitionReassignments": 0,
+    "ListPartitionReassignments": 0,
+    "DescribeProducers": 0,
+    "DescribeTopicPartitions": 0,
 }
 RECORD_FILE = os.environ.get("CONFORMANCE_RECORD")
 FOR_EVER = {"retention.ms": "-1"}  # the records of the cases are years old

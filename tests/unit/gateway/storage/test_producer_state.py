@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from gateway.storage.errors import KafkaError
-from gateway.storage.producer_state import ProducerState, SequencedBatch
+from gateway.storage.producer_state import ActiveProducer, ProducerState, SequencedBatch
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
@@ -207,3 +207,11 @@ class TestReplay:
         assert state.find_duplicate(header(1, 0, 0)) is first
         assert state.find_duplicate(header(1, 0, 1)) is second
         assert state.find_duplicate(header(1, 0, 2)) is None
+
+
+def test_active_producers_are_told_by_their_last_written_batch() -> None:
+    state = ProducerState(10)
+    state.replay(header(1, 0, 0, 5)._replace(max_timestamp=70), 100)
+    state.begin(header(1, 0, 5)._replace(max_timestamp=80))  # in flight
+    state.begin(header(2, 0, 0))
+    assert state.active() == [ActiveProducer(producer_id=1, epoch=0, last_sequence=4, last_timestamp=70)]

@@ -1,0 +1,52 @@
+"""AlterPartitionReassignments (key 45), v0 (KIP-455).
+
+Each partition has one replica, this broker; Pulsar places the data. To ask for what is so anyway is granted, anything
+else is refused, and there is never a reassignment to cancel.
+"""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import AlterPartitionReassignmentsResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.handlers.named_partitions import topic_of
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError, error_code
+from protocol.kafka.errors import ErrorCode
+
+_Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+_Partition = _Topic.ReassignablePartitionResponse
+
+
+async def handle(call: Call) -> Response:
+    return AlterPartitionReassignmentsResponse(
+        error_code=0,
+        error_message=None,
+        responses=[
+            _Topic(name=asked.name, partitions=[await _partition(call, asked.name, part) for part in asked.partitions])
+            for asked in call.request.topics
+        ],
+    )
+
+
+async def _partition(call: Call, name: str, asked: Response) -> Response:
+    code, text = ErrorCode.NONE, None
+    try:
+        await topic_of(call, name, asked.partition_index)
+        _check(call, asked.replicas)
+    except KafkaError as error:
+        code, text = error.code, error.text or "The topic or partition does not exist."
+    except PulsarError as error:
+        code, text = error_code(error), str(error)
+    if code:
+        call.count_error(code)
+    return _Partition(partition_index=asked.partition_index, error_code=code, error_message=text)
+
+
+def _check(call: Call, replicas: list[int] | None) -> None:
+    if replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+    if replicas != [call.services.node.node_id]:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar; no other broker can be named"
+        )

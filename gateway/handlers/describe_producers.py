@@ -1,0 +1,65 @@
+"""DescribeProducers (key 61), v0 (KIP-664): the idempotent producers that partitions know."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from kafka.protocol.admin import DescribeProducersResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.handlers.named_partitions import topic_of
+from gateway.pulsar.errors import PulsarError
+from gateway.storage import topic_names
+from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.producer_state import ActiveProducer
+from protocol.kafka.errors import ErrorCode
+
+NO_COORDINATOR_EPOCH, NO_TRANSACTION = -1, -1
+
+_Topic = DescribeProducersResponse.TopicResponse
+_Partition = _Topic.PartitionResponse
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call) -> Response:
+    return DescribeProducersResponse(
+        topics=[
+            _Topic(
+                name=topic.name,
+                partitions=await asyncio.gather(*(_partition(call, topic.name, n) for n in topic.partition_indexes)),
+            )
+            for topic in call.request.topics
+        ]
+    )
+
+
+async def _partition(call: Call, name: str, partition: int) -> Response:
+    try:
+        producers = await _producers(call, name, partition)
+    except (KafkaError, PulsarError, TimeoutError) as error:
+        code = error_code(error)
+        call.count_error(code)
+        log.info("describe producers", topic=name, partition=partition, error=str(error))
+        return _Partition(partition_index=partition, error_code=code, error_message=str(error), active_producers=[])
+    return _Partition(
+        partition_index=partition, error_code=0, error_message=None, active_producers=[_row(each) for each in producers]
+    )
+
+
+async def _producers(call: Call, name: str, partition: int) -> list[ActiveProducer]:
+    reason = topic_names.invalid_reason(name)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+    topic = await topic_of(call, name, partition)
+    partition_log = await call.services.logs.open(topic, partition)
+    return await partition_log.active_producers()
+
+
+def _row(producer: ActiveProducer) -> Response:
+    return _Partition.ProducerState(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp, coordinator_epoch=NO_COORDINATOR_EPOCH,
+        current_txn_start_offset=NO_TRANSACTION,
+    )  # fmt: skip

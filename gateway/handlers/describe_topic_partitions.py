@@ -1,0 +1,99 @@
+"""DescribeTopicPartitions (key 75), v0 (KIP-966): topics a page at a time, in the order of their names."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from kafka.protocol.admin import DescribeTopicPartitionsResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.handlers.list_offsets import LEADER_EPOCH
+from gateway.handlers.metadata import TOPIC_OPERATIONS
+from gateway.storage import topic_names
+from gateway.storage.errors import KafkaError
+from gateway.storage.topics import Topic
+from protocol.kafka.errors import ErrorCode
+
+MAX_PARTITIONS = 2_000
+"""Of one answer: Kafka's max.request.partition.size.limit."""
+NO_ID = uuid.UUID(int=0)
+OPERATIONS = sum(1 << operation for operation in TOPIC_OPERATIONS)
+NO_OPERATIONS = -(2**31)
+
+_Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_Partition = _Topic.DescribeTopicPartitionsResponsePartition
+_Cursor = DescribeTopicPartitionsResponse.Cursor
+
+
+async def handle(call: Call) -> Response:
+    try:
+        found = await _found(call)
+    except KafkaError as error:
+        call.count_error(error.code)
+        rows = [_failed(asked.name, error.code, NO_OPERATIONS) for asked in call.request.topics]
+        return DescribeTopicPartitionsResponse(topics=rows, next_cursor=None)
+    return _page(call, found)
+
+
+async def _found(call: Call) -> dict[str, Topic | None]:
+    """The topics asked for, from the cursor on, by name. Raises KafkaError INVALID_REQUEST, and PulsarError."""
+    request, cursor, catalog = call.request, call.request.cursor, call.services.topics
+    first = cursor.topic_name if cursor is not None else ""
+    found: dict[str, Topic | None]
+    if request.topics:
+        names = sorted({asked.name for asked in request.topics if asked.name >= first})
+        if cursor is not None and first not in names:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the topics do not contain the cursor's: {first}")
+        found = dict(zip(names, await asyncio.gather(*map(catalog.get, names)), strict=True))
+    else:
+        found = {topic.name: topic for topic in await catalog.all() if topic.name >= first}
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition is {cursor.partition_index}")
+    return found
+
+
+def _page(call: Call, found: dict[str, Topic | None]) -> Response:
+    """Rows until the limit, and where to go on."""
+    room = max(1, min(call.request.response_partition_limit, MAX_PARTITIONS))
+    cursor = call.request.cursor
+    rows: list[Response] = []
+    for name, topic in found.items():
+        if room == 0:
+            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_Cursor(topic_name=name, partition_index=0))
+        if topic is None:
+            invalid = topic_names.invalid_reason(name) is not None
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            rows.append(_failed(name, code))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        end = min(topic.partitions, first + room)
+        rows.append(_row(call, topic, range(first, end)))
+        if end < topic.partitions:
+            next_cursor = _Cursor(topic_name=name, partition_index=end)
+            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=next_cursor)
+        room -= max(0, end - first)
+    return DescribeTopicPartitionsResponse(topics=rows, next_cursor=None)
+
+
+def _row(call: Call, topic: Topic, numbers: range) -> Response:
+    node_id = call.services.node.node_id
+    nodes = [node_id]
+    return _Topic(
+        error_code=0, name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in topic_names.INTERNAL_TOPICS,
+        partitions=[
+            _Partition(
+                error_code=0, partition_index=number, leader_id=node_id, leader_epoch=LEADER_EPOCH, replica_nodes=nodes,
+                isr_nodes=nodes, eligible_leader_replicas=[], last_known_elr=[], offline_replicas=[],
+            )
+            for number in numbers
+        ],
+        topic_authorized_operations=OPERATIONS,
+    )  # fmt: skip
+
+
+def _failed(name: str, code: ErrorCode, operations: int = OPERATIONS) -> Response:
+    return _Topic(
+        error_code=code, name=name, topic_id=NO_ID, is_internal=name in topic_names.INTERNAL_TOPICS, partitions=[],
+        topic_authorized_operations=operations,
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""ElectLeaders (key 43), v0-v2. v1 unclean elections (KIP-460); v2 flexible.
+
+Each partition has one replica, which leads it: no election is ever needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka.protocol.admin import ElectLeadersResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.handlers.named_partitions import topic_of
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError, error_code
+from protocol.kafka.errors import ErrorCode
+
+PREFERRED, UNCLEAN = 0, 1
+
+_Topic = ElectLeadersResponse.ReplicaElectionResult
+_Partition = _Topic.PartitionResult
+
+
+async def handle(call: Call) -> Response:
+    wanted = call.request.topic_partitions
+    kind = call.request.election_type if call.version >= 1 else PREFERRED
+    if kind not in {PREFERRED, UNCLEAN} and wanted != []:
+        refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+        call.count_error(refusal.code)
+        return _response(
+            (_Topic(topic=t.topic, partition_result=[_row(n, refusal) for n in t.partitions]) for t in wanted or ()),
+            refusal.code,
+        )
+    if wanted is None:
+        # Only partitions that an election changed, or failed for, are told of.
+        return _response(_Topic(topic=topic.name, partition_result=[]) for topic in await call.services.topics.all())
+    return _response(
+        [
+            _Topic(
+                topic=asked.topic,
+                partition_result=[_row(n, await _outcome(call, asked.topic, n)) for n in asked.partitions],
+            )
+            for asked in wanted
+        ]
+    )
+
+
+def _response(rows: Iterable[Response], code: ErrorCode = ErrorCode.NONE) -> Response:
+    return ElectLeadersResponse(error_code=code, replica_election_results=list(rows))
+
+
+async def _outcome(call: Call, name: str, partition: int) -> Exception:
+    try:
+        await topic_of(call, name, partition)
+    except KafkaError as error:
+        return KafkaError(error.code, "No such topic or partition.")
+    except PulsarError as error:
+        return error
+    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+
+
+def _row(partition: int, outcome: Exception) -> Response:
+    return _Partition(partition_id=partition, error_code=error_code(outcome), error_message=str(outcome))

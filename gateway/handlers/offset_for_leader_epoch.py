@@ -1,0 +1,61 @@
+"""OffsetForLeaderEpoch (key 23), v0-v4: where a leader epoch ends, so that clients notice a log that was cut back.
+
+v1 the epoch found; v2 the client's current epoch; v3 replica id; v4 flexible. Logs are never cut back here: there is
+one epoch, which ends where the log does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from kafka.protocol.consumer import OffsetForLeaderEpochResponse
+
+from gateway.handlers.call import Call, Response
+from gateway.handlers.list_offsets import LEADER_EPOCH, check_epoch
+from gateway.handlers.named_partitions import topic_of
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError, error_code
+from protocol.kafka.errors import ErrorCode
+
+UNKNOWN_EPOCH, UNKNOWN_OFFSET = -1, -1
+
+_Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+_Partition = _Topic.EpochEndOffset
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call) -> Response:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            _Topic(
+                topic=topic.topic,
+                partitions=await asyncio.gather(*(_partition(call, topic.topic, part) for part in topic.partitions)),
+            )
+            for topic in call.request.topics
+        ]
+    )
+
+
+async def _partition(call: Call, name: str, asked: Response) -> Response:
+    try:
+        (epoch, end_offset), code = await _end(call, name, asked), ErrorCode.NONE
+    except (KafkaError, PulsarError, TimeoutError) as error:
+        (epoch, end_offset), code = (UNKNOWN_EPOCH, UNKNOWN_OFFSET), error_code(error)
+        call.count_error(code)
+        log.info("offset for leader epoch", topic=name, partition=asked.partition, error=str(error))
+    return _Partition(partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end_offset)
+
+
+async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
+    """The last epoch up to the one asked for, and the offset behind it. Raises as the storage does."""
+    topic = await topic_of(call, name, asked.partition)
+    check_epoch(asked.current_leader_epoch)
+    if asked.leader_epoch > LEADER_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
+        return UNKNOWN_EPOCH, UNKNOWN_OFFSET
+    partition_log = await call.services.logs.open(topic, asked.partition)
+    if asked.leader_epoch < LEADER_EPOCH:
+        return asked.leader_epoch, partition_log.start_offset
+    await partition_log.refresh_end()
+    return LEADER_EPOCH, partition_log.end_offset
