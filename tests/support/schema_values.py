@@ -49,7 +49,8 @@ def _struct(field: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:
 def _value(field: Any, version: int) -> st.SearchStrategy[Any]:
     if field.is_array():
         inner = field.array_of
-        items = _struct(inner, version) if inner.is_struct() else _value(inner, version)
+        # The schema gives the items of an array that may be null as nullable too; they are not.
+        items = _struct(inner, version) if inner.is_struct() else _SIMPLE[inner.type_str]
         strategy: st.SearchStrategy[Any] = st.lists(items, max_size=3)
     elif field.is_struct():
         strategy = _struct(field, version)
