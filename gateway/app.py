@@ -11,6 +11,7 @@ import structlog
 from gateway.config import Config
 from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
+from gateway.handlers.broker_configs import topic_defaults
 from gateway.handlers.call import Node, Services, Unread
 from gateway.handlers.fetch_session import FetchSessions
 from gateway.handlers.table import APIS
@@ -65,7 +66,9 @@ class Gateway:
         self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
         self._shared = Shared(self._client, self._admin, config.limits, self.metrics)
         self._logs = LogRegistry(self._shared)
-        self._topics = TopicCatalog(self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms)
+        self._topics = TopicCatalog(
+            self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config)
+        )
         self._groups = GroupService(self._client, self._admin, self._topics, config.groups)
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"

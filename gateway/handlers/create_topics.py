@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from kafka.protocol.admin import CreateTopicsResponse
 
+from gateway.handlers.broker_configs import effective_configs
 from gateway.handlers.call import Call, Response
-from gateway.handlers.describe_configs import SOURCE_DEFAULT, SOURCE_TOPIC
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
-from gateway.storage.topic_configs import TOPIC_CONFIGS, check_configs
+from gateway.storage.topic_configs import check_configs
 from protocol.kafka.errors import ErrorCode
 
 MAX_PARTITIONS = 100_000
@@ -42,9 +42,9 @@ async def _create(call: Call, wanted: Response) -> Response:
         partitions = _partitions(call, wanted)
         configs = check_configs({config.name: config.value for config in wanted.configs or ()})
         if call.version >= 1 and call.request.validate_only:
-            return _created(wanted.name, uuid.uuid4(), partitions, configs)
+            return _created(call, wanted.name, uuid.uuid4(), partitions, configs)
         created = await topics.create(wanted.name, partitions, configs)
-        return _created(wanted.name, created.topic_id, partitions, configs)
+        return _created(call, wanted.name, created.topic_id, partitions, configs)
     except KafkaError as error:
         return _failed(wanted.name, error.code, error.text)
     except PulsarError as error:
@@ -94,16 +94,15 @@ def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
     return len(numbers)
 
 
-def _created(name: str, topic_id: object, partitions: int, configs: Mapping[str, str]) -> Response:
+def _created(call: Call, name: str, topic_id: object, partitions: int, configs: Mapping[str, str]) -> Response:
     row = CreateTopicsResponse.CreatableTopicResult
     return row(
         name=name, topic_id=topic_id, error_code=0, error_message=None, num_partitions=partitions, replication_factor=1,
         configs=[
             row.CreatableTopicConfigs(
-                name=config.name, value=configs.get(config.name, config.default), read_only=False,
-                config_source=SOURCE_TOPIC if config.name in configs else SOURCE_DEFAULT, is_sensitive=False,
+                name=each.config.name, value=each.value, read_only=False, config_source=each.source, is_sensitive=False
             )
-            for config in TOPIC_CONFIGS.values()
+            for each in effective_configs(call.services, configs)
         ],
     )  # fmt: skip
 

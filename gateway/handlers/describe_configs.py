@@ -1,50 +1,55 @@
-"""DescribeConfigs (key 32), v0-v4. v1 sources and synonyms; v3 types and documentation (KIP-569); v4 flexible."""
+"""DescribeConfigs (key 32), v0-v4. v1 sources and synonyms; v3 types and documentation (KIP-569); v4 flexible.
+
+Described are topics and this gateway. There are no loggers and no client metrics subscriptions here; groups have no
+configurations in Kafka 3.9.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from kafka.protocol.admin import DescribeConfigsResponse
 
+from gateway.handlers.broker_configs import SOURCE_DEFAULT, Synonym, broker_configs, effective_configs
 from gateway.handlers.call import Call, Response
+from gateway.handlers.config_resources import ResourceType, broker_id
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
+from gateway.storage.config_values import ConfigType
 from gateway.storage.errors import KafkaError, error_code
-from gateway.storage.topic_configs import TOPIC_CONFIGS, ConfigType
 from protocol.kafka.errors import ErrorCode
 
-TOPIC, BROKER = 2, 4
-SOURCE_TOPIC, SOURCE_STATIC, SOURCE_DEFAULT = 1, 4, 5
-
+FIRST_SYNONYMS_VERSION, FIRST_DOCUMENTATION_VERSION = 1, 3
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
 
 
 async def handle(call: Call) -> Response:
-    return DescribeConfigsResponse(results=[await _describe(call, resource) for resource in call.request.resources])
+    resources = call.request.resources
+    unknown = {resource.resource_type for resource in resources} - set(_ROWS)
+    if unknown:  # as Kafka's handler, which fails for the whole request
+        text = f"Unexpected resource type {', '.join(map(str, sorted(unknown)))}"
+        return DescribeConfigsResponse(results=[_failed(call, resource, _invalid(text)) for resource in resources])
+    return DescribeConfigsResponse(results=[await _describe(call, resource) for resource in resources])
 
 
 async def _describe(call: Call, resource: Response) -> Response:
-    kind, name = resource.resource_type, resource.resource_name
     try:
-        if kind == TOPIC:
-            rows = await _topic_rows(call, name)
-        elif kind == BROKER:
-            rows = _broker_rows(call, name)
-        else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+        rows = await _ROWS[resource.resource_type](call, resource.resource_name)
     except (KafkaError, PulsarError) as error:
-        code = error_code(error)
-        call.count_error(code)
-        return _Result(error_code=code, error_message=str(error), resource_type=kind, resource_name=name, configs=[])
+        return _failed(call, resource, error)
+    keys = resource.configuration_keys
     return _Result(
-        error_code=0, error_message="", resource_type=kind, resource_name=name,
-        configs=list(_asked(rows, resource.configuration_keys)),
+        error_code=0, error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name,
+        configs=[row for row in rows if not keys or row.name in keys],
     )  # fmt: skip
 
 
-def _asked(rows: Iterable[Response], keys: list[str] | None) -> Iterable[Response]:
-    return (row for row in rows if not keys or row.name in keys)
+def _failed(call: Call, resource: Response, error: KafkaError | PulsarError) -> Response:
+    code = error_code(error)
+    call.count_error(code)
+    return _Result(
+        error_code=code, error_message=str(error), resource_type=resource.resource_type,
+        resource_name=resource.resource_name, configs=[],
+    )  # fmt: skip
 
 
 async def _topic_rows(call: Call, name: str) -> list[Response]:
@@ -54,48 +59,60 @@ async def _topic_rows(call: Call, name: str) -> list[Response]:
     topic = await call.services.topics.get(name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    return [_topic_row(call, config.name, topic.configs) for config in TOPIC_CONFIGS.values()]
+    return [
+        _row(call, config.name, config.kind, value, config.documentation, synonyms, read_only=False)
+        for config, value, synonyms in effective_configs(call.services, topic.configs)
+    ]
 
 
-def _topic_row(call: Call, name: str, configs: Mapping[str, str]) -> Response:
-    config = TOPIC_CONFIGS[name]
-    is_set = name in configs
-    synonyms = []
-    if call.version >= 1 and call.request.include_synonyms:
-        known = [(configs[name], SOURCE_TOPIC)] if is_set else []
-        known.append((config.default, SOURCE_DEFAULT))
-        synonyms = [_Config.DescribeConfigsSynonym(name=name, value=value, source=source) for value, source in known]
+async def _broker_rows(call: Call, name: str) -> list[Response]:
+    if name == "":
+        return []  # the defaults of all brokers: nobody can have set any
+    node_id = call.services.node.node_id
+    if broker_id(name, "Broker id") != node_id:
+        raise _invalid(f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
+    return [
+        _row(call, each.name, each.kind, each.value, each.documentation, each.synonyms, read_only=True)
+        for each in broker_configs(call.services).values()
+    ]
+
+
+async def _logger_rows(call: Call, name: str) -> list[Response]:
+    if name == "":
+        raise _invalid("Broker id must not be empty")
+    node_id = call.services.node.node_id
+    if broker_id(name, "Broker id") != node_id:
+        raise _invalid(f"Unexpected broker id, expected {node_id} but received {name}")
+    return []
+
+
+async def _client_metrics_rows(call: Call, name: str) -> list[Response]:
+    if name == "":
+        raise _invalid("Client metrics subscription name must not be empty")
+    return []
+
+
+_ROWS = {
+    ResourceType.TOPIC: _topic_rows,
+    ResourceType.BROKER: _broker_rows,
+    ResourceType.BROKER_LOGGER: _logger_rows,
+    ResourceType.CLIENT_METRICS: _client_metrics_rows,
+}
+
+
+def _row(
+    call: Call, name: str, kind: ConfigType, value: str | None, documentation: str, synonyms: list[Synonym], *,
+    read_only: bool,
+) -> Response:  # fmt: skip
+    with_synonyms = call.version >= FIRST_SYNONYMS_VERSION and call.request.include_synonyms
+    documented = call.version >= FIRST_DOCUMENTATION_VERSION and call.request.include_documentation
     return _Config(
-        name=name, value=configs.get(name, config.default), read_only=False, is_default=False,
-        config_source=SOURCE_TOPIC if is_set else SOURCE_DEFAULT, is_sensitive=False, synonyms=synonyms,
-        config_type=config.kind, documentation=None,
+        name=name, value=value, read_only=read_only, is_default=False, is_sensitive=False,
+        config_source=synonyms[0].source if synonyms else SOURCE_DEFAULT,
+        synonyms=[_Config.DescribeConfigsSynonym(**each._asdict()) for each in synonyms] if with_synonyms else [],
+        config_type=kind, documentation=documentation if documented else None,
     )  # fmt: skip
 
 
-def _broker_rows(call: Call, name: str) -> list[Response]:
-    node_id = call.services.node.node_id
-    if name not in {"", str(node_id)}:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} or empty string, but received {name}"
-        )
-    if name == "":
-        return []
-    kafka, limits = call.services.config.kafka, call.services.config.limits
-    known = (
-        ("auto.create.topics.enable", ConfigType.BOOLEAN, str(kafka.auto_create_topics).lower()),
-        ("broker.id", ConfigType.INT, str(node_id)),
-        ("connections.max.idle.ms", ConfigType.LONG, str(limits.connection_idle_ms)),
-        ("default.replication.factor", ConfigType.INT, "1"),
-        ("fetch.max.bytes", ConfigType.INT, str(limits.max_fetch_bytes)),
-        ("message.max.bytes", ConfigType.INT, str(limits.max_message_bytes)),
-        ("node.id", ConfigType.INT, str(node_id)),
-        ("num.partitions", ConfigType.INT, str(kafka.default_partitions)),
-        ("socket.request.max.bytes", ConfigType.INT, str(limits.max_request_bytes)),
-    )
-    return [
-        _Config(
-            name=key, value=value, read_only=True, is_default=False, config_source=SOURCE_STATIC, is_sensitive=False,
-            synonyms=[], config_type=kind, documentation=None,
-        )
-        for key, kind, value in known
-    ]  # fmt: skip
+def _invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, text)

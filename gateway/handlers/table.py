@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka.protocol import admin, consumer, metadata, producer
 
 from gateway.handlers import (
+    alter_configs,
     alter_partition_reassignments,
     api_versions,
     create_partitions,
@@ -22,9 +23,11 @@ from gateway.handlers import (
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -67,10 +70,15 @@ APIS: dict[int, Api] = {
             offset_for_leader_epoch.handle,
         ),
         Api(32, 0, 4, admin.DescribeConfigsRequest, admin.DescribeConfigsResponse, describe_configs.handle),
+        Api(33, 0, 2, admin.AlterConfigsRequest, admin.AlterConfigsResponse, alter_configs.handle),
         Api(35, 0, 4, admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse, describe_log_dirs.handle),
         Api(37, 0, 3, admin.CreatePartitionsRequest, admin.CreatePartitionsResponse, create_partitions.handle),
         Api(42, 0, 2, admin.DeleteGroupsRequest, admin.DeleteGroupsResponse, delete_groups.handle),
         Api(43, 0, 2, admin.ElectLeadersRequest, admin.ElectLeadersResponse, elect_leaders.handle),
+        Api(
+            44, 0, 1, admin.IncrementalAlterConfigsRequest, admin.IncrementalAlterConfigsResponse,
+            incremental_alter_configs.handle,
+        ),
         Api(
             45, 0, 0, admin.AlterPartitionReassignmentsRequest, admin.AlterPartitionReassignmentsResponse,
             alter_partition_reassignments.handle,
@@ -83,8 +91,12 @@ APIS: dict[int, Api] = {
         Api(60, 0, 2, admin.DescribeClusterRequest, admin.DescribeClusterResponse, describe_cluster.handle),
         Api(61, 0, 0, admin.DescribeProducersRequest, admin.DescribeProducersResponse, describe_producers.handle),
         Api(
+            74, 0, 0, admin.ListConfigResourcesRequest, admin.ListConfigResourcesResponse,
+            list_config_resources.handle,
+        ),
+        Api(
             75, 0, 0, admin.DescribeTopicPartitionsRequest, admin.DescribeTopicPartitionsResponse,
             describe_topic_partitions.handle,
         ),
     )
-}
+}  # fmt: skip

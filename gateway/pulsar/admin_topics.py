@@ -19,7 +19,7 @@ _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 
 
 class TopicPolicy(StrEnum):
-    """Topic-level policies whose value is the JSON body."""
+    """Topic-level policies."""
 
     RETENTION = "retention"
     """{"retentionTimeInMinutes": int, "retentionSizeInMB": int}, -1 for no limit."""
@@ -31,6 +31,8 @@ class TopicPolicy(StrEnum):
     """bool."""
     INACTIVE_TOPIC = "inactiveTopicPolicies"
     """{"deleteWhileInactive": bool, …}."""
+    MESSAGE_TTL = "messageTTL"
+    """Seconds after which the broker acknowledges a message for every subscription, 0 for never."""
 
 
 class PartitionedTopic(NamedTuple):
@@ -146,18 +148,13 @@ class TopicsAdmin:
         return await self._http.get_json(topic_path(topic, policy), {"applied": _bool(applied)})
 
     async def set_policy(self, topic: str, policy: TopicPolicy, value: object) -> None:
-        await self._http.request("POST", topic_path(topic, policy), body=value)
+        if policy is TopicPolicy.MESSAGE_TTL:  # the only one that is no JSON body
+            await self._http.request("POST", topic_path(topic, policy), params={policy: str(value)})
+        else:
+            await self._http.request("POST", topic_path(topic, policy), body=value)
 
     async def remove_policy(self, topic: str, policy: TopicPolicy) -> None:
         await self._http.request("DELETE", topic_path(topic, policy))
-
-    async def message_ttl(self, topic: str, *, applied: bool = False) -> int | None:
-        """Seconds after which the broker acknowledges a message for every subscription."""
-        seconds: int | None = await self._http.get_json(topic_path(topic, "messageTTL"), {"applied": _bool(applied)})
-        return seconds
-
-    async def set_message_ttl(self, topic: str, seconds: int) -> None:
-        await self._http.request("POST", topic_path(topic, "messageTTL"), params={"messageTTL": str(seconds)})
 
     # What is stored.
 

@@ -154,7 +154,7 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
         if value is None:
             raise _invalid(f"Null value not supported for topic configs: {name}")
     parsed = {name: _parsed(name, value) for name, value in configs.items() if value is not None}
-    _check_together(DEFAULTS | parsed)
+    _check_together({**DEFAULTS, **parsed})
     return parsed
 
 

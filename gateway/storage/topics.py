@@ -1,5 +1,7 @@
 """Kafka topics as Pulsar topics of one namespace: ids and configurations live in the topic's properties.
 
+Brokers merge properties key by key, so that clients who alter different configurations at once do not undo each other.
+
 A topic that Pulsar's own tools made has neither; its id is then derived from its name. A topic without partitions is a
 Kafka topic with one.
 """
@@ -9,25 +11,30 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
 from gateway.storage.errors import KafkaError
-from gateway.storage.topic_configs import TOPIC_CONFIGS
+from gateway.storage.topic_configs import DEFAULTS, check_configs, has_policy, usable_configs, writes_messages
+from gateway.storage.topic_policies import policies
 from protocol.kafka.errors import ErrorCode
 
 TOPIC_ID = "kafka.topic.id"
 CONFIG_PREFIX = "kafka.config."
+MESSAGES_ONLY = "kafka.messages.only"
+"""Property of a topic whose entries all hold messages: one that Pulsar can compact."""
+COMPACTION_SUBSCRIPTION = "__compaction"
 MAX_PARALLEL_REQUESTS = 16
 POLICY_RETRIES = 20
-_MINUTE_MS = 60_000
-_MIB = 1024 * 1024
+_REFUSED = frozenset({400, 412})
+"""How a broker says that a policy does not go with its settings."""
 
 log = structlog.get_logger()
 
@@ -43,19 +50,35 @@ class Topic:
     partitioned: bool
     configs: Mapping[str, str]
     loaded_at: float = field(compare=False)
+    defaults: Mapping[str, str] = field(default_factory=lambda: DEFAULTS, compare=False)
+    messages_only: bool = False
+
+    @property
+    def writes_messages(self) -> bool:
+        """Each record becomes a Pulsar message of its own (``entry.format=pulsar``)."""
+        return writes_messages(self.configs)
+
+    @property
+    def compacts(self) -> bool:
+        return has_policy(self.configs, "compact")
 
     def pulsar_topic(self, partition: int) -> str:
         return f"{self.pulsar_name}-partition-{partition}" if self.partitioned else self.pulsar_name
 
     def config(self, name: str) -> str:
-        return self.configs.get(name, TOPIC_CONFIGS[name].default)
+        return self.configs.get(name) or self.defaults[name]
 
 
 class TopicCatalog:
     """What is known of the namespace's topics, and how to change them. Methods raise KafkaError and PulsarError."""
 
-    def __init__(self, admin: AdminClient, namespace: str, max_age_ms: int) -> None:
+    def __init__(
+        self, admin: AdminClient, namespace: str, max_age_ms: int, defaults: Mapping[str, str] = DEFAULTS
+    ) -> None:
+        """``defaults`` are those of this gateway's configuration, for every topic."""
         self._admin = admin
+        self._defaults = defaults
+        self._altering = asyncio.Lock()
         self._namespace = namespace
         self._prefix = f"persistent://{namespace}/"
         self._max_age_s = max_age_ms / 1000
@@ -141,12 +164,10 @@ class TopicCatalog:
         return self._remember(name, pulsar_name, partitions, properties)
 
     def _remember(self, name: str, pulsar_name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
-        configs = {
-            key.removeprefix(CONFIG_PREFIX): value for key, value in properties.items() if key.startswith(CONFIG_PREFIX)
-        }
         topic = Topic(
             name, pulsar_name, _topic_id(properties.get(TOPIC_ID), pulsar_name), max(1, partitions),
-            partitions > 0, configs, time.monotonic(),
+            partitions > 0, _stored_configs(name, properties), time.monotonic(), self._defaults,
+            MESSAGES_ONLY in properties,
         )  # fmt: skip
         self._topics[name] = topic
         self._by_id[topic.topic_id] = name
@@ -182,7 +203,9 @@ class TopicCatalog:
     async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         await self.check_creatable(name)
         pulsar_name = self._prefix + topic_names.to_pulsar(name)
-        properties = {TOPIC_ID: str(uuid.uuid4()), **{CONFIG_PREFIX + key: value for key, value in configs.items()}}
+        properties = {TOPIC_ID: str(uuid.uuid4()), **_config_properties(configs)}
+        if writes_messages(configs):
+            properties[MESSAGES_ONLY] = "true"
         try:
             await self._admin.topics.create_partitioned(pulsar_name, partitions, properties)
         except AdminError as error:
@@ -190,8 +213,59 @@ class TopicCatalog:
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
             raise
         topic = self._remember(name, pulsar_name, partitions, properties)
-        await self._apply_policies(topic)
+        try:
+            await self._apply_policies(replace(topic, configs={}), topic)
+        except (KafkaError, PulsarError):
+            await self.delete(topic)  # data would be kept for another time than was asked
+            raise
         return topic
+
+    async def alter_configs(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
+    ) -> None:
+        """Set a topic's configurations to what ``change`` makes of the present ones. Raises KafkaError."""
+        async with self._altering:
+            topic = await self.get(name, fresh=True)
+            configs = check_configs(change({} if topic is None else topic.configs))
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            if not validate_only:
+                await self._alter(topic, configs)
+
+    async def _alter(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        altered = replace(topic, configs=configs, messages_only=await self._stays_messages_only(topic, configs))
+        await self._apply_policies(topic, altered)
+        gone = [CONFIG_PREFIX + key for key in topic.configs.keys() - configs.keys()]
+        if topic.messages_only and not altered.messages_only:
+            gone.append(MESSAGES_ONLY)
+        for key in gone:
+            await self._admin.topics.remove_property(topic.pulsar_name, key)
+        changed = dict(configs.items() - topic.configs.items())
+        properties = _config_properties(changed)
+        if altered.messages_only and not topic.messages_only:
+            properties[MESSAGES_ONLY] = "true"
+        if properties:
+            await self._admin.topics.put_properties(topic.pulsar_name, properties)
+        outdated = self._refreshing.get(topic.name)
+        if outdated is not None:
+            await asyncio.wait([outdated])
+        self._topics[topic.name] = replace(altered, loaded_at=time.monotonic())
+
+    async def _stays_messages_only(self, topic: Topic, configs: Mapping[str, str]) -> bool:
+        """Whether Pulsar will be able to compact the topic: also one that nothing was ever written to."""
+        if not writes_messages(configs):
+            return False
+        if topic.messages_only:
+            return True
+        for partition in range(topic.partitions):
+            index = (await self._admin.topics.managed_ledger_properties(topic.pulsar_topic(partition))).get("index")
+            stats = await self._admin.topics.internal_stats(topic.pulsar_topic(partition))
+            if index not in {None, "-1"} or any(ledger.entries > 0 for ledger in stats.ledgers):
+                log.warning(
+                    "topic holds record batches, which Pulsar cannot compact: it keeps everything", topic=topic.name
+                )
+                return False
+        return True
 
     async def delete(self, topic: Topic) -> None:
         try:
@@ -212,30 +286,53 @@ class TopicCatalog:
         await self._admin.topics.update_partitions(topic.pulsar_name, count)
         await self.get(topic.name, fresh=True)
 
-    async def _apply_policies(self, topic: Topic) -> None:
-        """Retention as Pulsar does it. The policy service of a new namespace may need a moment."""
-        retention = _retention_policy(topic)
-        if retention is None:
-            return
+    async def _apply_policies(self, before: Topic, after: Topic) -> None:
+        """Tell Pulsar what the configurations mean to it. Raises KafkaError POLICY_VIOLATION if it refuses."""
+        had = policies(before.configs, before.defaults, compactable=before.messages_only)
+        for policy, value in policies(after.configs, after.defaults, compactable=after.messages_only).items():
+            if value is not None or had[policy] is not None:
+                await self._apply_policy(after.pulsar_name, policy, value)
+        if had[TopicPolicy.COMPACTION_THRESHOLD] is not None and not after.compacts:
+            # The compaction cursor would hold all new data for ever.
+            for partition in range(after.partitions):
+                await self._drop_compaction(after.pulsar_topic(partition))
+
+    async def _apply_policy(self, pulsar_name: str, policy: TopicPolicy, value: object | None) -> None:
+        """The policy service of a new namespace may need a moment."""
         for attempt in range(POLICY_RETRIES):
             try:
-                await self._admin.topics.set_policy(topic.pulsar_name, TopicPolicy.RETENTION, retention)
+                if value is None:
+                    await self._admin.topics.remove_policy(pulsar_name, policy)
+                else:
+                    await self._admin.topics.set_policy(pulsar_name, policy, value)
                 return
             except AdminError as error:
+                if error.status in _REFUSED:
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, f"Pulsar refuses {policy}={value}: {error}") from error
                 if attempt == POLICY_RETRIES - 1 or not (error.retriable or error.not_found):
                     raise
                 await asyncio.sleep(0.25)
 
+    async def _drop_compaction(self, pulsar_topic: str) -> None:
+        try:
+            await self._admin.topics.delete_subscription(pulsar_topic, COMPACTION_SUBSCRIPTION, force=True)
+        except AdminError as error:
+            if not error.not_found:
+                raise
 
-def _retention_policy(topic: Topic) -> dict[str, int] | None:
-    """Whole minutes and MiB, rounded up: Pulsar knows nothing finer."""
-    if not {"retention.ms", "retention.bytes"} & topic.configs.keys():
-        return None
-    retention_ms, retention_bytes = int(topic.config("retention.ms")), int(topic.config("retention.bytes"))
-    return {
-        "retentionTimeInMinutes": -1 if retention_ms < 0 else -(-retention_ms // _MINUTE_MS),
-        "retentionSizeInMB": -1 if retention_bytes < 0 else -(-retention_bytes // _MIB),
+
+def _config_properties(configs: Mapping[str, str]) -> dict[str, str]:
+    return {CONFIG_PREFIX + key: value for key, value in configs.items()}
+
+
+def _stored_configs(name: str, properties: Mapping[str, str]) -> Mapping[str, str]:
+    stored = {
+        key.removeprefix(CONFIG_PREFIX): value for key, value in properties.items() if key.startswith(CONFIG_PREFIX)
     }
+    configs, unusable = usable_configs(stored)
+    if unusable:
+        log.warning("properties of a topic are no configurations", topic=name, configs=unusable)
+    return configs
 
 
 def _topic_id(stored: str | None, pulsar_name: str) -> uuid.UUID:

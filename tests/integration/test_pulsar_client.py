@@ -459,8 +459,8 @@ def test_partitioned_topics_and_their_policies(pulsar: PulsarAddresses) -> None:
         assert await topics.policy(topic, TopicPolicy.RETENTION) == retention
         await topics.remove_policy(topic, TopicPolicy.RETENTION)
         assert await topics.policy(topic, TopicPolicy.RETENTION) is None
-        await topics.set_message_ttl(topic, 60)
-        assert await topics.message_ttl(topic) == 60
+        await topics.set_policy(topic, TopicPolicy.MESSAGE_TTL, 60)
+        assert await topics.policy(topic, TopicPolicy.MESSAGE_TTL) == 60
         await topics.delete_partitioned(topic, force=True)
         assert topic not in await topics.list_partitioned(NAMESPACE)
         with pytest.raises(AdminError) as missing:
