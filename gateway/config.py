@@ -92,15 +92,15 @@ class Limits(Section):
     """Of one partition."""
     append_max_queued_bytes: int = Field(default=64 * MIB, ge=MIB)
     """Of one partition, waiting for a place in flight; above that produce requests fail as throttled."""
-    cache_budget_bytes: int = Field(default=32 * MIB, ge=MIB)
+    cache_budget_bytes: int = Field(default=24 * MIB, ge=MIB)
     """Tails of all partitions together."""
     reader_budget_bytes: int = Field(default=8 * MIB, ge=MIB)
     """Read ahead for one consumer that catches up, at the most."""
-    readers_budget_bytes: int = Field(default=16 * MIB, ge=MIB)
+    readers_budget_bytes: int = Field(default=12 * MIB, ge=MIB)
     """Read ahead for all of them: they share it evenly, and each gets at least one entry."""
     max_readers: int = Field(default=256, ge=1)
     reader_idle_ms: int = Field(default=30_000, ge=100)
-    fetch_budget_bytes: int = Field(default=32 * MIB, ge=MIB)
+    fetch_budget_bytes: int = Field(default=20 * MIB, ge=MIB)
     """Fetched bytes on their way to all clients; above it a fetch returns one batch at a time."""
     max_fetch_bytes: int = Field(default=64 * MIB, ge=MIB)
     max_fetch_sessions: int = Field(default=1_000, ge=0)

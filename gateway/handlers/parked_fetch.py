@@ -228,6 +228,8 @@ class ParkedFetch:
             partition_log.prefetch(offset)
             return ErrorCode.NONE, RecordChunks((), 0)
         chunks, size_bytes = found
+        if max_bytes <= 0:  # clients leave their answers lying: this one must not pin the entry that it is a part of
+            chunks = [bytes(chunk) for chunk in chunks]
         if self._call.version >= FIRST_BATCH_VERSION:
             return ErrorCode.NONE, RecordChunks(chunks, size_bytes)
         return self._down_converted(chunks, offset)

@@ -24,6 +24,8 @@ MAX_PERMITS = 200_000
 PERMITS_GROWTH = 4
 """Messages may be large: so many times what has come already is asked for at once, to begin with one."""
 RETRY_S = 0.2
+STALLED_MS = 1_000
+"""A consumer that did not fetch for so long gives its reader's memory to others, if that is scarce."""
 READ_FAILURES = (PulsarError, TimeoutError, OSError)
 
 log = structlog.get_logger()
@@ -49,8 +51,8 @@ class CatchUpReader:
         self.failed: Exception | None = None
         self.last_used = time.monotonic()
         self._owner = owner
+        self.buffered_bytes = 0
         self._entries: list[LogEntry] = []
-        self._buffered_bytes = 0
         self._reader: Reader | None = None
         self._outstanding = 0
         self._messages = 0
@@ -77,7 +79,7 @@ class CatchUpReader:
             if entry.next_offset > offset:
                 break
             passed += 1
-            self._buffered_bytes -= entry.size_bytes
+            self.buffered_bytes -= entry.size_bytes
         del self._entries[:passed]
         self.offset = max(self.offset, offset)
         self._top_up()
@@ -102,7 +104,7 @@ class CatchUpReader:
         self._messages += entry.num_messages
         self._bytes += read.size_bytes
         self._entries.append(read)
-        self._buffered_bytes += read.size_bytes
+        self.buffered_bytes += read.size_bytes
         self._top_up()
         if not self._verified:
             self._verify(read)
@@ -142,7 +144,7 @@ class CatchUpReader:
         if self._reader is None:
             return
         average_bytes = max(1.0, self._bytes / max(1, self._messages))
-        budget_bytes = self._owner.share_bytes - self._buffered_bytes
+        budget_bytes = self._owner.share_bytes - self.buffered_bytes
         wanted = min(MAX_PERMITS, int(budget_bytes / average_bytes), 1 + PERMITS_GROWTH * self._messages)
         if not self._entries:
             wanted = max(1, wanted)  # one entry comes, however large and however small the share
@@ -204,8 +206,10 @@ class CatchUpReaders:
         self._count()
 
     def close_idle(self) -> None:
-        """End the readers that no fetch has used for a while."""
-        deadline = time.monotonic() - self.limits.reader_idle_ms / 1000
+        """End the readers that no fetch has used for a while; sooner if each one's entry fills the budget of all."""
+        held_bytes = sum(reader.buffered_bytes for reader in self._all())
+        idle_ms = STALLED_MS if held_bytes > self.limits.readers_budget_bytes else self.limits.reader_idle_ms
+        deadline = time.monotonic() - idle_ms / 1000
         self._remove([reader for reader in self._all() if reader.last_used < deadline])
 
     def _find(self, log: ReadLog, offset: int) -> CatchUpReader | None:

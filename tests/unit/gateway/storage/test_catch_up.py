@@ -141,6 +141,19 @@ async def test_the_least_recently_used_reader_makes_room() -> None:
     scene.readers.close_all(scene.log)
 
 
+async def test_stalled_readers_are_closed_when_memory_is_scarce() -> None:
+    scene = Scene(readers_budget_bytes=MIB)
+    for _ in range(3):
+        scene.write(10_000, MIB // 2)
+    for offset in (20_000, 10_000, 0):
+        await scene.read(offset, 1)
+    stalled, *rest = scene.readers._all()
+    stalled.last_used -= 2
+    scene.readers.close_idle()
+    assert list(scene.readers._all()) == rest
+    scene.readers.close_all(scene.log)
+
+
 async def test_idle_readers_are_closed() -> None:
     scene = Scene(reader_idle_ms=100)
     scene.write(10, 610)
