@@ -77,7 +77,9 @@ class Gateway:
         self._topics = TopicCatalog(
             self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config)
         )
-        self._groups = GroupService(self._client, self._admin, self._topics, config.groups)
+        self._groups = GroupService(
+            self._client, self._admin, self._topics, config.groups, self._logs, self.metrics
+        )
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"
         self._health = HealthServer(config.http.host, config.http.port, self.metrics, lambda: self._not_ready)

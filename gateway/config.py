@@ -55,6 +55,10 @@ class GroupsSection(Section):
     min_session_timeout_ms: int = Field(default=6_000, ge=1)
     max_session_timeout_ms: int = Field(default=1_800_000, ge=1)
     max_size: int = Field(default=2**31 - 1, ge=1)
+    mirror: bool = True
+    """Show each group to Pulsar as a subscription that stands where the group does."""
+    mirror_replicated: bool = False
+    """Make these subscriptions replicated ones: a geo-replicated namespace carries them to its other clusters."""
 
     @model_validator(mode="after")
     def _agree(self) -> GroupsSection:

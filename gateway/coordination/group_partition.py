@@ -13,6 +13,7 @@ import structlog
 from coordinator.group.assignment import TopicInfo
 from coordinator.group.config import GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
+from coordinator.group.ports import OffsetsListener
 from coordinator.group.record_codec import MalformedRecordError, encode_record
 from coordinator.group.records import GroupKey
 from gateway.coordination.internal_log import InternalLog
@@ -63,12 +64,16 @@ class GroupPartition:
         config: GroupConfig,
         topics: CatalogTopics,
         clock: WallClock,
+        on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,
+        on_loaded: Callable[[GroupPartition], None] = lambda partition: None,
     ) -> None:
         self._client = client
         self._topic = topic
         self._config = config
         self._topics = topics
         self._clock = clock
+        self._on_offsets_changed = on_offsets_changed
+        self._on_loaded = on_loaded
         self._log = self._new_log()
         self._coordinator = self._new_coordinator()
         self._timer: asyncio.TimerHandle | None = None
@@ -97,7 +102,9 @@ class GroupPartition:
         return InternalLog(self._client, self._topic, self._clock.now_ms, self._arm_timer)
 
     def _new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self._config, self._log, lambda: str(uuid.uuid4()), self._topics)
+        return GroupCoordinator(
+            self._config, self._log, lambda: str(uuid.uuid4()), self._topics, self._on_offsets_changed
+        )
 
     # Leading
 
@@ -139,6 +146,7 @@ class GroupPartition:
         await self._log.open(BARRIER, self._replay, predecessor)
         self.run(lambda coordinator, now_ms: coordinator.loaded(now_ms))
         log.info("group coordinator ready", topic=self._topic, seconds=round(time.monotonic() - started, 3))
+        self._on_loaded(self)
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
         try:

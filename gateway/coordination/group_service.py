@@ -13,14 +13,20 @@ import structlog
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
-from coordinator.group.messages import ListedGroup
+from coordinator.group.messages import FetchOffsetsRequest, ListedGroup
+from coordinator.group.mirror_schedule import MirrorKey
+from coordinator.group.ports import TopicPartition
 from gateway.config import GroupsSection
 from gateway.coordination.group_partition import CatalogTopics, GroupPartition, WallClock
 from gateway.coordination.internal_topic import prepare_internal_topic
+from gateway.coordination.mirror import OffsetMirror
+from gateway.coordination.mirror_cursors import Cursors
+from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError
+from gateway.storage.registry import LogRegistry
 from gateway.storage.topic_names import CONSUMER_OFFSETS
 from gateway.storage.topics import Topic, TopicCatalog
 from protocol.kafka.errors import ErrorCode
@@ -34,12 +40,24 @@ log = structlog.get_logger()
 class GroupService:
     """Until the topic is there, `ready` is false and every group's coordinator is loading."""
 
-    def __init__(self, client: PulsarClient, admin: AdminClient, topics: TopicCatalog, config: GroupsSection) -> None:
+    def __init__(
+        self,
+        client: PulsarClient,
+        admin: AdminClient,
+        topics: TopicCatalog,
+        config: GroupsSection,
+        logs: LogRegistry,
+        metrics: Metrics,
+    ) -> None:
         self._client = client
         self._admin = admin
         self._topics = topics
         self._config = config
         self._clock = WallClock()
+        self._mirror: OffsetMirror | None = None
+        if config.mirror:
+            cursors = Cursors(client, admin, replicated=config.mirror_replicated)
+            self._mirror = OffsetMirror(cursors, topics, logs, self._committed, metrics, self._clock.now_ms)
         self._partitions: list[GroupPartition] = []
         self._unprepared = self._new_partition("")
         """Answers for all while the topic is not known: it is loading, for ever."""
@@ -58,6 +76,8 @@ class GroupService:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
+        if self._mirror is not None:
+            await self._mirror.stop()
         await asyncio.gather(*(partition.stop() for partition in self._partitions))
 
     async def _start(self) -> None:
@@ -69,8 +89,13 @@ class GroupService:
             await partition.tried.wait()
 
     def _new_partition(self, pulsar_topic: str) -> GroupPartition:
-        config = _group_config(self._config)
-        return GroupPartition(self._client, pulsar_topic, config, CatalogTopics(self._topics), self._clock)
+        config, topics = _group_config(self._config), CatalogTopics(self._topics)
+        if self._mirror is None:
+            return GroupPartition(self._client, pulsar_topic, config, topics, self._clock)
+        return GroupPartition(
+            self._client, pulsar_topic, config, topics, self._clock, self._mirror.offsets_changed,
+            self._mirror.partition_loaded,
+        )  # fmt: skip
 
     async def _prepare_topic(self) -> Topic:
         while True:
@@ -119,6 +144,22 @@ class GroupService:
             if listed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 error = listed.error
         return error, groups
+
+    # Committed offsets and Pulsar's subscriptions
+
+    def _committed(self, key: MirrorKey) -> int | None:
+        asked = FetchOffsetsRequest(key.group_id, [key.partition])
+        answer = self.run(key.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
+        return None if answer.error else answer.offsets[key.partition].offset
+
+    async def subscribed_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Where Pulsar subscriptions of the group's name stand, in partitions where it has no committed offset.
+
+        Raises PulsarError, KafkaError and TimeoutError.
+        """
+        return {} if self._mirror is None else await self._mirror.offsets(group_id, partitions)
 
     # What happened to topics
 

@@ -2,29 +2,43 @@
 
 v0 and v1 have no error of their own; v2 null topics mean all; v3 throttle time; v5 leader epochs; v6 flexible; v7
 stable offsets only (KIP-447); v8 several groups (KIP-709); v9 member epochs (KIP-848). v0 reads what the rest reads.
+A partition without a committed offset is looked up among Pulsar's subscriptions: the group may have come from there.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import structlog
 from kafka.protocol.consumer import OffsetFetchResponse
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.group.ports import TopicPartition
-from gateway.handlers.call import Call, Response
+from gateway.handlers.call import Call, Outcome, Response
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError
+from protocol.kafka.errors import ErrorCode
 
 OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
 _TOPIC = OffsetFetchResponse.OffsetFetchResponseTopic
 _GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
 
+log = structlog.get_logger()
 
-def handle(call: Call) -> Response:
+
+def handle(call: Call) -> Outcome:
+    """Not waited for: the groups that Pulsar has to be asked about may be many."""
+    return asyncio.ensure_future(_answer(call))
+
+
+async def _answer(call: Call) -> Response:
     request = call.request
     if call.version >= SEVERAL_VERSION:
-        return OffsetFetchResponse(groups=[_group(call, group) for group in request.groups])
-    answer = _fetch(call, FetchOffsetsRequest(request.group_id, _partitions(request.topics), request.require_stable))
+        return OffsetFetchResponse(groups=await asyncio.gather(*(_group(call, group) for group in request.groups)))
+    asked = FetchOffsetsRequest(request.group_id, _partitions(request.topics), request.require_stable)
+    answer = await _fetch(call, asked)
     offsets = dict(answer.offsets)
     if answer.error and call.version < OWN_ERROR_VERSION:
         offsets = dict.fromkeys(_partitions(request.topics) or (), FetchedOffset(error=answer.error))
@@ -32,19 +46,32 @@ def handle(call: Call) -> Response:
     return OffsetFetchResponse(error_code=answer.error, topics=_rows(row, part, offsets))
 
 
-def _group(call: Call, group: Response) -> Response:
+async def _group(call: Call, group: Response) -> Response:
     asked = FetchOffsetsRequest(
         group.group_id, _partitions(group.topics), call.request.require_stable, group.member_id, group.member_epoch
     )
-    answer = _fetch(call, asked)
+    answer = await _fetch(call, asked)
     row, part = _GROUP.OffsetFetchResponseTopics, _GROUP.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
     return _GROUP(group_id=group.group_id, error_code=answer.error, topics=_rows(row, part, answer.offsets))
 
 
-def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
-    answer = call.services.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
+async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
+    groups = call.services.groups
+    answer = groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
     call.count_error(answer.error)
-    return answer
+    unknown = [partition for partition, fetched in answer.offsets.items() if fetched == FetchedOffset()]
+    if not unknown:
+        return answer
+    try:
+        found = await groups.subscribed_offsets(asked.group_id, unknown)
+    except (PulsarError, KafkaError, TimeoutError) as error:
+        log.warning("cannot look up subscriptions", group=asked.group_id, error=str(error) or type(error).__name__)
+        if isinstance(error, PulsarError) and not error.retriable:
+            return answer
+        # Without its offset the client would start elsewhere; with this error it asks again.
+        return FetchOffsetsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    offsets = dict(answer.offsets) | {partition: FetchedOffset(offset) for partition, offset in found.items()}
+    return FetchOffsetsResponse(answer.error, offsets)
 
 
 def _partitions(topics: Iterable[Response] | None) -> list[TopicPartition] | None:

@@ -88,6 +88,13 @@ class Metrics(Collector):
         self.cache_misses = self._tally(CounterMetricFamily, "cache_misses", "Partition reads that went to Pulsar")
         self.readers = self._tally(GaugeMetricFamily, "readers", "Readers that stream older data from Pulsar")
         self.pulsar_connections = self._make(Gauge, "pulsar_connections", "Connections to brokers by state", "state")
+        self.mirror_updates = self._make(Counter, "mirror_updates", "Offsets mirrored to Pulsar subscriptions")
+        self.mirror_failures = self._make(
+            Counter, "mirror_failures", "Offsets that could not be mirrored; each is tried again", "error"
+        )
+        self.mirror_dropped = self._make(Counter, "mirror_dropped", "Offsets not mirrored because too many wait")
+        self.mirror_pending = self._make(Gauge, "mirror_pending", "Offsets that wait to be mirrored")
+        self.mirror_lag_seconds = self._make(Gauge, "mirror_lag_seconds", "For how long the oldest of them has waited")
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
 

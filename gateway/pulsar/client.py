@@ -122,17 +122,13 @@ class PulsarClient:
     ) -> Subscription:
         """The durable subscription `name`, created at the topic's begin or end if it does not exist.
 
-        `replicated` lets a geo-replicated namespace carry it to other clusters. Retries with backoff for up to
-        operation_timeout_ms. Raises the last PulsarError.
+        `replicated` lets a geo-replicated namespace carry it to other clusters. One attempt: a subscription that others
+        use (ConsumerBusyError) may stay in use. Raises PulsarError.
         """
-
-        async def attempt() -> Subscription:
-            connection = await self._connection(await self._lookup.find_broker(topic))
-            subscription = Subscription(topic, name, connection, on_closed)
-            await subscription.open(from_earliest=from_earliest, replicated=replicated)
-            return subscription
-
-        return await self._retried(attempt)
+        connection = await self._connection(await self._lookup.find_broker(topic))
+        subscription = Subscription(topic, name, connection, on_closed)
+        await subscription.open(from_earliest=from_earliest, replicated=replicated)
+        return subscription
 
     async def last_position(self, topic: str) -> Position:
         """As `Reader.last_position`, with a reader opened for it: four round trips."""

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import deque
 
 from gateway.observability.metrics import Tally
+from gateway.pulsar.position import Position
 from gateway.storage.log_entry import LogEntry, Slice, collect
 
 ENTRY_OVERHEAD_BYTES = 400
@@ -84,6 +85,15 @@ class LogTail:
         if self._entries[first].next_offset <= offset:
             first += 1
         return collect(self._entries, first, offset, max_bytes, at_least_one=at_least_one)
+
+    def position_before(self, offset: int) -> Position | None:
+        """Where the last entry lies that ends at or before ``offset``; None if that is not in memory."""
+        at = bisect_right(self._bases, offset, lo=self._head) - 1
+        if at >= self._head and self._entries[at].next_offset > offset:
+            at -= 1
+        elif at == len(self._entries) - 1 and at >= self._head and self._entries[at].next_offset < offset:
+            return None  # later entries may lie in between
+        return self._entries[at].position if at >= self._head else None
 
     def available_bytes(self, offset: int, enough: int) -> int:
         """How many bytes lie from ``offset`` on, counted no further than ``enough``; 0 if not in memory."""

@@ -252,6 +252,12 @@ class PartitionLog:
             found = self._shared.readers.read(self, offset, max_bytes, at_least_one=at_least_one)
         return None if found is None else (found.chunks, found.size_bytes)
 
+    def position_before(self, offset: int) -> Position | None:
+        """Where the last entry lies that ends at or before ``offset``; None if that is not in memory."""
+        if offset == self.end_offset and self._end.last.entry_id >= 0:
+            return self._end.last
+        return self._tail.position_before(offset)
+
     def available_bytes(self, offset: int, enough: int) -> int:
         """Bytes that a read at ``offset`` would find in memory, counted up to ``enough``."""
         return self._tail.available_bytes(offset, enough)

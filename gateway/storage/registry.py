@@ -24,7 +24,10 @@ class LogRegistry:
 
     def get(self, topic: Topic, partition: int) -> PartitionLog | None:
         """The log if it is open."""
-        return self._logs.get((topic.name, partition))
+        return self.find(topic.name, partition)
+
+    def find(self, topic_name: str, partition: int) -> PartitionLog | None:
+        return self._logs.get((topic_name, partition))
 
     async def open(self, topic: Topic, partition: int) -> PartitionLog:
         """The log, opened if need be. Raises PulsarError."""

@@ -153,6 +153,24 @@ def read_all(bootstrap: str, topic: str) -> list[bytes]:
     return [message.value() or b"" for message in read]
 
 
+def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    asked = [TopicPartition(topic, number) for number in range(partitions)]
+    try:
+        return [found.offset for found in consumer.committed(asked, TIMEOUT_S)]
+    finally:
+        consumer.close()
+
+
+def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    """As a consumer that is no member."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
 def record_of(message: Message) -> Record:
     kind, timestamp_ms = message.timestamp()
     headers = tuple(message.headers() or ())

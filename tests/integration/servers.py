@@ -24,7 +24,7 @@ def running(server: Server) -> Iterator[Server]:
         server.stop()
 
 
-def gateway_on(pulsar: PulsarStandalone, work_dir: Path, **sections: dict[str, Any]) -> GatewayProcess:
+def gateway_on(pulsar: PulsarStandalone, work_dir: Path, /, **sections: dict[str, Any]) -> GatewayProcess:
     """Not started yet; ``sections`` are those of its configuration."""
     return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import kafka
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import TIMEOUT_S, create_topic
+from tests.integration.confluent import TIMEOUT_S, commit, committed, create_topic
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.names import unique_topic
 
@@ -102,23 +102,6 @@ class Group:
     @property
     def end_offsets(self) -> list[int]:
         return [len(range(partition, self._sent, PARTITIONS)) for partition in range(PARTITIONS)]
-
-
-def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> list[int]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    asked = [TopicPartition(topic, number) for number in range(partitions)]
-    try:
-        return [found.offset for found in consumer.committed(asked, TIMEOUT_S)]
-    finally:
-        consumer.close()
-
-
-def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    try:
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    finally:
-        consumer.close()
 
 
 @pytest.mark.parametrize(("size", "strategy"), [(1, "range"), (2, "range"), (5, "range"), (5, "cooperative-sticky")])

@@ -99,6 +99,14 @@ class CacheMachine(RuleBasedStateMachine):
             assert min(found, enough) == min(there, enough)
             assert found <= there
 
+    @rule(log=logs, data=st.data())
+    def position_before(self, log: int, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, self.next_offsets[log] + 1))
+        kept = self.kept(log)
+        before = [old.position for old in kept if old.next_offset <= offset]
+        known = bool(before) and offset <= kept[-1].next_offset
+        assert self.tails[log].position_before(offset) == (before[-1] if known else None)
+
 
 CacheMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestCache = CacheMachine.TestCase

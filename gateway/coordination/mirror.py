@@ -1,0 +1,195 @@
+"""Committed offsets shown to Pulsar as subscriptions, behind the commits and never in their way (DESIGN D7).
+
+A commit only marks its keys. Updates run a few at a time, look up what is committed when their turn comes, and are
+tried again after a pause when they fail. In the other direction, a group that has no committed offset in a partition
+starts where a subscription of its name stands: it came with geo-replication, or with Pulsar's own tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from coordinator.group.messages import NO_OFFSET
+from coordinator.group.mirror_schedule import MirrorKey, MirrorSchedule
+from coordinator.group.ports import TopicPartition
+from gateway.coordination.committed import iter_committed
+from gateway.coordination.group_partition import GroupPartition
+from gateway.coordination.mirror_cursors import Cursor, Cursors
+from gateway.coordination.mirror_names import subscription_name
+from gateway.coordination.mirror_reads import SharedReads
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.errors import KafkaError
+from gateway.storage.registry import LogRegistry
+from gateway.storage.topics import TopicCatalog
+
+UPDATE_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 5.0
+LOG_EVERY_S = 10.0
+FAILURES = (PulsarError, KafkaError, TimeoutError)
+
+Committed = Callable[[MirrorKey], int | None]
+"""The offset that is committed now, NO_OFFSET if there is none; None if this gateway does not coordinate the group."""
+
+log = structlog.get_logger()
+
+
+class OffsetMirror:
+    def __init__(
+        self,
+        cursors: Cursors,
+        topics: TopicCatalog,
+        logs: LogRegistry,
+        committed: Committed,
+        metrics: Metrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._cursors = cursors
+        self._topics = topics
+        self._logs = logs
+        self._committed = committed
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._schedule = MirrorSchedule()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reads = SharedReads(cursors)
+        self._logged_at = float("-inf")
+        self._stopped = False
+        metrics.mirror_pending.set_function(lambda: len(self._schedule))
+        metrics.mirror_lag_seconds.set_function(self._lag_s)
+
+    def _lag_s(self) -> float:
+        oldest_ms = self._schedule.oldest_ms()
+        return 0.0 if oldest_ms is None else max(0, self._now_ms() - oldest_ms) / 1000
+
+    async def stop(self) -> None:
+        """What is not mirrored yet is when a coordinator has loaded its groups again."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, self._reads.close(), return_exceptions=True)
+
+    # To Pulsar
+
+    def offsets_changed(self, group_id: str, offsets: Iterable[TopicPartition]) -> None:
+        now_ms = self._now_ms()
+        for partition in offsets:
+            if not self._schedule.changed(MirrorKey(group_id, partition), now_ms):
+                self._metrics.mirror_dropped.inc()
+        if self._timer is None:  # else it fires before these are due
+            self._arm()
+
+    def partition_loaded(self, loaded: GroupPartition) -> None:
+        """A coordinator has taken over groups: mirror what is not yet, in the background."""
+        self._spawn(self._compare(loaded))
+
+    async def _compare(self, loaded: GroupPartition) -> None:
+        by_partition: dict[TopicPartition, list[tuple[str, int]]] = {}
+        async for group_id, offsets in iter_committed(loaded):
+            for partition, offset in offsets.items():
+                by_partition.setdefault(partition, []).append((group_id, offset))
+        for partition, committed in by_partition.items():
+            mirrored: Mapping[str, Cursor] = {}
+            with contextlib.suppress(*FAILURES):  # then each group is looked at in its turn
+                if (topic := await self._topic(partition)) is not None:
+                    mirrored = (await self._cursors.read(topic)).by_name
+            for group_id, offset in committed:
+                cursor = mirrored.get(subscription_name(group_id))
+                if cursor is None or cursor.offset != offset:
+                    self.offsets_changed(group_id, [partition])
+
+    def _take_turns(self) -> None:
+        self._timer = None
+        while not self._stopped and (key := self._schedule.take(self._now_ms())) is not None:
+            self._spawn(self._mirror(key))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_ms = self._schedule.next_ms()
+        if due_ms is not None and not self._stopped:
+            delay_s = max(0, due_ms - self._now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_turns)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _mirror(self, key: MirrorKey) -> None:
+        try:
+            async with asyncio.timeout(UPDATE_TIMEOUT_S):
+                await self._update(key)
+        except FAILURES as error:
+            self._failed(key, error)
+        except Exception as error:  # a defect of ours in one update must not end the others
+            log.error("mirror failed", group=key.group_id, exc_info=error)
+            self._failed(key, error)
+        else:
+            self._schedule.succeeded(key, self._now_ms())
+            self._metrics.mirror_updates.inc()
+        self._arm()
+
+    async def _update(self, key: MirrorKey) -> None:
+        topic = await self._topic(key.partition)
+        offset = self._committed(key)
+        if offset is None or topic is None:
+            return
+        name = subscription_name(key.group_id)
+        try:
+            if offset == NO_OFFSET:
+                await self._cursors.delete(topic, name)
+            else:
+                await self._cursors.move(topic, name, offset, self._logs.find(*key.partition))
+        finally:
+            self._reads.forget(topic)
+
+    def _failed(self, key: MirrorKey, error: Exception) -> None:
+        self._schedule.failed(key, self._now_ms())
+        self._metrics.mirror_failures.labels(type(error).__name__).inc()
+        if time.monotonic() - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = time.monotonic()
+            log.warning(
+                "subscription does not follow its group; trying again later", group=key.group_id,
+                topic=key.partition.topic, partition=key.partition.partition,
+                subscription=subscription_name(key.group_id), error=str(error) or type(error).__name__,
+            )  # fmt: skip
+
+    # From Pulsar
+
+    async def offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the group's subscriptions stand, in partitions where it has no committed offset.
+
+        Raises PulsarError, KafkaError and TimeoutError.
+        """
+        name = subscription_name(group_id)
+        # Where an update is pending, the subscription is about to be deleted.
+        asked = [partition for partition in partitions if MirrorKey(group_id, partition) not in self._schedule]
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            found = await asyncio.gather(*(self._offset(name, partition) for partition in asked))
+        return {partition: offset for partition, offset in zip(asked, found, strict=True) if offset is not None}
+
+    async def _offset(self, name: str, partition: TopicPartition) -> int | None:
+        topic = await self._topic(partition)
+        if topic is None:
+            return None
+        cursors = await self._reads.read(topic)
+        cursor = cursors.by_name.get(name)
+        return None if cursor is None else await self._cursors.offset_at(topic, cursors, cursor)
+
+    async def _topic(self, partition: TopicPartition) -> str | None:
+        topic = await self._topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < topic.partitions:
+            return None
+        return topic.pulsar_topic(partition.partition)

@@ -1,0 +1,147 @@
+"""Cursors of Pulsar subscriptions that stand where Kafka groups do: moving them, and reading them back (DESIGN D7).
+
+A group at an offset has acknowledged every entry that ends at or before it; an entry of ten records of which five are
+consumed is unread. The offset itself goes with the acknowledgement, as property ``kafka.offset``. Measured on 4.0.7:
+an acknowledgement behind the cursor is passed over without an error; a seek drops the properties; message TTL moves the
+cursor and keeps them, Pulsar's own tools and replicated subscriptions move it and drop them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import unquote_plus
+
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.storage.opening import read_bounds
+from gateway.storage.partition_log import PartitionLog
+from gateway.storage.positions import find_position
+
+OFFSET_PROPERTY = "kafka.offset"
+MAX_KNOWN_CURSORS = 50_000
+
+
+class Cursor(NamedTuple):
+    """What is acknowledged up to ``position``; ``offset`` is the group's, if the cursor carries one."""
+
+    position: Position
+    offset: int | None
+
+
+class TopicCursors(NamedTuple):
+    """The subscriptions of one topic by name, and its ledgers."""
+
+    by_name: Mapping[str, Cursor]
+    ledgers: tuple[Ledger, ...]
+
+
+class Cursors:
+    """Methods raise PulsarError, and TimeoutError where they read entries."""
+
+    def __init__(self, client: PulsarClient, admin: AdminClient, *, replicated: bool) -> None:
+        self._client = client
+        self._admin = admin
+        self._replicated = replicated
+        self._known: dict[tuple[str, str], Position] = {}
+        """Where cursors were last put: oldest first, and no more than MAX_KNOWN_CURSORS."""
+
+    # Moving
+
+    async def move(self, topic: str, name: str, offset: int, log: PartitionLog | None) -> None:
+        """Have the subscription stand at ``offset``; it is made if need be. ``log`` is the topic's, if it is open."""
+        key = (topic, name)
+        known = self._known.pop(key, None)
+        if known is None:
+            cursor = (await self.read(topic)).by_name.get(name)
+            if cursor is not None and cursor.offset == offset:
+                return
+            known = None if cursor is None else cursor.position
+        position = None if log is None else log.position_before(offset)
+        if position is None:
+            position = await self._find_position_before(topic, offset)
+        if known is not None and position < known:
+            await self._seek(topic, name, position)
+        await self._acknowledge(topic, name, position, offset)
+        self._remember(key, position)
+
+    def _remember(self, key: tuple[str, str], position: Position) -> None:
+        if len(self._known) >= MAX_KNOWN_CURSORS:
+            self._known.pop(next(iter(self._known)))
+        self._known[key] = position
+
+    async def _acknowledge(self, topic: str, name: str, position: Position, offset: int) -> None:
+        subscription = await self._client.open_subscription(topic, name, _ignore, replicated=self._replicated)
+        try:
+            await subscription.ack_cumulative(position, {OFFSET_PROPERTY: max(0, offset)})
+        finally:
+            await subscription.close()
+
+    async def _seek(self, topic: str, name: str, position: Position) -> None:
+        subscription = await self._client.open_subscription(topic, name, _ignore, replicated=self._replicated)
+        try:
+            await subscription.seek(position._replace(entry_id=position.entry_id + 1))
+        finally:
+            await subscription.close()
+
+    async def _find_position_before(self, topic: str, offset: int) -> Position:
+        """Where the last entry lies that ends at or before ``offset``: before the first entry, if none does."""
+        found = await find_position(self._admin, topic, offset)
+        if found is None:
+            ledgers = (await self._admin.topics.internal_stats(topic)).ledgers
+            return Position(ledgers[0].ledger_id if ledgers else 0, -1)
+        entry = await self._admin.topics.entry(topic, found)
+        ends_before = entry is not None and entry.index is not None and entry.index < offset
+        return found if ends_before else found._replace(entry_id=found.entry_id - 1)
+
+    async def delete(self, topic: str, name: str) -> None:
+        """Delete the subscription, unless somebody uses it (AdminError, status 412)."""
+        self._known.pop((topic, name), None)
+        try:
+            await self._admin.topics.delete_subscription(topic, name)
+        except AdminError as error:
+            if not error.not_found:
+                raise
+
+    # Reading
+
+    async def read(self, topic: str) -> TopicCursors:
+        return _topic_cursors(await self._admin.topics.internal_stats(topic))
+
+    async def offset_at(self, topic: str, cursors: TopicCursors, cursor: Cursor) -> int:
+        """The offset of a group that stands at the cursor.
+
+        That is the one that the cursor carries, unless the cursor has been moved on since.
+        """
+        behind = await self._offset_behind(topic, cursors, cursor.position)
+        return behind if cursor.offset is None else max(behind, cursor.offset)
+
+    async def _offset_behind(self, topic: str, cursors: TopicCursors, position: Position) -> int:
+        """The offset behind an entry; behind one that is gone, that of the next which is still there."""
+        if position.entry_id >= 0:
+            entry = await self._admin.topics.entry(topic, position)
+            if entry is not None and entry.index is not None:
+                return entry.index + 1
+        for ledger in cursors.ledgers:
+            if ledger.entries > 0 and (ledger.ledger_id, 0) > position:
+                first = await self._admin.topics.entry(topic, Position(ledger.ledger_id, 0))
+                if first is not None and first.index is not None:
+                    return first.index - first.num_messages + 1
+        return (await read_bounds(self._client, self._admin, topic)).next_offset
+
+
+def _topic_cursors(stats: InternalStats) -> TopicCursors:
+    by_name = {}
+    for encoded, cursor in stats.cursors.items():
+        ledger_id, entry_id = cursor["markDeletePosition"].split(":")
+        offset = (cursor.get("properties") or {}).get(OFFSET_PROPERTY)
+        by_name[unquote_plus(encoded)] = Cursor(Position(int(ledger_id), int(entry_id)), offset)
+    return TopicCursors(by_name, stats.ledgers)
+
+
+def _ignore(error: PulsarError) -> None:
+    """The broker closes a consumer over a seek; after any other reason, the next request of it fails."""

@@ -1,0 +1,218 @@
+"""Committed offsets as Pulsar subscriptions. The witnesses are Pulsar's admin API and its own client."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote_plus
+
+import pulsar as native
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, create_topic, produce
+from tests.integration.native import Admin, wait_for
+from tests.integration.servers import gateway_on, metric, running
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+from tests.support.raw_client import RawClient
+
+NAMESPACE = "kafka/mirror"
+BATCHES, BATCH_RECORDS = 3, 10
+END = BATCHES * BATCH_RECORDS
+NO_OFFSET = -1001
+PROMPT_S = 5.0
+"""Bounds a slow machine; an update that the mirror tries has a timeout of twice that."""
+SETTLED_S = 1.5
+"""Longer than commits are collected for: what should not happen would have."""
+
+
+@pytest.fixture(scope="module")
+def mirroring(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    with running(gateway_on(pulsar, tmp_path_factory.mktemp("mirror"), pulsar={"namespace": "mirror"})) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def topic(mirroring: GatewayProcess) -> str:
+    """One partition of three entries, ten records each."""
+    name = unique_topic("mirror")
+    create_topic(mirroring.bootstrap, name)
+    for _ in range(BATCHES):
+        produce(mirroring.bootstrap, name, [Record(b"x")] * BATCH_RECORDS)
+    return name
+
+
+class Subscription:
+    """What Pulsar's admin API tells of one."""
+
+    def __init__(self, pulsar: PulsarStandalone, topic: str, name: str) -> None:
+        self._admin = Admin(pulsar)
+        self.topic = f"persistent/{NAMESPACE}/{topic}-partition-0"
+        self.name = name
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Empty if there is no such subscription."""
+        stats = self._admin.call("GET", f"{self.topic}/stats?getPreciseBacklog=true")
+        found: dict[str, Any] = stats["subscriptions"].get(self.name, {})
+        return found
+
+    @property
+    def state(self) -> tuple[int | None, int | None]:
+        """(backlog in entries, the offset that the cursor carries)."""
+        cursors = self._admin.call("GET", f"{self.topic}/internalStats")["cursors"]
+        cursor = cursors.get(quote_plus(self.name).replace("~", "%7E"), {})
+        return self.stats.get("msgBacklog"), cursor.get("properties", {}).get("kafka.offset")
+
+    def await_gone(self) -> None:
+        wait_for(lambda: not self.stats, "the subscription is deleted", 15)
+
+    def await_state(self, backlog: int, offset: int | None) -> None:
+        wait_for(lambda: self.state == (backlog, offset), f"{(backlog, offset)}, not {self.state}", 15)
+
+
+class Group:
+    """Commits offsets in the topic's partition."""
+
+    def __init__(self, bootstrap: str, pulsar: PulsarStandalone, topic: str, name: str) -> None:
+        self._bootstrap, self._topic, self.name = bootstrap, topic, name
+        self.subscription = Subscription(pulsar, topic, name)
+
+    def commit(self, offset: int) -> None:
+        commit(self._bootstrap, self.name, self._topic, offset)
+
+
+def follow(groups: Sequence[Group], rounds: Sequence[Sequence[tuple[int, int]]]) -> None:
+    """Each round has (offset, entries unread there) of each group."""
+    for moves in rounds:
+        for group, (offset, _) in zip(groups, moves, strict=True):
+            group.commit(offset)
+        for group, (offset, unread) in zip(groups, moves, strict=True):
+            group.subscription.await_state(unread, offset)
+
+
+def test_backlog_follows_commits(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
+    groups = [Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{number}") for number in range(4)]
+    follow(groups, [
+        [(10, 2), (15, 2), (30, 0), (0, 3)],
+        [(20, 1), (5, 3), (29, 1), (100, 0)],
+        [(20, 1), (0, 3), (12, 2), (1, 3)],
+    ])  # fmt: skip
+    produce(mirroring.bootstrap, topic, [Record(b"x")])
+    groups[0].subscription.await_state(2, 20)
+
+
+def test_backlog_follows_across_ledgers(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
+    groups = [Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{number}") for number in range(3)]
+    for _ in range(2):
+        Admin(pulsar).call("PUT", f"{groups[0].subscription.topic}/unload")
+        for _ in range(BATCHES):
+            produce(mirroring.bootstrap, topic, [Record(b"x")] * BATCH_RECORDS)
+    follow(groups, [[(90, 0), (60, 3), (30, 6)], [(60, 3), (59, 4), (35, 6)], [(25, 7), (60, 3), (30, 6)]])
+
+
+def test_deleted_offsets_and_groups_leave_nothing(
+    mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": mirroring.bootstrap})
+    other = unique_topic("mirror-other")
+    create_topic(mirroring.bootstrap, other)
+    subscription, elsewhere = Subscription(pulsar, topic, topic), Subscription(pulsar, other, topic)
+    commit(mirroring.bootstrap, topic, topic, 20)
+    commit(mirroring.bootstrap, topic, other, 0)
+    subscription.await_state(1, 20)
+    elsewhere.await_state(0, 0)
+    raw = RawClient(mirroring.bootstrap)
+    raw.call("OffsetDelete", 0, group_id=topic, topics=[{"name": topic, "partitions": [{"partition_index": 0}]}])
+    raw.close()
+    subscription.await_gone()
+    assert elsewhere.stats
+    assert committed(mirroring.bootstrap, topic, topic) == [NO_OFFSET]
+    admin.delete_consumer_groups([topic])[topic].result(TIMEOUT_S)
+    assert committed(mirroring.bootstrap, topic, other) == [NO_OFFSET], "also before the subscription is deleted"
+    elsewhere.await_gone()
+    assert committed(mirroring.bootstrap, topic, other) == [NO_OFFSET]
+
+
+@pytest.mark.parametrize(("suffix", "encoded"), [("/a%2F b+c~é", "~2Fa~252F~20b~2Bc~7E~C3~A9"), (":x@y=z.", ":x@y=z.")])
+def test_group_names_that_pulsar_cannot_take(
+    mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str, suffix: str, encoded: str
+) -> None:
+    commit(mirroring.bootstrap, topic + suffix, topic, 20)
+    subscription = Subscription(pulsar, topic, topic + encoded)
+    subscription.await_state(1, 20)
+    admin = AdminClient({"bootstrap.servers": mirroring.bootstrap})
+    admin.delete_consumer_groups([topic + suffix])[topic + suffix].result(TIMEOUT_S)
+    subscription.await_gone()
+
+
+def test_native_consumer_holds_the_subscription(
+    mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str
+) -> None:
+    failures = "kafka_gateway_mirror_failures_total"
+    for offset, kind in ((10, native.ConsumerType.Shared), (20, native.ConsumerType.Exclusive)):
+        group = Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{offset}")
+        client = native.Client(pulsar.service_url, logger=native.ConsoleLogger(native.LoggerLevel.Error))
+        try:
+            # At the end: what Kafka clients wrote is no batch of messages that this client could read.
+            client.subscribe(f"persistent://{NAMESPACE}/{topic}-partition-0", group.name, kind)
+            before = metric(mirroring, failures, error="ConsumerBusyError")
+            started = time.monotonic()
+            group.commit(offset)
+            assert time.monotonic() - started < PROMPT_S
+            wait_for(lambda: metric(mirroring, failures, error="ConsumerBusyError") > before, "a failure")  # noqa: B023
+            assert committed(mirroring.bootstrap, group.name, topic) == [offset]
+            assert group.subscription.state == (0, None)
+            assert metric(mirroring, "kafka_gateway_mirror_pending") >= 1
+        finally:
+            client.close()
+        group.subscription.await_state(3 - offset // BATCH_RECORDS, offset)
+    assert f'"group": "{topic}' in mirroring.log_path.read_text(), "somebody has to be told"
+
+
+def test_group_that_only_pulsar_knows(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
+    """Made by Pulsar's own tools, or geo-replication: there is no exact offset."""
+    admin, path = Admin(pulsar), Subscription(pulsar, topic, "").topic
+    ledger = admin.call("GET", f"{path}/internalStats")["ledgers"][0]["ledgerId"]
+    for entry in range(BATCHES):
+        admin.call("PUT", f"{path}/subscription/{topic}{entry}", {"ledgerId": ledger, "entryId": entry})
+    admin.call("PUT", f"{path}/subscription/{topic}3", {"ledgerId": ledger, "entryId": 0})
+    admin.call("POST", f"{path}/subscription/{topic}3/skip_all")
+    for entry in range(BATCHES + 1):
+        assert committed(mirroring.bootstrap, f"{topic}{entry}", topic) == [entry * BATCH_RECORDS]
+    group = Group(mirroring.bootstrap, pulsar, topic, f"{topic}3")
+    follow([group], [[(15, 2)]])
+
+
+def test_restart(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
+    """The topic of committed offsets is lost: groups go on where their subscriptions stand."""
+    admin, groups = Admin(pulsar), {n: Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{n}") for n in (0, 15, 30)}
+    follow([*groups.values()], [[(0, 3), (15, 2), (30, 0)]])
+    mirroring.stop()
+    admin.call("DELETE", f"persistent/{NAMESPACE}/__consumer_offsets/partitions?force=true")
+    admin.call("POST", f"{groups[0].subscription.topic}/subscription/{topic}-0/skip/1")
+    mirroring.start()
+    mirroring.wait_ready()
+    for offset, expected in ((0, 10), (15, 15), (30, 30)):
+        assert committed(mirroring.bootstrap, f"{topic}-{offset}", topic) == [expected]
+
+
+def test_settings(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
+    """What was committed while the mirror was off, is mirrored when it is on again, and now to replicated ones."""
+    group = Group(mirroring.bootstrap, pulsar, topic, topic)
+    configure(mirroring, mirror=False)
+    group.commit(25)
+    time.sleep(SETTLED_S)
+    assert not group.subscription.stats
+    configure(mirroring, mirror=True, mirror_replicated=True)
+    group.subscription.await_state(1, 25)
+    assert group.subscription.stats["isReplicated"]
+
+
+def configure(gateway: GatewayProcess, **groups: bool) -> None:
+    """Restart the gateway with these settings of its groups."""
+    gateway.stop()
+    gateway.config["groups"].update(groups)
+    gateway.start()
+    gateway.wait_ready()
