@@ -7,6 +7,8 @@ from gateway.pulsar.admin_http import AdminError, AdminHttp, quoted
 from gateway.pulsar.admin_topics import TopicsAdmin
 from gateway.pulsar.settings import PulsarSettings
 
+MAX_INT = 2**31 - 1
+
 
 class NamespacesAdmin:
     """Tenants and namespaces. Everything raises AdminError."""
@@ -29,8 +31,12 @@ class NamespacesAdmin:
         return names
 
     async def create(self, namespace: str, *, retention_minutes: int, retention_mb: int = -1) -> None:
-        """Create `tenant/namespace`, which retains data and keeps topics that nobody uses. Status 409 if it exists."""
-        policies = {
+        """Create `tenant/namespace`, which retains data and keeps topics that nobody uses. Status 409 if it exists.
+
+        What is older than the retention counts as consumed for every subscription (message TTL): one that nobody reads
+        would hold it for ever.
+        """
+        policies: dict[str, object] = {
             "retention_policies": {"retentionTimeInMinutes": retention_minutes, "retentionSizeInMB": retention_mb},
             "inactive_topic_policies": {
                 "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
@@ -38,6 +44,8 @@ class NamespacesAdmin:
                 "deleteWhileInactive": False,
             },
         }
+        if retention_minutes >= 0:
+            policies["message_ttl_in_seconds"] = min(retention_minutes * 60, MAX_INT)
         await self._http.request("PUT", f"namespaces/{namespace}", body=policies)
 
     async def policies(self, namespace: str) -> dict[str, Any]:

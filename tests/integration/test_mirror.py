@@ -185,6 +185,12 @@ def test_group_that_only_pulsar_knows(mirroring: GatewayProcess, pulsar: PulsarS
     follow([group], [[(15, 2)]])
 
 
+def test_retention_counts_for_dead_groups_too(mirroring: GatewayProcess, pulsar: PulsarStandalone) -> None:
+    """That a subscription then holds nothing beyond it takes Pulsar minutes to show."""
+    policies = Admin(pulsar).call("GET", f"namespaces/{NAMESPACE}")
+    assert policies["message_ttl_in_seconds"] == policies["retention_policies"]["retentionTimeInMinutes"] * 60
+
+
 def test_restart(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
     """The topic of committed offsets is lost: groups go on where their subscriptions stand."""
     admin, groups = Admin(pulsar), {n: Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{n}") for n in (0, 15, 30)}
