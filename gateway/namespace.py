@@ -71,5 +71,6 @@ def _check_policies(namespace: str, policies: dict[str, object]) -> None:
     if retention_minutes > 0 and not policies.get("message_ttl_in_seconds"):
         log.warning(
             "groups that nobody uses any more hold data beyond the retention, because the namespace has no message TTL",
-            namespace=namespace, remedy=f"pulsar-admin namespaces set-message-ttl --messageTTL {retention_minutes * 60} {namespace}",
-        )  # fmt: skip
+            namespace=namespace,
+            remedy=f"pulsar-admin namespaces set-message-ttl {namespace} --messageTTL {retention_minutes * 60}",
+        )
