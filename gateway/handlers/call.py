@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from gateway.config import Config
@@ -68,6 +69,8 @@ class Client:
     software_name: str = ""
     software_version: str = ""
     refused: RefusedBatches = field(default_factory=RefusedBatches)
+    number: int = field(default_factory=count().__next__)
+    """No other connection of this gateway has the same."""
 
     @property
     def host(self) -> str:

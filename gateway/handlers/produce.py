@@ -157,7 +157,7 @@ class ProduceCall:
         if any(part.tells_start and part.log is None for part in self._parts):
             return False
         return all(
-            part.log is not None and part.log.ready_for(part.produced.header)
+            part.log is not None and part.log.ready_for(part.produced.header, self.call.client.number)
             for part in self._parts
             if part.produced is not None
         ) and all(part.topic is not None or part.answer.error_code for part in self._parts)
@@ -183,7 +183,7 @@ class ProduceCall:
             if part.produced is None or part.topic is None:
                 return
             part.log = await self.call.services.logs.open(part.topic, part.answer.index)
-            await part.log.prepare(idempotent=part.produced.header.producer_id >= 0)
+            await part.log.prepare(part.produced.header, self.call.client.number)
         except _STORAGE_ERRORS as error:
             self._failed(part, error)
 
@@ -196,7 +196,7 @@ class ProduceCall:
             part.answer.log_append_time_ms = part.produced.log_append_time_ms
             try:
                 self.call.client.refused.check(part.name, part.answer.index, part.produced.header)
-                if part.log.append(part.produced.data, part.produced.header, self._done(part)):
+                if part.log.append(part.produced.data, part.produced.header, self.call.client.number, self._done(part)):
                     # Kafka tells the time that the repeated batch was first written with.
                     part.answer.log_append_time_ms = part.produced.header.max_timestamp
             except _STORAGE_ERRORS as error:

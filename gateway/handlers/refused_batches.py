@@ -1,9 +1,9 @@
 """Idempotent batches of one connection that were refused for the moment, and that their successors must not overtake.
 
 A client takes the acknowledgement of one sequence for that of all before it (KIP-98: the broker would not have accepted
-it otherwise). The window of a producer judges that while it holds a batch; but a batch may be refused before there is
-one: the log could not be opened, or its first entry was not written. The batches behind it on the connection then look
-like those of a producer that nobody knows, which may start at any sequence.
+it otherwise). The log judges that by its window of the producer; but a batch may be refused before there is a window,
+because the log cannot be opened, or together with it, when the log is given up. The batches behind it on the connection
+then look like those of a producer that nobody knows, which may start at any sequence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class RefusedBatches:
         """The client is told ``code``, and will send the batch again if that is a passing one."""
         if header.producer_id < 0 or code not in _SENT_AGAIN:
             return
-        self._sequences.setdefault(_key(topic, partition, header), header.base_sequence)
+        key = _key(topic, partition, header)
+        first = self._sequences.get(key)
+        if first is None or _is_behind(first, header.base_sequence):
+            self._sequences[key] = header.base_sequence
         if len(self._sequences) > MAX_REFUSED:
             self._sequences.popitem(last=False)
 
@@ -47,10 +50,14 @@ class RefusedBatches:
         refused = self._sequences.get(key)
         if refused is None:
             return
-        if 0 < (header.base_sequence - refused) % _SEQUENCES < _SEQUENCES // 2:
+        if _is_behind(header.base_sequence, refused):
             text = f"sequence {refused} was refused and has to come first"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
         del self._sequences[key]
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
 
 
 def _key(topic: str, partition: int, header: BatchHeader) -> tuple[str, int, int, int]:

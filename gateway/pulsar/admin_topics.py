@@ -56,6 +56,8 @@ class InternalStats:
     last_confirmed: Position
     pending_adds: int
     """Entries that the broker is writing at the moment."""
+    entries_added: int
+    """Entries that it has written since it loaded the topic."""
     cursors: dict[str, Any]
     """By subscription, as Pulsar gives them."""
     compacted_ledger: Ledger
@@ -173,6 +175,7 @@ class TopicsAdmin:
             ledgers=tuple(ledgers),
             last_confirmed=_position(found["lastConfirmedEntry"]),
             pending_adds=found["pendingAddEntriesCount"],
+            entries_added=found["entriesAddedCounter"],
             cursors=found["cursors"],
             compacted_ledger=_ledger(found["compactedLedger"]),
         )

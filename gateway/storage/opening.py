@@ -13,7 +13,7 @@ from gateway.config import Limits
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Start
 from gateway.storage.deleted_records import read_deleted
@@ -22,6 +22,9 @@ from gateway.storage.log_entry import LogEntry, from_pulsar
 PERMITS = 1_000
 READ_TIMEOUT_S = 10.0
 NOTHING = Position(-1, -1)
+SETTLE_S = 0.2
+SETTLE_CHECKS = 50
+"""So often is the broker asked whether it is still writing."""
 
 log = structlog.get_logger()
 
@@ -117,10 +120,27 @@ async def _first_stored(client: PulsarClient, admin: AdminClient, topic: str) ->
     return None
 
 
+async def settled(admin: AdminClient, topic: str) -> InternalStats:
+    """The topic when all that the broker had received at the time of the call is written, whoever sent it.
+
+    What was sent over a connection that is lost may still wait for the disks, and no new entry overtakes it. Raises
+    PulsarError.
+    """
+    stats = await admin.topics.internal_stats(topic)
+    first = stats.entries_added
+    target = first + stats.pending_adds
+    for _ in range(SETTLE_CHECKS):
+        if stats.pending_adds == 0 or not first <= stats.entries_added < target:  # counts from 0 in a loaded topic
+            return stats
+        await asyncio.sleep(SETTLE_S)
+        stats = await admin.topics.internal_stats(topic)
+    raise RequestTimeoutError("the broker does not come to an end with writing")
+
+
 async def read_tail(
     client: PulsarClient,
-    admin: AdminClient,
     topic: str,
+    stats: InternalStats,
     last: Position,
     limits: Limits,
     take: Callable[[LogEntry], None],
@@ -128,7 +148,7 @@ async def read_tail(
     """Hand the last ``producer_state_scan_bytes`` of the log to ``take``, in order. Raises PulsarError."""
     if last.entry_id < 0:
         return
-    start = scan_start(await admin.topics.internal_stats(topic), limits.producer_state_scan_bytes)
+    start = scan_start(stats, limits.producer_state_scan_bytes)
     async with aclosing(read_entries(client, topic, start, last)) as entries:
         async for entry in entries:
             read = from_pulsar(entry, max_bytes=limits.max_decompressed_bytes)

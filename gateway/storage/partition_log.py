@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -15,21 +16,21 @@ from gateway.pulsar.reader import Entry
 from gateway.storage.appender import Appender, PendingBatch, SentEntry
 from gateway.storage.cache import LogTail
 from gateway.storage.deleted_records import write_deleted
+from gateway.storage.end_refresh import EndRefresh
 from gateway.storage.errors import KafkaError
+from gateway.storage.known_producers import KnownProducers
 from gateway.storage.log_end import LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
-from gateway.storage.opening import LogBounds, find_start, read_bounds, read_tail
-from gateway.storage.producer_state import ActiveProducer, Done, ProducerState, SequencedBatch
+from gateway.storage.opening import SETTLE_S, LogBounds, find_start, read_bounds, read_tail, settled
+from gateway.storage.producer_state import ActiveProducer, Done, SequencedBatch
 from gateway.storage.shared import Shared
+from gateway.storage.shared_run import SharedRun
 from gateway.storage.tail_follower import TailFollower
-from protocol.kafka.batch import BatchHeader, iter_headers, stamp_offsets
+from protocol.kafka.batch import BatchHeader, stamp_offsets
 from protocol.kafka.errors import ErrorCode
 
 QUIET_S = 0.01
 """Consumers wait and nothing of ours was written for so long: look for what others write."""
-SETTLE_S = 0.2
-SETTLE_CHECKS = 50
-"""So often is the broker asked, after a lost connection, whether it is still writing."""
 START_CHECK_S = 15.0
 WRITER_RETRY_S = 1.0
 UNKNOWN_OFFSET = -1
@@ -60,19 +61,19 @@ class PartitionLog:
         self._end = LogEnd(bounds.last, bounds.next_offset)
         self._tail = LogTail(shared.cache)
         self._taken = bounds.last
-        self._producers = ProducerState(shared.limits.max_producers_per_partition)
-        self._producers_known = False
+        self._known = KnownProducers(shared.limits.max_producers_per_partition)
+        self._producers = self._known.state
         self._appender = Appender(self)
         self._follower = TailFollower(self)
         self._writer_task: asyncio.Task[None] | None = None
         self._written_at = 0.0
         self._quiet_timer: asyncio.TimerHandle | None = None
-        self._target: Position | None = None
-        self._reached: asyncio.Future[None] | None = None
+        self._refresh = EndRefresh()
+        self._catch_up = SharedRun(self._read_what_others_sent)
         self._wake_scheduled = False
         self._start_checked = time.monotonic()
         self._deleting = asyncio.Lock()
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # Writing
 
@@ -86,48 +87,76 @@ class PartitionLog:
         """What the broker takes as one entry; None while there is no producer."""
         return self._appender.producer.max_message_bytes if self._appender.producer else None
 
-    def ready_for(self, header: BatchHeader) -> bool:
+    def ready_for(self, header: BatchHeader, source: int) -> bool:
         """``append`` may be called for this batch without ``prepare``."""
-        known = self._producers_known or header.producer_id < 0
-        return known and self._appender.producer is not None and self._appender.has_room
+        if self._appender.producer is None or not self._appender.has_room:
+            return False
+        return header.producer_id < 0 or (
+            self._known.loaded and self._producers.trusts(header, source, time.monotonic())
+        )
 
-    async def prepare(self, *, idempotent: bool) -> None:
-        """Have a producer; for idempotent batches read the log's end, to know its producers. Raises PulsarError."""
+    async def prepare(self, header: BatchHeader, source: int) -> None:
+        """Have a producer; for an idempotent batch know what the log has of its producer. Raises PulsarError.
+
+        ``source`` numbers the connection that the batch came over: behind a new one, its client may come from another
+        gateway, which may have written the batch already.
+        """
+        self._check_open()
         if self._appender.producer is None:
             await asyncio.shield(self._start_writer())
         await self._appender.room.wait()
-        if idempotent and not self._producers_known:
-            await self._learn_producers()
+        if header.producer_id < 0:
+            return
+        if not self._known.loaded:
+            await self._known.load(self._read_producers)
+        elif not self._producers.trusts(header, source, time.monotonic()):
+            if self._producers.came_over(header, source):
+                await self.refresh_end()
+            else:
+                await self._catch_up.wait()
 
-    async def _learn_producers(self) -> None:
+    async def _read_what_others_sent(self) -> None:
+        await settled(self.admin, self.pulsar_topic)
         await self.refresh_end()
-        if not self._producers_known:
-            await read_tail(
-                self._shared.client, self._shared.admin, self.pulsar_topic, self._end.last, self.limits, self._replay
-            )
-            self._producers_known = True
 
     async def active_producers(self) -> list[ActiveProducer]:
         """The idempotent producers of the log's end. Raises PulsarError and TimeoutError."""
-        await self._learn_producers()
+        if self._known.loaded:
+            await self.refresh_end()
+        else:
+            await self._known.load(self._read_producers)
         return self._producers.active()
 
-    def append(self, data: memoryview, header: BatchHeader, done: Done) -> bool:
+    async def _read_producers(self, take: Callable[[LogEntry], None]) -> None:
+        stats = await settled(self.admin, self.pulsar_topic)
+        await self.refresh_end()
+        await read_tail(self.client, self.pulsar_topic, stats, self._end.last, self.limits, take)
+
+    def append(self, data: memoryview, header: BatchHeader, source: int, done: Done) -> bool:
         """Append one checked batch; ``done`` gets its base offset, or the error. Raises KafkaError at once.
 
         True if the batch repeats one of its producer's last five: then ``done`` gets that one's offset.
         """
+        self._check_open()
         self.last_used = time.monotonic()
-        sequenced: SequencedBatch | None = None
-        if header.producer_id >= 0:
-            duplicate = self._producers.find_duplicate(header)
-            if duplicate is not None:
-                if duplicate.base_offset >= 0:
-                    done(duplicate.base_offset, None)
-                else:
-                    duplicate.waiters.append(done)
-                return True
-            sequenced = self._producers.begin(header)
+        if header.producer_id < 0:
+            self._queue(data, header, None, done)
+            return False
+        duplicate = self._producers.find_duplicate(header)
+        if duplicate is None:
+            self._queue(data, header, self._producers.begin(header), done)
+        elif duplicate.base_offset >= 0:
+            done(duplicate.base_offset, None)
+        else:
+            duplicate.waiters.append(done)
+        self._producers.heard(header, source, self.last_used)
+        return duplicate is not None
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being opened anew")
+
+    def _queue(self, data: memoryview, header: BatchHeader, sequenced: SequencedBatch | None, done: Done) -> None:
         try:
             self._appender.append(PendingBatch(data, header.last_offset_delta + 1, sequenced, done))
         except KafkaError as error:
@@ -136,7 +165,6 @@ class PartitionLog:
             raise
         if self._appender.producer is None:  # it was lost after ``prepare``
             self._start_writer()
-        return False
 
     def _start_writer(self) -> asyncio.Task[None]:
         if self._writer_task is None:
@@ -150,8 +178,8 @@ class PartitionLog:
         )
         try:
             if self._appender.predecessor is not None:
-                await self._settle()
-                await self.refresh_end()
+                await asyncio.sleep(SETTLE_S)  # the broker may still have to read what came over a broken connection
+                await self._read_what_others_sent()
                 self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             if producer.closed:
                 raise ConnectionLostError("the new producer was lost before its first entry")
@@ -162,17 +190,10 @@ class PartitionLog:
             raise
         self._appender.use(producer)
 
-    async def _settle(self) -> None:
-        """A broker that lost our connection may still be writing what it had received."""
-        for _ in range(SETTLE_CHECKS):
-            await asyncio.sleep(SETTLE_S)
-            if (await self.admin.topics.internal_stats(self.pulsar_topic)).pending_adds == 0:
-                return
-
     def _writer_opened(self, task: asyncio.Task[None]) -> None:
         self._writer_task = None
         error = None if task.cancelled() else task.exception()
-        if error is None or self._closed:
+        if error is None or self.closed:
             return
         log.warning("cannot write", topic=self.pulsar_topic, error=str(error))
         failure = error if isinstance(error, Exception) else RuntimeError("interrupted")
@@ -187,7 +208,7 @@ class PartitionLog:
             self._entry_resolved(sent, position, base_offset)
 
         self._end.on_receipt(position, sent.count, resolved)
-        self._reach(self._end.last)
+        self._refresh.known_up_to(self._end.last)
         if self._end.unresolved:
             self._follower.follow()
         elif self._appender.idle:
@@ -221,17 +242,18 @@ class PartitionLog:
         producer_ids = {batch.sequenced.producer_id for batch in batches if batch.sequenced is not None}
         # No batch may be written before an earlier one of its producer that will come again.
         followers = self._appender.take_queued(producer_ids) if producer_ids else []
-        for batch in batches:
-            if batch.sequenced is not None:
-                self._producers.abort(batch.sequenced, error)
-            batch.done(-1, error)
         if followers:
             self._refuse(followers, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        for batch in reversed(batches):
+            if batch.sequenced is not None:
+                self._producers.abort(batch.sequenced, error)
+        for batch in batches:
+            batch.done(-1, error)
 
     def writer_lost(self, error: PulsarError | BaseException) -> None:
         """What is in flight may or may not be in the log: a new producer, then the log's end, will tell."""
         log.info("writer lost", topic=self.pulsar_topic, error=str(error))
-        if not self._appender.idle and not self._closed:
+        if not self._appender.idle and not self.closed:
             self._start_writer()
 
     # Reading
@@ -291,9 +313,9 @@ class PartitionLog:
 
     def wants_entries(self) -> bool:
         """Whether the follower should have the broker send entries."""
-        if self._closed:
+        if self.closed:
             return False
-        if self._end.unresolved or self._target is not None:
+        if self._end.unresolved or self._refresh.wanted:
             return True
         return bool(self.waiters) and time.monotonic() - self._written_at >= QUIET_S
 
@@ -302,13 +324,10 @@ class PartitionLog:
         last = await self._follower.last_position()
         if last <= self._end.last or last.entry_id < 0:
             return
-        if self._target is None or last > self._target:
-            self._target = last
-        if self._reached is None:
-            self._reached = asyncio.get_running_loop().create_future()
+        reached = self._refresh.aim(last)
         self._follower.follow()
         async with asyncio.timeout(self._shared.limits.refresh_timeout_ms / 1000):
-            await asyncio.shield(self._reached)
+            await asyncio.shield(reached)
 
     def entry_read(self, entry: Entry) -> None:
         """The follower read an entry; it moves the end unless it was known."""
@@ -316,15 +335,7 @@ class PartitionLog:
         position = entry.position
         if position > self._end.last:
             self._advance(entry)
-        self._reach(position)
-
-    def _reach(self, position: Position) -> None:
-        """The end is known up to there: perhaps far enough for ``refresh_end``."""
-        if self._target is not None and position >= self._target:
-            self._target = None
-            if self._reached is not None and not self._reached.done():
-                self._reached.set_result(None)
-            self._reached = None
+        self._refresh.known_up_to(position)
 
     def _advance(self, entry: Entry) -> None:
         read = from_pulsar(entry, max_bytes=self.limits.max_decompressed_bytes)
@@ -334,18 +345,10 @@ class PartitionLog:
         self._end.on_entry(read.position, read.base_offset, read.next_offset)
         if claimed is not None:
             self._complete(claimed, read.base_offset)
-        elif entry.metadata.producer_name != self._own_name():
-            self._replay(read)
+        else:
+            self._known.appended(read)
         self._take(read)
         self._end.settle()
-
-    def _own_name(self) -> str:
-        return self._appender.producer.name if self._appender.producer else ""
-
-    def _replay(self, entry: LogEntry) -> None:
-        for _, header in iter_headers(entry.data):
-            if header.producer_id >= 0:
-                self._producers.replay(header, header.base_offset)
 
     def _take(self, entry: LogEntry) -> None:
         self._taken = entry.position
@@ -355,7 +358,7 @@ class PartitionLog:
             self._watch_for_others()
 
     def _watch_for_others(self) -> None:
-        if self._quiet_timer is None and not self._closed:
+        if self._quiet_timer is None and not self.closed:
             self._quiet_timer = asyncio.get_running_loop().call_later(QUIET_S, self._quiet)
 
     def _quiet(self) -> None:
@@ -366,17 +369,10 @@ class PartitionLog:
             self._watch_for_others()
 
     def reader_failed(self, error: PulsarError) -> None:
+        """The fate of what was written behind a gap cannot be told any more: the next log reads it from the start."""
         if not error.retriable:
-            self._give_up(error)
-
-    def _give_up(self, error: PulsarError) -> None:
-        """No entry will be read any more: tell those who wait for one."""
-        if self._reached is not None and not self._reached.done():
-            self._reached.set_exception(error)
-            self._reached.exception()  # those who waited may be gone
-        self._reached = self._target = None
-        for waiting in self._end.abandon():
-            waiting.resolve(UNKNOWN_OFFSET)
+            self._refresh.give_up(error)
+            self._start_closing()
 
     # The start, as retention moves it
 
@@ -398,13 +394,27 @@ class PartitionLog:
                 self.start_offset = offset
                 self.wake()
 
+    @property
+    def closed(self) -> bool:
+        """To be replaced by a new log, once ``close`` has returned."""
+        return self._closing is not None
+
     async def close(self) -> None:
         """Let go of Pulsar; the log may be opened again."""
-        self._closed = True
+        await asyncio.shield(self._start_closing())
+
+    def _start_closing(self) -> asyncio.Task[None]:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        return self._closing
+
+    async def _close(self) -> None:
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         if self._writer_task is not None:
             self._writer_task.cancel()
+        self._known.close()
+        self._catch_up.cancel()
         self._tail.clear()
         self._shared.readers.close_all(self)
         await self._follower.close()
@@ -412,9 +422,13 @@ class PartitionLog:
             await self._appender.close()
         except PulsarError as error:
             log.info("producer not closed in order", topic=self.pulsar_topic, error=str(error))
-        self._appender.fail_queued(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        self._give_up(ClientClosedError("the log was closed"))
+        refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._appender.fail_queued(refused)
+        self._fail(self._appender.abandon_in_flight(), refused)
+        self._refresh.give_up(ClientClosedError("the log was closed"))
+        for waiting in self._end.abandon():
+            waiting.resolve(UNKNOWN_OFFSET)
+        self.wake()
 
 
 async def open_log(pulsar_topic: str, shared: Shared) -> PartitionLog:

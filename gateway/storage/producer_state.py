@@ -1,7 +1,9 @@
 """The idempotent producers of one partition: the last five batches of each (KIP-98), as Kafka judges them.
 
 A batch enters its producer's window when it is sent, before its offset is known, so that a retry or the next sequence
-is judged right while it is in flight; it leaves again if it turns out not to have been written.
+is judged right while it is in flight. If it turns out not to have been written it leaves again, and its sequence is the
+one that must come next, even if the window is empty then: clients take the acknowledgement of a sequence for that of
+all before it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader
 from protocol.kafka.errors import ErrorCode
 
 WINDOW_BATCHES = 5
+TRUST_S = 5.0
+"""So long after its last batch a producer's next one is judged without asking whether another gateway had it since."""
 _SEQUENCES = 2**31
 
 Done = Callable[[int, Exception | None], None]
@@ -45,18 +49,39 @@ class ActiveProducer(NamedTuple):
 
 
 class _Producer:
-    __slots__ = ("batches", "epoch")
+    """``source`` is the connection that its last batch came over; None if another gateway wrote it."""
+
+    __slots__ = ("batches", "epoch", "heard_s", "next_sequence", "source")
 
     def __init__(self) -> None:
         self.epoch = NO_PRODUCER_EPOCH
-        self.batches: deque[SequencedBatch] = deque(maxlen=WINDOW_BATCHES)
+        self.batches: deque[SequencedBatch] = deque()
+        self.next_sequence = 0
+        self.source: int | None = None
+        self.heard_s = 0.0
 
-    def has_passed(self, header: BatchHeader, base_offset: int) -> bool:
-        """This batch of the log is in the window, or older than the window."""
+    @property
+    def in_flight(self) -> bool:
+        return any(batch.base_offset < 0 for batch in self.batches)
+
+    def take(self, batch: SequencedBatch) -> None:
+        if batch.epoch != self.epoch:
+            self.epoch = batch.epoch
+            self.batches.clear()
+        self.batches.append(batch)
+        self.next_sequence = (batch.last + 1) % _SEQUENCES
+        self.trim()
+
+    def trim(self) -> None:
+        """Forget the oldest batches, but none in flight."""
+        while len(self.batches) > WINDOW_BATCHES and self.batches[0].base_offset >= 0:
+            self.batches.popleft()
+
+    def has_passed(self, header: BatchHeader) -> bool:
+        """A batch of the log that is in the window, or older than the window."""
         if header.producer_epoch != self.epoch:
             return header.producer_epoch < self.epoch
-        sequences = header.base_sequence, header.last_sequence
-        return any(base_offset <= batch.base_offset or sequences == (batch.first, batch.last) for batch in self.batches)
+        return (self.next_sequence - header.last_sequence - 1) % _SEQUENCES < _SEQUENCES // 2
 
 
 class ProducerState:
@@ -97,10 +122,10 @@ class ProducerState:
         for batch in producer.batches:
             if batch.first == header.base_sequence and batch.last == header.last_sequence:
                 return batch
-        if producer.batches and header.base_sequence != (producer.batches[-1].last + 1) % _SEQUENCES:
+        if header.base_sequence != producer.next_sequence:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sequence {header.base_sequence} does not follow {producer.batches[-1].last}",
+                f"sequence {header.base_sequence} comes where {producer.next_sequence} is next",
             )
         return None
 
@@ -108,29 +133,42 @@ class ProducerState:
         """Take a batch into its producer's window, when it is sent, or when it is read from the log with its offset."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            self._make_room()
             producer = self._producers[header.producer_id] = _Producer()
-            if len(self._producers) > self._max_producers:
-                self._producers.popitem(last=False)
         else:
             self._producers.move_to_end(header.producer_id)
-        if header.producer_epoch != producer.epoch:
-            producer.epoch = header.producer_epoch
-            producer.batches.clear()
         batch = SequencedBatch(header, base_offset)
-        producer.batches.append(batch)
+        producer.take(batch)
         return batch
+
+    def _make_room(self) -> None:
+        """Forget the producer that was heard of longest ago, but none with a batch in flight."""
+        if len(self._producers) < self._max_producers:
+            return
+        for producer_id, producer in self._producers.items():
+            if not producer.in_flight:
+                del self._producers[producer_id]
+                return
 
     def complete(self, batch: SequencedBatch, base_offset: int) -> None:
         """The batch was written; whoever repeated it meanwhile gets the same answer."""
         batch.base_offset = base_offset
+        producer = self._producers.get(batch.producer_id)
+        if producer is not None:
+            producer.trim()
         waiters, batch.waiters = batch.waiters, []
         for done in waiters:
             done(base_offset, None)
 
     def abort(self, batch: SequencedBatch, error: Exception) -> None:
-        """The batch was not written: its sequence may come again."""
+        """The batch was not written: its sequence must come again, unless later ones of its producer are in flight.
+
+        Of several batches the last one goes first.
+        """
         producer = self._producers.get(batch.producer_id)
         if producer is not None and batch in producer.batches:
+            if producer.batches[-1] is batch:
+                producer.next_sequence = batch.first
             producer.batches.remove(batch)
         waiters, batch.waiters = batch.waiters, []
         for done in waiters:
@@ -142,5 +180,24 @@ class ProducerState:
         What is known, or older, changes nothing: the log's end may be read twice, and our own batches come back.
         """
         producer = self._producers.get(header.producer_id)
-        if producer is None or not producer.has_passed(header, base_offset):
+        if producer is None or not producer.has_passed(header):
             self.begin(header, base_offset)
+            self._producers[header.producer_id].source = None
+
+    # Whether another gateway may have had a batch of the producer meanwhile
+
+    def came_over(self, header: BatchHeader, source: int) -> bool:
+        """The producer's last batch came over the same connection."""
+        producer = self._producers.get(header.producer_id)
+        return producer is not None and producer.source == source
+
+    def trusts(self, header: BatchHeader, source: int, now_s: float) -> bool:
+        """And that is not long ago: a client goes to another gateway, and comes back, only with some delay."""
+        producer = self._producers.get(header.producer_id)
+        return producer is not None and producer.source == source and now_s - producer.heard_s < TRUST_S
+
+    def heard(self, header: BatchHeader, source: int, now_s: float) -> None:
+        """A batch of the producer was taken that came over this connection."""
+        producer = self._producers.get(header.producer_id)
+        if producer is not None:
+            producer.source, producer.heard_s = source, now_s

@@ -27,12 +27,13 @@ class LogRegistry:
         return self.find(topic.name, partition)
 
     def find(self, topic_name: str, partition: int) -> PartitionLog | None:
-        return self._logs.get((topic_name, partition))
+        found = self._logs.get((topic_name, partition))
+        return None if found is None or found.closed else found
 
     async def open(self, topic: Topic, partition: int) -> PartitionLog:
         """The log, opened if need be. Raises PulsarError."""
         key = (topic.name, partition)
-        found = self._logs.get(key)
+        found = self.get(topic, partition)
         if found is not None:
             return found
         task = self._opening.get(key)
@@ -42,6 +43,9 @@ class LogRegistry:
         return await asyncio.shield(task)
 
     async def _open(self, key: tuple[str, int], pulsar_topic: str) -> PartitionLog:
+        predecessor = self._logs.get(key)
+        if predecessor is not None:
+            await predecessor.close()  # what it has in flight must be in the log, or never come, when this one is read
         opened = await open_log(pulsar_topic, self.shared)
         self._logs[key] = opened
         return opened
@@ -61,8 +65,9 @@ class LogRegistry:
         deadline = time.monotonic() - self.shared.limits.log_idle_ms / 1000
         for key, opened in list(self._logs.items()):
             if opened.last_used < deadline and not opened.waiters:
-                del self._logs[key]
                 await opened.close()
+                if self._logs.get(key) is opened:
+                    del self._logs[key]
 
     async def close(self) -> None:
         logs, self._logs = list(self._logs.values()), {}

@@ -19,13 +19,15 @@ from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, M
 class FakeProducer:
     """Keeps what was sent until the test lets the broker write it, and confirm it."""
 
-    def __init__(self, topic: FakeTopic, listener: SendListener, name: str) -> None:
+    def __init__(
+        self, topic: FakeTopic, listener: SendListener, name: str, predecessor: FakeProducer | None = None
+    ) -> None:
         self.topic, self.listener, self.name = topic, listener, name
         self.closed = False
         self.max_message_bytes = 1 << 20
         self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event())
         self.sent: dict[int, tuple[bytes, int]] = {}
-        self._sequence_id = -1
+        self._sequence_id: int = -1 if predecessor is None else predecessor._sequence_id
 
     def send(self, chunks: Sequence[Any], *, num_messages: int, **_: object) -> int:
         assert not self.closed
@@ -85,6 +87,8 @@ class FakeReader:
 class FakeTopic:
     """A PulsarClient and an AdminClient for one topic."""
 
+    producer_class = FakeProducer
+
     def __init__(self) -> None:
         self.entries: list[tuple[Position, int, bytes, MessageMetadata]] = []
         """(position, index of the last message, payload, metadata)."""
@@ -131,7 +135,7 @@ class FakeTopic:
         if self.open_failures:
             raise self.open_failures.pop(0)
         name = predecessor.name if predecessor is not None else f"producer-{len(self.producers)}"
-        self.producers.append(FakeProducer(self, listener, name))
+        self.producers.append(self.producer_class(self, listener, name, predecessor))
         return self.producers[-1]
 
     async def open_reader(
@@ -153,7 +157,7 @@ class FakeTopic:
     async def internal_stats(self, topic: str) -> Any:
         ids = [position.ledger_id for position, *_ in self.entries]
         ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted(set(ids))]
-        return SimpleNamespace(pending_adds=0, ledgers=ledgers)
+        return SimpleNamespace(pending_adds=0, entries_added=len(self.entries), ledgers=ledgers)
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
         return self.properties

@@ -13,7 +13,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicNotFoundError
 from gateway.pulsar.position import Position
-from gateway.storage import partition_log
+from gateway.storage import opening, partition_log
 from gateway.storage.errors import KafkaError
 from gateway.storage.opening import LogBounds
 from gateway.storage.partition_log import PartitionLog
@@ -28,11 +28,15 @@ Answers = list[tuple[int, Exception | None]]
 @pytest.fixture(autouse=True)
 def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_log, "SETTLE_S", 0)
+    monkeypatch.setattr(opening, "SETTLE_S", 0)
 
 
 def batch(count: int = 1, frame_bytes: int = 0) -> memoryview:
     data = encode_batch([Record(delta, 1_000, None, b"value", ()) for delta in range(count)])
     return memoryview(data + bytearray(frame_bytes))[: len(data)]
+
+
+PLAIN = parse_header(batch())
 
 
 class Scene:
@@ -51,7 +55,7 @@ class Scene:
     def append(self, count: int = 1, frame_bytes: int = 0) -> Answers:
         answers: Answers = []
         data = batch(count, frame_bytes)
-        self.log.append(data, parse_header(data), lambda offset, error: answers.append((offset, error)))
+        self.log.append(data, parse_header(data), 1, lambda offset, error: answers.append((offset, error)))
         return answers
 
     def offsets_read(self) -> list[tuple[int, int]]:
@@ -78,7 +82,7 @@ async def answered(answers: Answers) -> tuple[int, Exception | None]:
 @pytest.fixture
 async def scene() -> Scene:
     scene = Scene()
-    await scene.log.prepare(idempotent=False)
+    await scene.log.prepare(PLAIN, 1)
     scene.topic.write(bytes(batch(1)), 1, "other", 0)
     await scene.log.refresh_end()
     assert scene.log.end_offset == 1
@@ -134,10 +138,10 @@ async def test_a_lost_producer_leaves_no_doubt(scene: Scene) -> None:
     lost.lose()
     assert await answered(first) == (1, None)
     second = scene.append(1)
-    await scene.log.prepare(idempotent=False)
+    await scene.log.prepare(PLAIN, 1)
     await settle()
     assert scene.producer is not lost
-    scene.producer.write_and_confirm(0)
+    scene.producer.write_and_confirm(1)
     assert await answered(second) == (4, None)
 
 
@@ -157,7 +161,7 @@ async def test_what_waits_behind_a_refused_batch_of_its_producer_is_not_written(
         answers: Answers = []
         data = batch()
         header = parse_header(data)._replace(producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-        scene.log.append(data, header, lambda offset, error: answers.append((offset, error)))
+        scene.log.append(data, header, 1, lambda offset, error: answers.append((offset, error)))
         await settle()
         return answers
 
@@ -167,7 +171,7 @@ async def test_what_waits_behind_a_refused_batch_of_its_producer_is_not_written(
     scene.producer.lose()
     for refused in (*in_flight, follower):
         assert isinstance((await answered(refused))[1], KafkaError)
-    scene.producer.write_and_confirm(0)
+    scene.producer.write_and_confirm(2)
     assert await answered(other) == (1, None)
     assert scene.log.end_offset == 2
 
@@ -187,11 +191,11 @@ async def test_a_new_producer_that_is_lost_while_the_log_is_read_is_not_used(
     scene.producer.lose()
     await answered(first)
     await settle()
-    await scene.log.prepare(idempotent=False)
+    await scene.log.prepare(PLAIN, 1)
     second = scene.append()
     await settle()
     assert not scene.producer.closed
-    scene.producer.write_and_confirm(0)
+    scene.producer.write_and_confirm(1)
     assert await answered(second) == (1, None)
 
 

@@ -1,0 +1,38 @@
+"""Work that many ask for at the same time and that one run does for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+
+class SharedRun:
+    """Everybody gets a run that begins after they asked; all who ask before it begins share it, and its failure."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def wait(self) -> None:
+        """Raises what the work raises."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._run(self._running))
+            self._next.add_done_callback(_retrieve_exception)
+        await asyncio.shield(self._next)
+
+    def cancel(self) -> None:
+        for task in (self._running, self._next):
+            if task is not None:
+                task.cancel()
+
+    async def _run(self, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await asyncio.wait([previous])
+        self._running, self._next = self._next, None
+        await self._work()
+
+
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # those who waited may be gone
