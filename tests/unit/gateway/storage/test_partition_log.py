@@ -19,6 +19,7 @@ from gateway.storage.opening import LogBounds
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.shared import Shared
 from protocol.kafka.batch import iter_headers, parse_header
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.storage.fake_pulsar import FakeProducer, FakeTopic
 
@@ -154,26 +155,91 @@ async def test_what_was_not_written_is_refused_as_retriable(scene: Scene) -> Non
     assert isinstance(error, KafkaError)
 
 
+async def append(scene: Scene, producer_id: int, sequence: int, source: int = 1) -> Answers:
+    answers: Answers = []
+    data = encode_batch(
+        [Record(0, 1_000, None, b"value", ())], producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+    )
+    header = parse_header(data)
+    scene.log.append(memoryview(data), header, source, lambda offset, error: answers.append((offset, error)))
+    await settle()
+    return answers
+
+
 async def test_what_waits_behind_a_refused_batch_of_its_producer_is_not_written(scene: Scene) -> None:
     """Its client would take the later sequence's acknowledgement for the refused one's as well."""
-
-    async def append(producer_id: int, sequence: int) -> Answers:
-        answers: Answers = []
-        data = batch()
-        header = parse_header(data)._replace(producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-        scene.log.append(data, header, 1, lambda offset, error: answers.append((offset, error)))
-        await settle()
-        return answers
-
-    in_flight = [await append(7, 0), await append(7, 1)]
-    follower, other = await append(7, 2), await append(8, 0)
+    in_flight = [await append(scene, 7, 0), await append(scene, 7, 1)]
+    follower, other = await append(scene, 7, 2), await append(scene, 8, 0)
     assert len(scene.producer.sent) == len(in_flight)
     scene.producer.lose()
     for refused in (*in_flight, follower):
         assert isinstance((await answered(refused))[1], KafkaError)
+    with pytest.raises(KafkaError) as out_of_order:
+        await append(scene, 7, 3)
+    assert out_of_order.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    again = await append(scene, 7, 0)
     scene.producer.write_and_confirm(2)
-    assert await answered(other) == (1, None)
-    assert scene.log.end_offset == 2
+    scene.producer.write_and_confirm(3)
+    assert [await answered(answers) for answers in (other, again)] == [(1, None), (2, None)]
+    assert scene.log.end_offset == 3
+
+
+async def test_a_repeated_batch_shares_the_fate_of_the_one_in_flight(scene: Scene) -> None:
+    first = await append(scene, 7, 0)
+    again = await append(scene, 7, 0, source=2)
+    assert not again
+    scene.producer.lose()
+    for answers in (first, again):
+        assert isinstance((await answered(answers))[1], KafkaError)
+
+
+async def test_a_batch_that_another_gateway_wrote_is_a_duplicate_for_a_client_that_moves_here(scene: Scene) -> None:
+    data = encode_batch([Record(0, 1_000, None, b"value", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    await scene.log.prepare(parse_header(data)._replace(producer_id=8), 1)
+    scene.topic.write(bytes(data), 1, "another gateway", 0)
+    assert not scene.log.ready_for(parse_header(data), 1)
+    await scene.log.prepare(parse_header(data), 1)
+    assert await answered(await append(scene, 7, 0)) == (1, None)
+    assert scene.producer.sent == {}
+    assert scene.log.ready_for(parse_header(data), 1)
+    assert not scene.log.ready_for(parse_header(data), 2)
+
+
+async def test_the_end_is_known_when_the_broker_has_written_what_it_received(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway died and left an entry on its way; its client comes here with the same batch."""
+    data = encode_batch([Record(0, 1_000, None, b"value", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    await scene.log.prepare(parse_header(data)._replace(producer_id=8), 1)
+
+    async def one_on_its_way(topic: str) -> Any:
+        monkeypatch.undo()
+        stats = await scene.topic.internal_stats(topic)
+        stats.pending_adds = 1
+        scene.topic.write(bytes(data), 1, "another gateway", 0)
+        return stats
+
+    monkeypatch.setattr(scene.topic, "internal_stats", one_on_its_way)
+    await scene.log.prepare(parse_header(data), 1)
+    assert await answered(await append(scene, 7, 0)) == (1, None)
+
+
+async def test_a_log_that_cannot_be_read_any_more_is_given_up(scene: Scene) -> None:
+    """What was written behind a gap keeps its offset to itself: the next log knows it as a duplicate."""
+    behind_gap = await append(scene, 7, 0)
+    scene.topic.delivers = False
+    scene.topic.write(bytes(batch(1)), 1, "other", 1)
+    position = scene.producer.write(0)
+    for reader in scene.topic.readers:
+        reader.permits = -1_000_000
+    scene.producer.confirm(0, position)
+    scene.log.reader_failed(TopicNotFoundError("gone"))
+    _, error = await answered(behind_gap)
+    assert isinstance(error, KafkaError)
+    assert scene.log.closed
+    with pytest.raises(KafkaError) as refused:
+        await append(scene, 7, 1)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_a_new_producer_that_is_lost_while_the_log_is_read_is_not_used(

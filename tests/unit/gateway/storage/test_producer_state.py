@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from gateway.storage.errors import KafkaError
-from gateway.storage.producer_state import ActiveProducer, ProducerState, SequencedBatch
+from gateway.storage.producer_state import TRUST_S, ActiveProducer, ProducerState, SequencedBatch
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
@@ -153,6 +153,67 @@ def test_a_refused_batch_may_come_again() -> None:
     assert state.find_duplicate(header(1, 0, 2)) is None
 
 
+FAILURE = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _refuses(state: ProducerState, sequence: int) -> bool:
+    try:
+        state.find_duplicate(header(1, 0, sequence))
+    except KafkaError as error:
+        assert error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return True
+    return False
+
+
+def test_behind_a_refused_batch_its_sequence_is_next_though_nothing_was_ever_written() -> None:
+    """Else those that were on their way behind it look like an unknown producer's, which may start anywhere."""
+    state = ProducerState(10)
+    in_flight = [state.begin(header(1, 0, sequence)) for sequence in range(3)]
+    for batch in reversed(in_flight):
+        state.abort(batch, FAILURE)
+    assert [_refuses(state, sequence) for sequence in range(4)] == [False, True, True, True]
+
+
+def test_what_is_in_flight_behind_a_refused_batch_stays_the_last() -> None:
+    state = ProducerState(10)
+    refused, follower = state.begin(header(1, 0, 0)), state.begin(header(1, 0, 1))
+    state.abort(refused, FAILURE)
+    state.complete(follower, 100)
+    assert [_refuses(state, sequence) for sequence in (0, 2)] == [True, False]
+    assert state.find_duplicate(header(1, 0, 1)) is follower
+
+
+def test_no_batch_in_flight_is_forgotten() -> None:
+    state = ProducerState(10)
+    in_flight = [state.begin(header(1, 0, sequence)) for sequence in range(7)]
+    assert state.find_duplicate(header(1, 0, 0)) is in_flight[0]
+    for number, batch in enumerate(in_flight):
+        state.complete(batch, number)
+    assert [_refuses(state, sequence) for sequence in range(7)] == [True, True, *[False] * 5]
+
+
+def test_no_producer_with_a_batch_in_flight_is_forgotten() -> None:
+    state = ProducerState(2)
+    state.begin(header(1, 0, 0))
+    for producer_id in (2, 3, 4):
+        _written(state, 0, producer_id=producer_id)
+    assert [producer_id in state for producer_id in (1, 2, 3, 4)] == [True, False, False, True]
+
+
+def test_a_producer_is_trusted_over_its_connection_and_for_a_while() -> None:
+    state = ProducerState(10)
+    batch = header(1, 0, 0)
+    state.heard(batch, 7, 100.0)
+    assert not state.trusts(batch, 7, 100.0), "nothing is known of it"
+    _written(state, 0)
+    state.heard(batch, 7, 100.0)
+    assert [state.trusts(batch, source, 101.0) for source in (7, 8)] == [True, False]
+    assert not state.trusts(batch, 7, 100.0 + TRUST_S)
+    assert state.came_over(batch, 7)
+    state.replay(header(1, 0, 1), 101)
+    assert not state.came_over(batch, 7), "another gateway has written for it"
+
+
 def test_an_unknown_producer_may_start_anywhere() -> None:
     assert ProducerState(10).find_duplicate(header(1, 3, 77)) is None
 
@@ -185,6 +246,15 @@ class TestReplay:
         _written(state, 0, epoch=4)
         state.replay(header(1, 3, 9), 50)
         assert state.find_duplicate(header(1, 4, 1)) is None
+
+    def test_of_what_lies_before_a_batch_in_flight_changes_nothing(self) -> None:
+        """The broker has told of the earlier batch already, and it is read with the entries of others."""
+        state = ProducerState(10)
+        _written(state, 0)
+        in_flight = state.begin(header(1, 0, 1))
+        state.replay(header(1, 0, 0), 100)
+        assert state.find_duplicate(header(1, 0, 1)) is in_flight
+        assert state.find_duplicate(header(1, 0, 2)) is None
 
     def test_of_what_is_known_changes_nothing(self) -> None:
         """Two requests may have the log's end read at the same time; meanwhile the producer goes on."""

@@ -1,0 +1,62 @@
+"""Many who ask at the same time, and one run for all."""
+
+import asyncio
+
+import pytest
+
+from gateway.storage.shared_run import SharedRun
+
+
+class Work:
+    def __init__(self) -> None:
+        self.begun = 0
+        self.go_on = asyncio.Event()
+        self.failure: Exception | None = None
+
+    async def __call__(self) -> None:
+        self.begun += 1
+        await self.go_on.wait()
+        if self.failure is not None:
+            raise self.failure
+
+
+async def begun(work: Work, count: int) -> None:
+    while work.begun < count:
+        await asyncio.sleep(0)
+
+
+async def test_who_asks_while_one_runs_gets_the_next_and_shares_it() -> None:
+    work = Work()
+    shared = SharedRun(work)
+    first = asyncio.create_task(shared.wait())
+    await begun(work, 1)
+    later = [asyncio.create_task(shared.wait()) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert work.begun == 1
+    work.go_on.set()
+    await asyncio.gather(first, *later)
+    assert work.begun == 2
+
+
+async def test_all_hear_of_a_failure_and_the_next_run_is_a_new_one() -> None:
+    work = Work()
+    shared = SharedRun(work)
+    work.failure = RuntimeError("no")
+    work.go_on.set()
+    outcomes = await asyncio.gather(shared.wait(), shared.wait(), return_exceptions=True)
+    assert list(outcomes) == [work.failure, work.failure]
+    work.failure = None
+    await shared.wait()
+    assert work.begun == 2
+
+
+async def test_who_gives_up_does_not_end_it_for_others() -> None:
+    work = Work()
+    shared = SharedRun(work)
+    impatient, patient = asyncio.create_task(shared.wait()), asyncio.create_task(shared.wait())
+    await begun(work, 1)
+    impatient.cancel()
+    work.go_on.set()
+    await patient
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
