@@ -151,12 +151,14 @@ def test_while_the_bundles_are_unloaded(pulsar: PulsarStandalone, gateway: Gatew
     assert sender.offsets == {value: offset for offset, value in enumerate(expected)}
 
 
+@pytest.mark.parametrize("unloads", [0, 4])
 def test_with_two_gateways_on_one_partition(
-    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path
+    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path, unloads: int
 ) -> None:
     with running(gateway_on(pulsar, tmp_path, kafka={"node_id": 1})) as other:
         senders = [
-            Sender(each.bootstrap, topic, enable_idempotence=True, batch_num_messages=5) for each in (gateway, other)
+            Sender(each.bootstrap, topic, enable_idempotence=True, batch_num_messages=5, retry_backoff_ms=50)
+            for each in (gateway, other)
         ]
         threads = [
             threading.Thread(target=sender.send, args=(values(1_500, f"sender {number}"),))
@@ -164,6 +166,8 @@ def test_with_two_gateways_on_one_partition(
         ]
         for thread in threads:
             thread.start()
+        for _ in range(unloads):  # the first ones while the senders' first batches are on their way
+            Admin(pulsar).unload(partition_zero(topic))
         for thread in threads:
             thread.join(TIMEOUT_S)
         for sender in senders:
