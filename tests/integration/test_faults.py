@@ -34,7 +34,7 @@ from tests.support.raw_client import RawClient
 
 MIB = 1024 * 1024
 ENDS = 3
-IDLE_CONNECTIONS = 2_000
+IDLE_CONNECTIONS = 10_000
 SPARE_FILES = 500
 """Of the process's limit, left to the tests themselves."""
 BYTES_PER_IDLE_CONNECTION = 16 * 1024
