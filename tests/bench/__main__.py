@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench import report
-from tests.bench.parts import PARTS, QUICK, Plan
+from tests.bench.parts import PARTS
+from tests.bench.plan import QUICK, Plan
 from tests.bench.run import Run
 from tests.bench.servers import running_servers
 from tests.support.gateway_process import REPOSITORY

@@ -141,10 +141,10 @@ async def produce(
     for producer in producers:
         producer.start(share)
     connections = [producer.connection for producer in producers if producer.connection is not None]
-    await _watched(connections, meter.run(warm_up_s, seconds))
+    await watched(connections, meter.run(warm_up_s, seconds))
     for producer in producers:
         producer.stopping = True
-    await _watched(connections, asyncio.gather(*(producer.drained.wait() for producer in producers)))
+    await watched(connections, asyncio.gather(*(producer.drained.wait() for producer in producers)))
     for connection in connections:
         connection.close()
     return meter.result()
@@ -178,7 +178,7 @@ async def consume(
 
     connection = await connect(bootstrap, on_frame)
     send()
-    await _watched([connection], meter.run(warm_up_s, seconds))
+    await watched([connection], meter.run(warm_up_s, seconds))
     connection.close()
     result = meter.result()
     result["batches_per_fetch"] = meter.total / max(1, requests)
@@ -244,7 +244,7 @@ async def latency(bootstrap: str, topic: str, rate: int, seconds: float) -> Resu
     """Batches of one record at a fixed low rate: from sending to the answer, and to a waiting consumer."""
     probe = _LatencyProbe(topic)
     connections = await probe.open(bootstrap)
-    await _watched(connections, probe.send_all(rate, seconds))
+    await watched(connections, probe.send_all(rate, seconds))
     for connection in connections:
         connection.close()
     if not len(probe.produced) == len(probe.arrived) == len(probe.sent):
@@ -254,7 +254,7 @@ async def latency(bootstrap: str, topic: str, rate: int, seconds: float) -> Resu
     return {"produce_ms": latencies(probe.produced), "end_to_end_ms": latencies(probe.arrived)}
 
 
-async def _watched(connections: list[FrameConnection], work: Any) -> None:
+async def watched(connections: list[FrameConnection], work: Any) -> None:
     """Wait for the work; a connection that fails first raises its LoadError."""
     task = asyncio.ensure_future(work)
     lost = [connection.lost for connection in connections]

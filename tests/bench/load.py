@@ -7,13 +7,17 @@ from typing import Any
 
 import uvloop
 
-from tests.bench import kafka_load, pulsar_load
+from tests.bench import group_load, kafka_load, pulsar_load
 from tests.bench.meter import Result
 
 LOADS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
     "kafka.produce": kafka_load.produce,
     "kafka.consume": kafka_load.consume,
     "kafka.latency": kafka_load.latency,
+    "groups.commits": group_load.commits,
+    "groups.heartbeats": group_load.heartbeats,
+    "groups.many": group_load.many_groups,
+    "groups.store": group_load.store_offsets,
     "pulsar.produce": pulsar_load.produce,
     "pulsar.consume": pulsar_load.consume,
     "pulsar.latency": pulsar_load.latency,

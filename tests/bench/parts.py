@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tests.bench import java_tools, native_clients
+from tests.bench.group_parts import groups
 from tests.bench.idle_clients import idle_connections, stalled_consumers
 from tests.bench.meter import Result
+from tests.bench.plan import Plan
+from tests.bench.process import cpu_seconds, resident_mb
 from tests.bench.run import Run
-from tests.bench.servers import Servers, cpu_seconds, pulsar_topic, resident_mb, run_load
+from tests.bench.servers import Servers, pulsar_topic, run_load
 from tests.support.names import unique_topic
 
 BATCH_RECORDS = (1, 10, 160, 1000)
@@ -25,25 +27,6 @@ STALLED = 50
 STALLED_CASE = f"{CONNECTIONS:,} connections, {STALLED} of them consumers that stopped reading"
 MEMORY_SETTLES_S = 10.0
 """Reading ahead for clients that do not read takes seconds to reach its limits."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long and how often."""
-
-    rounds: int = 3
-    span_s: float = 1.2
-    latency_s: float = 4.0
-    catch_up_bytes: int = 128 << 20
-    small_catch_up_batches: int = 40_000
-    tool_records: int = 1_500_000
-    tool_rounds: int = 2
-
-
-QUICK = Plan(
-    rounds=1, span_s=0.8, latency_s=2.0, catch_up_bytes=32 << 20, small_catch_up_batches=10_000,
-    tool_records=300_000, tool_rounds=1,
-)  # fmt: skip
 
 
 def produce(servers: Servers, run: Run, plan: Plan) -> None:
@@ -199,4 +182,5 @@ PARTS: dict[str, Callable[[Servers, Run, Plan], None]] = {
     "catch-up": catch_up,
     "memory": memory,
     "tools": tools,
+    "groups": groups,
 }

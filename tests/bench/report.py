@@ -32,11 +32,19 @@ HEADINGS: dict[str, tuple[str, Cells]] = {
     ),
     "memory": ("Memory of the gateway", ["MB", "peak MB"]),
     "tools": ("Kafka's own tools", ["records/s", "of Kafka"]),
+    "groups": ("Groups: requests, from so many in flight", ["requests/s", "of Kafka", "p50", "p99", "CPU µs/request"]),
+    "many groups": (
+        "Groups at rest, a heartbeat of each member every 3 s", ["requests/s", "p50", "p99", "busy", "MB", "stable s"],
+    ),
+    "loading": ("Start of a gateway", ["offsets/s", "ready s", "ready s without", "MB"]),
 }  # fmt: skip
 FIGURES = {
     "batches/s": "batches_per_s", "records/s": "records_per_s", "batches/fetch": "batches_per_fetch",
     "CPU µs/batch": "cpu_us_per_batch", "MB": "resident_mb", "peak MB": "peak_mb", "first after ms": "first_batch_ms",
     "produce p50": "produce_ms.p50", "produce p99": "produce_ms.p99",
+    "requests/s": "batches_per_s", "p50": "request_ms.p50", "p99": "request_ms.p99",
+    "CPU µs/request": "cpu_us_per_batch", "busy": "server_busy", "stable s": "stable_s",
+    "offsets/s": "offsets_per_s", "ready s": "ready_s", "ready s without": "ready_empty_s",
     "end to end p50": "end_to_end_ms.p50", "end to end p99": "end_to_end_ms.p99",
 }  # fmt: skip
 RATIOS = {"of Pulsar": "pulsar", "of Kafka": "kafka"}

@@ -1,7 +1,6 @@
 """The three servers of a run, and what they use of the machine."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,16 +34,18 @@ class Servers:
 
     def create_topic(self, target: str, name: str) -> None:
         """One partition; a topic for Pulsar alone is made by way of the gateway."""
+        self.create_topic_on(self.gateway.bootstrap if target == "pulsar" else self.bootstrap(target), name, 1)
+
+    def create_topic_on(self, bootstrap: str, name: str, partitions: int) -> None:
         topic = {
-            "name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [],
+            "name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
             "configs": [{"name": "max.message.bytes", "value": "2097152"}],
         }  # fmt: skip
-        server = self.gateway.bootstrap if target == "pulsar" else self.bootstrap(target)
-        with connected(server, timeout_s=TOPIC_TIMEOUT_S) as client:
+        with connected(bootstrap, timeout_s=TOPIC_TIMEOUT_S) as client:
             answer = client.call("CreateTopics", 4, topics=[topic], timeout_ms=30_000, validate_only=False)
         error = answer["topics"][0]["error_code"]
         if error:
-            raise RuntimeError(f"{target} did not create {name}: error {error}")
+            raise RuntimeError(f"{bootstrap} did not create {name}: error {error}")
 
     def end_offset(self, target: str, topic: str) -> int:
         query = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
@@ -80,26 +81,11 @@ def pulsar_topic(topic: str) -> str:
     return f"persistent://kafka/default/{topic}-partition-0"
 
 
-def run_load(name: str, **arguments: Any) -> Result:
+def run_load(name: str, *, timeout_s: float = LOAD_TIMEOUT_S, **arguments: Any) -> Result:
     """Run the load generator to its end. Raises RuntimeError with what it complained about."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.bench.load", name, json.dumps(arguments)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"load {name} {arguments} failed:\n{done.stderr[-3000:]}")
     result: Result = json.loads(done.stdout)
     return result
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far, its threads included. Linux only."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mb(pid: int, *, peak: bool = False) -> float:
-    """Resident memory now, or the most it ever was. Linux only."""
-    name = "VmHWM:" if peak else "VmRSS:"
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"no {name} of process {pid}")
