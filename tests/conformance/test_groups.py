@@ -21,7 +21,8 @@ def new_group(conversation: Conversation) -> str:
     """A group of this case alone, whose coordinator is ready."""
     group = f"{conversation.names.prefix}{uuid.uuid4()}"
     conversation.settle("FindCoordinator", 0, key=group)
-    conversation.answers.pop()
+    conversation.settle("OffsetFetch", 5, group_id=group, topics=[])
+    del conversation.answers[-2:]
     return group
 
 
