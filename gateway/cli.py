@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import uvloop
+from rich.console import Console
 
 from deploy.local.jars import ResolveError
 from deploy.local.java import MissingToolError
@@ -16,9 +18,12 @@ from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
 from gateway.app import Gateway
 from gateway.config import Config, ConfigError, KafkaSection, PulsarSection, load
+from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
 from gateway.namespace import UnfitCluster
 from gateway.observability import logs
 from gateway.pulsar.errors import PulsarError
+
+PIPED_COLUMNS = 200
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kafka protocol gateway in front of Apache Pulsar.")
 
@@ -60,6 +65,30 @@ def dev(
         raise typer.Exit(130) from None
     finally:
         pulsar.stop()
+
+
+@app.command()
+def groups(
+    group: Annotated[str | None, typer.Argument(help="Only this group.")] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option(help="host:port of a gateway; by default the configured one.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The gateway's TOML file; without it, the backlogs in Pulsar are not shown.")
+    ] = None,
+) -> None:
+    """Show consumer groups: members, committed offsets, lag, and the backlogs of their subscriptions in Pulsar."""
+    logs.configure("error")
+    try:
+        settings = Config() if config is None else load(config)
+        rows = read_groups(bootstrap or settings.kafka.advertised, group)
+        if config is not None:
+            rows = asyncio.run(with_backlogs(rows, settings.pulsar))
+    except (ConfigError, KafkaUnreachable, PulsarError) as error:
+        raise typer.Exit(_complain(str(error))) from error
+    if group is not None and not rows:
+        raise typer.Exit(_complain(f"there is no group {group}"))
+    Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS).print(render(rows, backlogs=config is not None))
 
 
 def _run(config: Config, ready: str | None = None) -> None:

@@ -31,6 +31,11 @@ class KafkaSection(Section):
     auto_create_topics: bool = True
     default_partitions: int = Field(default=1, ge=1)
 
+    @property
+    def advertised(self) -> str:
+        """host:port as clients are told."""
+        return f"{self.advertised_host or self.host}:{self.advertised_port or self.port}"
+
 
 class PulsarSection(PulsarSettings):
     """The Pulsar side: brokers and credentials (PulsarSettings), and the namespace that is served."""

@@ -1,0 +1,169 @@
+"""`kafka-gateway groups`: what consumer groups have read, asked of a running gateway over the Kafka protocol.
+
+The backlogs of the subscriptions that mirror them come from Pulsar's admin API, if it is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient, OffsetSpec
+from kafka.errors import KafkaError, UnknownTopicOrPartitionError
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from gateway.config import PulsarSection
+from gateway.coordination.mirror_names import subscription_name
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
+from gateway.storage.topics import TopicCatalog
+
+BOOTSTRAP_TIMEOUT_MS = 5_000
+REQUEST_TIMEOUT_MS = 10_000
+MAX_PARALLEL_STATS = 8
+METADATA_MAX_AGE_MS = 60_000
+CLASSIC = "classic"
+
+
+class KafkaUnreachable(Exception):
+    """No Kafka server answered, or it refused; the text says which."""
+
+
+class GroupRow(NamedTuple):
+    """One partition of a group, or a group without offsets. None is unknown."""
+
+    group: str
+    state: str
+    members: int | None
+    partition: TopicPartition | None = None
+    committed: int | None = None
+    end: int | None = None
+    backlog: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+
+
+def read_groups(bootstrap: str, wanted: str | None) -> list[GroupRow]:
+    """Rows of one group, or of all, by group, topic and partition. Raises KafkaUnreachable."""
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it writes each failed attempt to stderr
+    try:
+        return _read_groups(bootstrap, wanted)
+    except (KafkaError, OSError, ValueError) as error:
+        raise KafkaUnreachable(f"Kafka at {bootstrap}: {error or type(error).__name__}") from error
+
+
+def _read_groups(bootstrap: str, wanted: str | None) -> list[GroupRow]:
+    admin = KafkaAdminClient(
+        bootstrap_servers=bootstrap, client_id="kafka-gateway-groups", request_timeout_ms=REQUEST_TIMEOUT_MS,
+        bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+    )  # fmt: skip
+    try:
+        listed = {row["group_id"]: row for row in admin.list_groups() if wanted in {None, row["group_id"]}}
+        members = _member_counts(admin, listed)
+        offsets = admin.list_group_offsets(list(listed)) if listed else {}
+        ends = _ends(admin, {partition for found in offsets.values() for partition in found})
+    finally:
+        admin.close()
+    rows = []
+    for group, row in sorted(listed.items()):
+        state = row.get("group_state", "")
+        rows += _rows(GroupRow(group, state, members.get(group)), offsets.get(group, {}), ends)
+    return rows
+
+
+def _member_counts(admin: KafkaAdminClient, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Of classic groups: this client does not know the API that describes the others."""
+    classic = [group for group, row in listed.items() if row.get("group_type", CLASSIC) in {CLASSIC, ""}]
+    described = admin.describe_groups(classic) if classic else {}
+    return {group: len(found["members"]) for group, found in described.items()}
+
+
+def _ends(admin: KafkaAdminClient, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
+    try:
+        return dict(admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))) if partitions else {}
+    except UnknownTopicOrPartitionError:  # somewhere a topic was deleted, and offsets in it are left
+        if len(partitions) == 1:
+            return {}
+        each = [_ends(admin, [partition]) for partition in partitions]
+        return {partition: end for found in each for partition, end in found.items()}
+
+
+def _rows(group: GroupRow, offsets: Mapping[TopicPartition, Any], ends: Mapping[TopicPartition, Any]) -> list[GroupRow]:
+    if not offsets:
+        return [group]
+    return [
+        group._replace(
+            partition=partition,
+            committed=offsets[partition].offset,
+            end=ends[partition].offset if partition in ends else None,
+        )
+        for partition in sorted(offsets)
+    ]
+
+
+async def with_backlogs(rows: Iterable[GroupRow], settings: PulsarSection) -> list[GroupRow]:
+    """The rows with what Pulsar counts as unread, in entries. Raises PulsarError if it cannot be reached."""
+    admin = AdminClient(settings)
+    topics = TopicCatalog(admin, settings.full_namespace, METADATA_MAX_AGE_MS)
+    slots = asyncio.Semaphore(MAX_PARALLEL_STATS)
+    rows = list(rows)
+
+    async def read(topic_name: str, partition: int) -> Mapping[str, Any]:
+        async with slots:
+            topic = await topics.get(topic_name)
+            if topic is None:
+                return {}
+            try:
+                stats = await admin.topics.stats(topic.pulsar_topic(partition))
+            except AdminError as error:
+                if not error.not_found:
+                    raise
+                return {}
+            return stats["subscriptions"]  # type: ignore[no-any-return]
+
+    partitions = {row.partition for row in rows if row.partition is not None}
+    try:
+        read_all = asyncio.gather(*(read(*partition) for partition in partitions))
+        subscriptions = dict(zip(partitions, await read_all, strict=True))
+    finally:
+        await admin.close()
+    return [row._replace(backlog=_backlog(row, subscriptions)) for row in rows]
+
+
+def _backlog(row: GroupRow, subscriptions: Mapping[TopicPartition, Mapping[str, Any]]) -> int | None:
+    if row.partition is None:
+        return None
+    backlog: int | None = subscriptions[row.partition].get(subscription_name(row.group), {}).get("msgBacklog")
+    return backlog
+
+
+def render(rows: Iterable[GroupRow], *, backlogs: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("GROUP", overflow="fold")
+    table.add_column("STATE", no_wrap=True)
+    table.add_column("MEMBERS", justify="right", no_wrap=True)
+    table.add_column("TOPIC", overflow="fold")
+    for title in ("PART", "COMMITTED", "END", "LAG", "BACKLOG")[: 5 if backlogs else 4]:
+        table.add_column(title, justify="right", no_wrap=True)
+    if backlogs:
+        table.caption = "LAG counts records, BACKLOG the entries that the group's subscription in Pulsar has not read."
+    group = None
+    for row in rows:
+        head = (row.group, row.state, row.members) if row.group != group else ("", "", "")
+        group = row.group
+        cells = (*head, *(row.partition or (None, None)), row.committed, row.end, row.lag, row.backlog)
+        table.add_row(*map(_cell, cells[: len(table.columns)]))
+    return table
+
+
+def _cell(value: object) -> Text:
+    """Names come from clients: they are no markup, and what a terminal would obey is spelled out."""
+    text = "-" if value is None else str(value)
+    return Text("".join(each if each.isprintable() else ascii(each)[1:-1] for each in text))
