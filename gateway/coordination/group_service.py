@@ -17,6 +17,7 @@ from coordinator.group.messages import FetchOffsetsRequest, ListedGroup
 from coordinator.group.mirror_schedule import MirrorKey
 from coordinator.group.ports import TopicPartition
 from gateway.config import GroupsSection
+from gateway.coordination.group_lag import EndOffsets, GroupLag
 from gateway.coordination.group_partition import CatalogTopics, GroupPartition, WallClock
 from gateway.coordination.internal_topic import prepare_internal_topic
 from gateway.coordination.mirror import OffsetMirror
@@ -58,6 +59,7 @@ class GroupService:
         if config.mirror:
             cursors = Cursors(client, admin, replicated=config.mirror_replicated)
             self._mirror = OffsetMirror(cursors, topics, logs, self._committed, metrics, self._clock.now_ms)
+        self._lag = GroupLag(EndOffsets(client, admin, topics, logs), lambda: self._partitions, metrics)
         self._partitions: list[GroupPartition] = []
         self._unprepared = self._new_partition("")
         """Answers for all while the topic is not known: it is loading, for ever."""
@@ -76,6 +78,7 @@ class GroupService:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
+        await self._lag.stop()
         if self._mirror is not None:
             await self._mirror.stop()
         await asyncio.gather(*(partition.stop() for partition in self._partitions))
@@ -87,6 +90,7 @@ class GroupService:
             partition.start()
         for partition in self._partitions:
             await partition.tried.wait()
+        self._lag.start()
 
     def _new_partition(self, pulsar_topic: str) -> GroupPartition:
         config, topics = _group_config(self._config), CatalogTopics(self._topics)

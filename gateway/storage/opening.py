@@ -90,6 +90,14 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     return LogBounds(last, next_offset, next_offset if start is None else start)
 
 
+async def read_end(admin: AdminClient, topic: str, last: Position) -> int:
+    """The offset behind the last entry, which lies at ``last``. Raises PulsarError."""
+    entry = None if last.entry_id < 0 else await admin.topics.entry(topic, last)
+    if entry is None:
+        return (await _empty_bounds(admin, topic)).next_offset
+    return 0 if entry.index is None else entry.index + 1
+
+
 async def _empty_bounds(admin: AdminClient, topic: str) -> LogBounds:
     """No entry is left: the broker keeps the last index beside the ledgers."""
     properties = await admin.topics.managed_ledger_properties(topic)

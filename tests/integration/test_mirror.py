@@ -1,5 +1,7 @@
 """Committed offsets as Pulsar subscriptions. The witnesses are Pulsar's admin API and its own client."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +15,7 @@ from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, create_topic, produce
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, metric, running
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient
 
@@ -214,6 +216,9 @@ def test_settings(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: st
     configure(mirroring, mirror=True, mirror_replicated=True)
     group.subscription.await_state(1, 25)
     assert group.subscription.stats["isReplicated"]
+    wait_for(lambda: metric(mirroring, "kafka_gateway_group_lag", group=topic) == END - 25, "the lag")
+    row = shown(mirroring, topic)[0]
+    assert row == [topic, "Empty", "0", topic, "0", "25", str(END), str(END - 25), "1"]
 
 
 def configure(gateway: GatewayProcess, **groups: bool) -> None:
@@ -222,3 +227,10 @@ def configure(gateway: GatewayProcess, **groups: bool) -> None:
     gateway.config["groups"].update(groups)
     gateway.start()
     gateway.wait_ready()
+
+
+def shown(gateway: GatewayProcess, group: str) -> list[list[str]]:
+    """The rows of `kafka-gateway groups`."""
+    command = [sys.executable, "-m", "gateway.cli", "groups", "--config", str(gateway.work_dir / "gateway.toml"), group]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    return [line.split() for line in done.stdout.splitlines() if group in line]

@@ -1,0 +1,204 @@
+"""Updates behind commits: the latest offset wins, failures are tried again, and one partition never holds another."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from coordinator.group import mirror_schedule
+from coordinator.group.messages import NO_OFFSET
+from coordinator.group.mirror_schedule import MirrorKey
+from coordinator.group.ports import TopicPartition
+from gateway.coordination.group_partition import GroupPartition
+from gateway.coordination.mirror import OffsetMirror
+from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import ConsumerBusyError, PulsarError, ServiceNotReadyError
+from gateway.pulsar.position import Position
+from gateway.storage.registry import LogRegistry
+from gateway.storage.topics import TopicCatalog
+from tests.unit.gateway.coordination.fake_coordinator import FakeCoordinator
+
+TIMEOUT_S = 10.0
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class FakeCursors:
+    """Where subscriptions stand, by (partition's topic, name). `failures` come first, held topics wait."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, str], int] = {}
+        self.failures: list[PulsarError] = []
+        self.held: dict[str, asyncio.Event] = {}
+        self.moves: list[tuple[str, str, int]] = []
+        self.reads: Counter[str] = Counter()
+
+    async def _wait(self, topic: str) -> None:
+        if topic in self.held:
+            await self.held[topic].wait()
+        if self.failures:
+            raise self.failures.pop(0)
+
+    async def move(self, topic: str, name: str, offset: int, log: object) -> None:
+        self.moves.append((topic, name, offset))
+        await self._wait(topic)
+        self.offsets[topic, name] = offset
+
+    async def delete(self, topic: str, name: str) -> None:
+        await self._wait(topic)
+        self.offsets.pop((topic, name), None)
+
+    async def read(self, topic: str) -> TopicCursors:
+        self.reads[topic] += 1
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        mine = {name: offset for (where, name), offset in self.offsets.items() if where == topic}
+        return TopicCursors({name: Cursor(Position(1, offset), offset) for name, offset in mine.items()}, ())
+
+    async def offset_at(self, topic: str, cursors: TopicCursors, cursor: Cursor) -> int | None:
+        return cursor.offset
+
+
+class FakeTopics:
+    async def get(self, name: str) -> Any:
+        return SimpleNamespace(partitions=2, pulsar_topic=lambda number: f"{name}-{number}") if name == "t" else None
+
+
+class Harness:
+    def __init__(self) -> None:
+        self.cursors = FakeCursors()
+        self.committed: dict[MirrorKey, int | None] = {}
+        self.metrics = Metrics()
+        logs = SimpleNamespace(find=lambda topic, partition: None)
+        self.mirror = OffsetMirror(
+            cast(Cursors, self.cursors),
+            cast(TopicCatalog, FakeTopics()),
+            cast(LogRegistry, logs),
+            lambda key: self.committed.get(key, NO_OFFSET),
+            self.metrics,
+            lambda: int(time.monotonic() * 1000),
+        )
+
+    def commit(self, group: str, partition: TopicPartition, offset: int | None) -> None:
+        self.committed[MirrorKey(group, partition)] = offset
+        self.mirror.offsets_changed(group, [partition])
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    async def settle(self) -> None:
+        await self.until(lambda: self.value("mirror_pending") == 0)
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"kafka_gateway_{name}", labels) or 0
+
+
+@pytest.fixture
+async def harness(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
+    monkeypatch.setattr(mirror_schedule, "COALESCE_MS", 0)
+    monkeypatch.setattr(mirror_schedule, "PAUSE_FIRST_MS", 5)
+    monkeypatch.setattr(mirror_schedule, "START_EVERY_MS", 0)
+    made = Harness()
+    yield made
+    await made.mirror.stop()
+
+
+async def test_the_latest_offset_wins(harness: Harness) -> None:
+    harness.cursors.held["t-0"] = asyncio.Event()
+    for offset in range(5):
+        harness.commit("g", T0, offset)
+    await harness.until(lambda: bool(harness.cursors.moves))
+    for offset in range(5, 100):
+        harness.commit("g", T0, offset)
+    harness.cursors.held["t-0"].set()
+    await harness.settle()
+    assert harness.cursors.moves == [("t-0", "g", 4), ("t-0", "g", 99)]
+    assert harness.value("mirror_updates_total") == 2
+
+
+async def test_a_partition_that_hangs_holds_no_other(harness: Harness) -> None:
+    harness.cursors.held["t-0"] = asyncio.Event()
+    for number in range(20):
+        harness.commit(f"g{number}", T0, 1)
+    harness.commit("g", T1, 7)
+    await harness.until(lambda: harness.cursors.offsets == {("t-1", "g"): 7})
+    assert harness.value("mirror_lag_seconds") >= 0
+    harness.cursors.held["t-0"].set()
+    await harness.settle()
+    assert len(harness.cursors.offsets) == 21
+
+
+async def test_failures_are_tried_again(harness: Harness) -> None:
+    harness.cursors.failures = [
+        ConsumerBusyError("in use"),
+        ConsumerBusyError("in use"),
+        ServiceNotReadyError("moving"),
+    ]
+    harness.commit("g", T0, 7)
+    await harness.settle()
+    assert harness.cursors.offsets == {("t-0", "g"): 7}
+    assert harness.value("mirror_failures_total", error="ConsumerBusyError") == 2
+    assert harness.value("mirror_failures_total", error="ServiceNotReadyError") == 1
+    assert harness.value("mirror_updates_total") == 1
+
+
+async def test_a_defect_is_not_the_end(harness: Harness) -> None:
+    harness.cursors.failures = [cast(PulsarError, KeyError("defect"))]
+    harness.commit("g", T0, 7)
+    await harness.settle()
+    assert harness.cursors.offsets == {("t-0", "g"): 7}
+
+
+async def test_removed_offsets_take_their_subscription_along(harness: Harness) -> None:
+    harness.commit("g", T0, 7)
+    await harness.settle()
+    assert await harness.mirror.offsets("g", [T0]) == {T0: 7}
+    harness.cursors.held["t-0"] = asyncio.Event()
+    harness.commit("g", T0, NO_OFFSET)
+    assert await harness.mirror.offsets("g", [T0]) == {}, "as soon as the offset is gone"
+    harness.cursors.held["t-0"].set()
+    await harness.settle()
+    assert harness.cursors.offsets == {}
+    assert await harness.mirror.offsets("g", [T0]) == {}, "what was read before is not believed"
+
+
+async def test_groups_of_other_gateways_and_topics_that_are_gone(harness: Harness) -> None:
+    harness.commit("g", T0, None)
+    harness.commit("g", TopicPartition("gone", 0), 7)
+    harness.commit("g", TopicPartition("t", 2), 7)
+    await harness.settle()
+    assert harness.cursors.moves == []
+
+
+async def test_a_crowd_of_new_groups_is_one_look(harness: Harness) -> None:
+    harness.cursors.offsets["t-0", "known"] = 5
+    groups = ["known", *(f"g{number}" for number in range(50))]
+    found = await asyncio.gather(*(harness.mirror.offsets(group, [T0, T1]) for group in groups))
+    assert found == [{T0: 5}, *[{}] * 50]
+    assert harness.cursors.reads == {"t-0": 1, "t-1": 1}
+
+
+async def test_a_failed_look_is_an_error_once(harness: Harness) -> None:
+    harness.cursors.failures = [ServiceNotReadyError("moving")]
+    with pytest.raises(ServiceNotReadyError):
+        await harness.mirror.offsets("g", [T0])
+    assert await harness.mirror.offsets("g", [T0]) == {}
+
+
+async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) -> None:
+    harness.cursors.offsets = {("t-0", "right"): 5, ("t-0", "wrong"): 4, ("t-0", "stranger"): 9}
+    loaded = {"right": {T0: 5}, "wrong": {T0: 5}, "new": {T0: 1, T1: 2}}
+    for group, offsets in loaded.items():
+        harness.committed |= {MirrorKey(group, partition): offset for partition, offset in offsets.items()}
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator(loaded)))
+    await harness.until(lambda: len(harness.cursors.moves) == 3)
+    await harness.settle()
+    assert set(harness.cursors.moves) == {("t-0", "wrong", 5), ("t-0", "new", 1), ("t-1", "new", 2)}
+    assert harness.cursors.offsets["t-0", "stranger"] == 9

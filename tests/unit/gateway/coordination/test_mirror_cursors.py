@@ -1,0 +1,83 @@
+"""Cursors go where offsets are, forward and backward, over entries and ledgers of any size; and can be read back."""
+
+import asyncio
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.position import Position
+from tests.unit.gateway.coordination.fake_cursors import FakeTopic
+
+TENS = [[10, 10], [10]]
+
+
+def cursors_of(topic: FakeTopic) -> Cursors:
+    return Cursors(cast(PulsarClient, topic), cast(AdminClient, topic), replicated=False)
+
+
+async def offset_read_back(topic: FakeTopic, name: str) -> int:
+    cursors = cursors_of(topic)
+    found = await cursors.read("t")
+    return await cursors.offset_at("t", found, found.by_name[name])
+
+
+ledgers = st.lists(st.lists(st.integers(1, 12), max_size=8), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ledgers, st.lists(st.tuples(st.integers(0, 120), st.booleans()), min_size=1, max_size=6))
+def test_any_moves(counts: list[list[int]], moves: list[tuple[int, bool]]) -> None:
+    async def follow() -> None:
+        topic = FakeTopic(counts)
+        cursors = cursors_of(topic)
+        for offset, restarted in moves:
+            if restarted:
+                cursors = cursors_of(topic)
+            await cursors.move("t", "g", offset, None)
+            unread = sum(entry.index >= offset for entry in topic.entries.values() if entry.index is not None)
+            assert topic.backlog("g") == unread
+            assert topic.cursors["g"][1] == {"kafka.offset": offset}
+            assert await offset_read_back(topic, "g") == offset
+
+    asyncio.run(follow())
+
+
+@pytest.mark.parametrize(
+    ("position", "offset", "start"),
+    [
+        (Position(3, 0), None, 10),
+        (Position(3, 0), 15, 15),
+        (Position(3, -1), None, 0),
+        (Position(3, 1), 5, 20),  # moved on by message TTL, which leaves the offset
+        (Position(6, -1), None, 20),
+        (Position(6, 0), None, 30),
+        (Position(1, 7), None, 0),  # its ledger was deleted
+        (Position(9, -1), None, 30),
+    ],
+)
+async def test_start_at_a_cursor(position: Position, offset: int | None, start: int) -> None:
+    topic = FakeTopic(TENS)
+    cursors = TopicCursors({}, topic.ledgers)
+    assert await cursors_of(topic).offset_at("t", cursors, Cursor(position, offset)) == start
+
+
+async def test_nothing_is_done_for_what_stands_right() -> None:
+    topic = FakeTopic(TENS)
+    topic.cursors["g"] = (Position(6, 0), {"kafka.offset": 15})  # moved on by message TTL: let it stand there
+    await cursors_of(topic).move("t", "g", 15, None)
+    assert topic.cursors["g"][0] == Position(6, 0)
+
+
+async def test_deleting_twice_is_deleted() -> None:
+    topic = FakeTopic(TENS)
+    cursors = cursors_of(topic)
+    await cursors.move("t", "a~2Fb", 5, None)
+    assert set((await cursors.read("t")).by_name) == {"a~2Fb"}
+    await cursors.delete("t", "a~2Fb")
+    await cursors.delete("t", "a~2Fb")
+    assert topic.cursors == {}
