@@ -14,7 +14,7 @@ def shown(*rows: GroupRow, backlogs: bool = True) -> list[list[str]]:
     console.print(render(rows, backlogs=backlogs))
     assert isinstance(console.file, StringIO)
     lines = [line.split() for line in console.file.getvalue().splitlines()]
-    return [line for line in lines[3:] if line and line[0] != "LAG"]
+    return lines[3 : 3 + len(rows)]
 
 
 def test_each_group_is_named_once() -> None:

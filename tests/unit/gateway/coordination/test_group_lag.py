@@ -24,7 +24,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class FakeEnds:
-    def __init__(self, ends: Mapping[TopicPartition, int | None | PulsarError]) -> None:
+    def __init__(self, ends: Mapping[TopicPartition, int | PulsarError | None]) -> None:
         self.ends = dict(ends)
         self.asked: Counter[TopicPartition] = Counter()
 
@@ -40,7 +40,7 @@ class FakeEnds:
 
 
 class Harness:
-    def __init__(self, ends: Mapping[TopicPartition, int | None | PulsarError]) -> None:
+    def __init__(self, ends: Mapping[TopicPartition, int | PulsarError | None]) -> None:
         self.metrics = Metrics()
         self.ends = FakeEnds(ends)
         self.coordinators: list[FakeCoordinator] = []
