@@ -1,0 +1,242 @@
+"""One gateway's part in the fleet: its heartbeats, its lease, and its judgement of the others.
+
+A pure state machine: it is given what the log holds, in order, and the time of a clock that never goes back, and says
+what to append. Times are milliseconds.
+
+Who leads is safe for these reasons. A heartbeat extends its sender's lease only when the sender has read it back and
+was still a member at that place of the log; the lease counts from when it was sent. Somebody else takes over what a
+silent member led only behind an eviction, which is appended when nothing was read of that member for longer than a
+lease lasts, and is void if a later heartbeat of it came first. And a member takes over from one that lives only when
+that one has said, in its own heartbeat, that it has let go (`Roster.may_lead`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coordinator.fleet.messages import (
+    NO_EPOCH,
+    Address,
+    Eviction,
+    Goodbye,
+    Heartbeat,
+    LogPosition,
+    Member,
+    MemberState,
+    Message,
+    Snapshot,
+)
+from coordinator.fleet.placement import PartitionKey
+from coordinator.fleet.roster import Roster
+from coordinator.fleet.times import FleetTimes, silence_ms
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a gateway is, whatever number it gets."""
+
+    node_id: int | None
+    """None: the lowest that is free."""
+    instance: str
+    addresses: dict[str, Address]
+    started_ms: int
+    rack: str | None = None
+
+
+class Membership:
+    def __init__(
+        self,
+        identity: Identity,
+        times: FleetTimes,
+        new_incarnation: Callable[[], str],
+        now_ms: int,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        """`snapshot` is that of the log's last entry; what came since its position is to be read."""
+        self.roster = Roster(snapshot)
+        self.node_id_taken_by: Member | None = None
+        """Another gateway lives that has our node id: we cannot be a member."""
+        self._identity = identity
+        self._times = times
+        self._new_incarnation = new_incarnation
+        self._sequence = 0
+        self._sent_ms: dict[int, int] = {}
+        self._lease_end_ms = now_ms
+        self._heard_ms = dict.fromkeys((state.member.incarnation for state in self.roster.members.values()), now_ms)
+        self._accused_ms: dict[str, int] = {}
+        self._next_heartbeat_ms = now_ms
+        self._settled_epoch = NO_EPOCH
+        self._joining = True
+        self._leaving = False
+        self._left = False
+        self._conflict: MemberState | None = None
+        self.member = self._new_member()
+
+    # What it is
+
+    @property
+    def is_member(self) -> bool:
+        return self.roster.holds(self.member) and not self._left
+
+    def holds_lease(self, now_ms: int) -> bool:
+        """Nobody can have taken over yet what it leads."""
+        return self.is_member and self._is_current(now_ms)
+
+    def may_lead(self, key: PartitionKey, now_ms: int) -> bool:
+        return self.holds_lease(now_ms) and self.roster.may_lead(self.member.node_id, key)
+
+    def leads(self, key: PartitionKey) -> bool:
+        """It is to lead; perhaps it has to wait for the one that did."""
+        return self.is_member and self.roster.leader(key) == self.member.node_id
+
+    def _is_current(self, now_ms: int) -> bool:
+        """It has read a recent heartbeat of its own, and so all that was in the log when it sent that."""
+        return now_ms < self._lease_end_ms
+
+    def _new_member(self) -> Member:
+        return Member(
+            node_id=self._choose_node_id(),
+            incarnation=self._new_incarnation(),
+            instance=self._identity.instance,
+            addresses=self._identity.addresses,
+            rack=self._identity.rack,
+            lease_ms=self._times.lease_ms,
+            started_ms=self._identity.started_ms,
+        )
+
+    def _choose_node_id(self) -> int:
+        """A process that died leaves its number to the next one that listens in its place."""
+        if self._identity.node_id is not None:
+            return self._identity.node_id
+        taken = {state.member.node_id: state.member.instance for state in self.roster.members.values()}
+        own = (node_id for node_id, instance in taken.items() if instance == self._identity.instance)
+        free = (node_id for node_id in range(len(taken) + 1) if node_id not in taken)
+        return min(own, default=next(free))
+
+    # What the log holds
+
+    def read(self, position: LogPosition, message: Message, now_ms: int) -> None:
+        """The next entry, its own ones included."""
+        was_member = self.is_member
+        self.roster.apply(position, message)
+        if isinstance(message, Heartbeat):
+            self._hear(message, now_ms)
+        if was_member and not self.is_member:
+            self._expelled(now_ms)
+
+    def _hear(self, heartbeat: Heartbeat, now_ms: int) -> None:
+        incarnation, sequence = heartbeat.state.member.incarnation, heartbeat.state.sequence
+        self._heard_ms[incarnation] = now_ms
+        if incarnation != self.member.incarnation or sequence not in self._sent_ms:
+            return
+        if not self._is_current(now_ms):
+            # For all we know the others spoke meanwhile: their silence counts from now.
+            self._heard_ms = dict.fromkeys(self._heard_ms, now_ms)
+        self._lease_end_ms = max(self._lease_end_ms, self._sent_ms[sequence] + self._times.lease_ms)
+        self._sent_ms = {later: sent for later, sent in self._sent_ms.items() if later > sequence}
+        if self._joining:
+            self._join_answered(now_ms)
+
+    def _join_answered(self, now_ms: int) -> None:
+        if self.is_member:
+            self._joining = False
+            self._settled_epoch = self.roster.epoch
+            return
+        holder = self.roster.members[self.member.node_id]
+        if self._identity.node_id is None:
+            self._join_anew(now_ms)
+        elif self._conflict is None or self._conflict.member.incarnation != holder.member.incarnation:
+            self._conflict = holder  # perhaps it is dead, and about to be evicted
+        elif holder.sequence > self._conflict.sequence:
+            self.node_id_taken_by = holder.member
+
+    def _expelled(self, now_ms: int) -> None:
+        holder = self.roster.members.get(self.member.node_id)
+        if holder is not None:
+            self.node_id_taken_by = holder.member
+        elif not self._left:
+            self._join_anew(now_ms)
+
+    def _join_anew(self, now_ms: int) -> None:
+        self.member = self._new_member()
+        self._sent_ms.clear()
+        self._settled_epoch = NO_EPOCH
+        self._joining = True
+        self._next_heartbeat_ms = now_ms
+
+    # What to append to it
+
+    def due(self, now_ms: int) -> list[Message]:
+        """What is to be appended now, in order."""
+        if self._left or self.node_id_taken_by is not None:
+            return []
+        messages: list[Message] = []
+        if now_ms >= self._next_heartbeat_ms:
+            self._next_heartbeat_ms = now_ms + self._times.heartbeat_ms
+            messages.append(self._heartbeat(now_ms))
+        if self._is_current(now_ms):
+            messages += self._evictions(now_ms)
+        return messages
+
+    def _heartbeat(self, now_ms: int) -> Heartbeat:
+        if self._joining and not self._sent_ms:
+            self.member = self._new_member()  # with what has been read since the last one was made
+        self._sequence += 1
+        self._sent_ms[self._sequence] = now_ms
+        state = MemberState(
+            member=self.member, sequence=self._sequence, settled_epoch=self._settled_epoch, leaving=self._leaving
+        )
+        return Heartbeat(state=state, joining=self._joining, snapshot=self.roster.snapshot())
+
+    def _evictions(self, now_ms: int) -> list[Message]:
+        members = {state.member.incarnation: state for state in self.roster.members.values()}
+        self._heard_ms = {each: heard for each, heard in self._heard_ms.items() if each in members}
+        self._accused_ms = {each: accused for each, accused in self._accused_ms.items() if each in members}
+        silent = [members[each] for each in self._heard_ms if self._is_dead(members[each], now_ms)]
+        for state in silent:
+            self._accused_ms[state.member.incarnation] = now_ms
+        return [
+            Eviction(
+                node_id=state.member.node_id, incarnation=state.member.incarnation, sequence=state.sequence,
+                snapshot=self.roster.snapshot(),
+            )
+            for state in silent
+        ]  # fmt: skip
+
+    def _is_dead(self, state: MemberState, now_ms: int) -> bool:
+        """It has been silent for too long, and was not accused of it just now."""
+        incarnation = state.member.incarnation
+        if incarnation == self.member.incarnation:
+            return False
+        accused_ms = self._accused_ms.get(incarnation)
+        if accused_ms is not None and now_ms - accused_ms < self._times.heartbeat_ms:
+            return False
+        return now_ms - self._heard_ms[incarnation] >= max(self._times.dead_after_ms, silence_ms(state.member.lease_ms))
+
+    # Handing over
+
+    def settle(self, epoch: int, now_ms: int) -> None:
+        """It has let go of everything that it lost up to this epoch: the others learn it at once."""
+        if self.is_member and epoch > self._settled_epoch:
+            self._settled_epoch = epoch
+            self._next_heartbeat_ms = now_ms
+
+    def leave(self, now_ms: int) -> None:
+        """Give everything away, as far as there is somebody to take it."""
+        self._leaving = True
+        self._next_heartbeat_ms = now_ms
+
+    @property
+    def handed_over(self) -> bool:
+        """The log knows that it leaves, and every other member works by that."""
+        state = self.roster.members.get(self.member.node_id)
+        known = state is not None and self.is_member and state.leaving
+        return not self.is_member or (known and self.roster.settled(self.roster.epoch, besides=self.member.node_id))
+
+    def goodbye(self) -> Goodbye:
+        """The last message; nothing is led any more when it is appended."""
+        self._left = True
+        return Goodbye(
+            node_id=self.member.node_id, incarnation=self.member.incarnation, snapshot=self.roster.snapshot()
+        )

@@ -1,0 +1,110 @@
+"""What gateways write to the fleet's log: JSON objects, one an entry.
+
+Each carries what its writer knew of the fleet, so that a gateway which starts need only read the last entry, and
+what was written since that entry's `snapshot.position`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+MAX_NODE_ID = 2**31 - 1
+NO_EPOCH = -1
+"""Before the first gateway joined."""
+
+
+class LogPosition(NamedTuple):
+    ledger_id: int
+    entry_id: int
+
+
+class _Part(BaseModel):
+    """Fields of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Address(_Part):
+    host: str
+    port: int
+
+
+class Member(_Part):
+    """A gateway, as long as one process of it lives."""
+
+    node_id: int = Field(ge=0, le=MAX_NODE_ID)
+    incarnation: str
+    """Of this process, since it last joined."""
+    instance: str
+    """Where it listens. Two living gateways cannot have one in common, so a newer one replaces the older at once."""
+    addresses: dict[str, Address]
+    """Where clients find it, by listener."""
+    rack: str | None = None
+    lease_ms: int = Field(gt=0)
+    started_ms: int
+
+
+class MemberState(_Part):
+    member: Member
+    sequence: int
+    """Of its last heartbeat."""
+    settled_epoch: int
+    """It has let go of everything that it lost up to this epoch."""
+    leaving: bool = False
+
+
+class Snapshot(_Part):
+    """The fleet as the log has it up to `position`, inclusive."""
+
+    epoch: int
+    position: LogPosition | None
+    members: tuple[MemberState, ...]
+
+
+class Heartbeat(_Part):
+    kind: Literal["heartbeat"] = "heartbeat"
+    state: MemberState
+    joining: bool = False
+    """Its sender does not know itself to be a member: only then does it become one."""
+    snapshot: Snapshot
+
+
+class Goodbye(_Part):
+    """Its sender leads nothing any more."""
+
+    kind: Literal["goodbye"] = "goodbye"
+    node_id: int
+    incarnation: str
+    snapshot: Snapshot
+
+
+class Eviction(_Part):
+    """Nothing was heard of a member since its heartbeat `sequence`. Void if the log holds a later one before this."""
+
+    kind: Literal["eviction"] = "eviction"
+    node_id: int
+    incarnation: str
+    sequence: int
+    snapshot: Snapshot
+
+
+Message = Heartbeat | Goodbye | Eviction
+_MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
+
+
+class MalformedMessageError(Exception):
+    """An entry of the log that no gateway wrote."""
+
+
+def encode_message(message: Message) -> bytes:
+    return message.model_dump_json(exclude_defaults=False).encode()
+
+
+def decode_message(data: bytes) -> Message:
+    """Raises MalformedMessageError."""
+    try:
+        return _MESSAGE.validate_json(data)
+    except ValidationError as error:
+        raise MalformedMessageError(f"{error.error_count()} errors, the first: {error.errors()[0]['msg']}") from None

@@ -1,0 +1,51 @@
+"""Which gateway leads a partition: rendezvous hashing (Thaler and Ravishankar, 1998).
+
+Each gateway has a weight for each partition, made of both names; the highest leads. So all who know the same gateways
+agree, and when one comes or goes only its own partitions move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from hashlib import blake2b
+from typing import NamedTuple
+
+_MASK = 2**64 - 1
+
+
+class PartitionKey(NamedTuple):
+    topic: str
+    partition: int
+
+
+class Placement:
+    """Leaders among `node_ids`. What was asked once is remembered."""
+
+    def __init__(self, node_ids: Collection[int]) -> None:
+        self._seeds = [(_hash(b"node %d" % node_id), node_id) for node_id in sorted(node_ids)]
+        self._leaders: dict[PartitionKey, int | None] = {}
+
+    def leader(self, key: PartitionKey) -> int | None:
+        """None if there are no nodes."""
+        try:
+            return self._leaders[key]
+        except KeyError:
+            leader = self._leaders[key] = self._highest(key)
+            return leader
+
+    def _highest(self, key: PartitionKey) -> int | None:
+        if len(self._seeds) <= 1:
+            return self._seeds[0][1] if self._seeds else None
+        partition = _hash(b"%d %s" % (key.partition, key.topic.encode()))
+        return max((_mix(seed ^ partition), node_id) for seed, node_id in self._seeds)[1]
+
+
+def _hash(name: bytes) -> int:
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
+
+
+def _mix(value: int) -> int:
+    """The finalizer of SplitMix64: every bit of the result depends on every bit of the value."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

@@ -1,0 +1,144 @@
+"""Who belongs to the fleet, as its log has it: the same for all who have read the log equally far.
+
+| entry | applies when | effect |
+| --- | --- | --- |
+| heartbeat, joining | its node id is free, or held by its own instance | becomes a member; the epoch rises |
+| heartbeat | its sender is a member | remembered; the epoch rises when it begins to leave |
+| goodbye | its sender is a member | no member any more; the epoch rises |
+| eviction | it names a member and that one's last heartbeat | no member any more; the epoch rises |
+
+Everything else changes nothing. Partitions move only when the epoch rises, so the epoch serves as their leader epoch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from coordinator.fleet.messages import (
+    NO_EPOCH,
+    Eviction,
+    Goodbye,
+    Heartbeat,
+    LogPosition,
+    Member,
+    MemberState,
+    Message,
+    Snapshot,
+)
+from coordinator.fleet.placement import PartitionKey, Placement
+
+MAX_VIEWS = 64
+"""Of views behind which some member has stayed; who is further behind may lead anything, for all we know."""
+
+
+class _View(NamedTuple):
+    epoch: int
+    placement: Placement
+
+
+class Roster:
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self.epoch = NO_EPOCH
+        self.position: LogPosition | None = None
+        self.members: dict[int, MemberState] = {}
+        if snapshot is not None:
+            self.epoch, self.position = snapshot.epoch, snapshot.position
+            self.members = {state.member.node_id: state for state in snapshot.members}
+        self._views = deque([self._view()], MAX_VIEWS)
+        self._forget_settled_views()
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(epoch=self.epoch, position=self.position, members=tuple(self.members.values()))
+
+    def holds(self, member: Member) -> bool:
+        """It is a member, in this incarnation."""
+        return self._is_member(member.node_id, member.incarnation)
+
+    @property
+    def eligible(self) -> list[Member]:
+        """Those who may lead, by node id: all but those who leave, unless there is nobody else."""
+        states = [self.members[node_id] for node_id in sorted(self.members)]
+        staying = [state.member for state in states if not state.leaving]
+        return staying or [state.member for state in states]
+
+    # The log
+
+    def apply(self, position: LogPosition, message: Message) -> None:
+        """The next entry of the log."""
+        before = self.epoch
+        match message:
+            case Heartbeat():
+                self._heartbeat(message)
+            case Goodbye():
+                if self._is_member(message.node_id, message.incarnation):
+                    self._remove(message.node_id)
+            case Eviction():
+                is_member = self._is_member(message.node_id, message.incarnation)
+                if is_member and self.members[message.node_id].sequence == message.sequence:
+                    self._remove(message.node_id)
+        self.position = position
+        if self.epoch != before:
+            self._views.append(self._view())
+        self._forget_settled_views()
+
+    def _heartbeat(self, heartbeat: Heartbeat) -> None:
+        state = heartbeat.state
+        node_id = state.member.node_id
+        known = self.members.get(node_id)
+        if known is not None and self.holds(state.member):
+            if state.sequence > known.sequence:
+                self.epoch += known.leaving != state.leaving
+                self.members[node_id] = _settled(state, max(state.settled_epoch, known.settled_epoch))
+        elif heartbeat.joining and (known is None or known.member.instance == state.member.instance):
+            self.epoch += 1
+            # It leads nothing yet, and will judge by this epoch or a later one.
+            self.members[node_id] = _settled(state, self.epoch)
+
+    def _remove(self, node_id: int) -> None:
+        del self.members[node_id]
+        self.epoch += 1
+
+    def _is_member(self, node_id: int, incarnation: str) -> bool:
+        known = self.members.get(node_id)
+        return known is not None and known.member.incarnation == incarnation
+
+    # Leaders
+
+    def leader(self, key: PartitionKey) -> int | None:
+        """The node that is to lead; it does when `may_lead`. None without members."""
+        return self._views[-1].placement.leader(key)
+
+    def may_lead(self, node_id: int, key: PartitionKey) -> bool:
+        """The node is to lead, and nobody else who was to lead can still think so."""
+        if self.leader(key) != node_id:
+            return False
+        if self._all_settled:
+            return True
+        return not any(self._may_still_lead(state, key) for other, state in self.members.items() if other != node_id)
+
+    def _may_still_lead(self, state: MemberState, key: PartitionKey) -> bool:
+        """By some view that it may be at: the one that it has settled, or one since."""
+        if state.settled_epoch < self._views[0].epoch:
+            return True
+        node_id = state.member.node_id
+        return any(
+            view.placement.leader(key) == node_id for view in self._views if view.epoch >= state.settled_epoch
+        )
+
+    def settled(self, epoch: int, *, besides: int) -> bool:
+        """Every other member has let go of what it lost up to this epoch."""
+        return all(state.settled_epoch >= epoch for node, state in self.members.items() if node != besides)
+
+    def _view(self) -> _View:
+        return _View(self.epoch, Placement([member.node_id for member in self.eligible]))
+
+    def _forget_settled_views(self) -> None:
+        behind = min((state.settled_epoch for state in self.members.values()), default=self.epoch)
+        while len(self._views) > 1 and self._views[1].epoch <= behind:
+            self._views.popleft()
+        self._all_settled = behind >= self.epoch
+
+
+def _settled(state: MemberState, epoch: int) -> MemberState:
+    return state.model_copy(update={"settled_epoch": epoch})

@@ -1,0 +1,38 @@
+"""Every partition has a leader; they are spread evenly; few move."""
+
+from collections import Counter
+
+from coordinator.fleet.placement import PartitionKey, Placement
+
+KEYS = [PartitionKey(f"topic-{topic}", number) for topic in range(100) for number in range(30)]
+
+
+def leaders(*node_ids: int) -> dict[PartitionKey, int | None]:
+    placement = Placement(node_ids)
+    return {key: placement.leader(key) for key in KEYS}
+
+
+def test_nobody() -> None:
+    assert Placement(()).leader(KEYS[0]) is None
+
+
+def test_the_order_of_nodes_does_not_matter() -> None:
+    assert leaders(1, 2, 3) == leaders(3, 1, 2)
+
+
+def test_is_even() -> None:
+    counts = Counter(leaders(*range(10)).values())
+    assert set(counts) == set(range(10))
+    assert min(counts.values()) > 0.75 * len(KEYS) / 10
+    assert max(counts.values()) < 1.25 * len(KEYS) / 10
+
+
+def test_only_those_of_who_goes_move() -> None:
+    before, after = leaders(0, 1, 2, 7), leaders(0, 1, 7)
+    assert {key for key in KEYS if before[key] != after[key]} == {key for key in KEYS if before[key] == 2}
+
+
+def test_is_the_same_for_ever() -> None:
+    """Gateways of two releases must agree."""
+    found = Placement((0, 1, 2))
+    assert [found.leader(PartitionKey("orders", number)) for number in range(8)] == [2, 1, 0, 0, 1, 1, 2, 0]
