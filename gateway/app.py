@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-from collections.abc import Callable
+import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import structlog
 
+from coordinator.fleet.messages import Address
 from gateway.config import Config
 from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
+from gateway.fleet.fleet import Fleet, NodeIdInUse
 from gateway.handlers.broker_configs import topic_defaults
-from gateway.handlers.call import Node, Services, Unread
+from gateway.handlers.call import Services, Unread
 from gateway.handlers.fetch_session import FetchSessions
 from gateway.handlers.table import APIS
 from gateway.health import HealthServer
@@ -77,61 +80,85 @@ class Gateway:
         self._topics = TopicCatalog(
             self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config)
         )
+        self._fleet = Fleet(self._client, self._admin, config.pulsar.full_namespace, config.fleet)
         self._groups = GroupService(
-            self._client, self._admin, self._topics, config.groups, self._logs, self.metrics
+            self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
         )
+        self._fleet.on_change.append(self._groups.take_placed)
+        self._fleet.let_go += [self._groups.let_go, self._let_go_of_logs]
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"
         self._health = HealthServer(config.http.host, config.http.port, self.metrics, lambda: self._not_ready)
         self._housekeeping: asyncio.Task[None] | None = None
 
+    @property
+    def expelled(self) -> asyncio.Future[NodeIdInUse]:
+        """Done when this gateway has to stop, because another one has its node id."""
+        return self._fleet.expelled
+
     async def start(self) -> None:
-        """Raises UnfitCluster, PulsarError or OSError."""
+        """Raises UnfitCluster, NodeIdInUse, PulsarError or OSError."""
         await self._health.start()
         await self._wait_for_pulsar()
-        kafka = self.config.kafka
-        node = Node(kafka.node_id, kafka.advertised_host or kafka.host, kafka.advertised_port or kafka.port)
         unread = Unread()
         services = Services(
-            self.config, self.metrics, node, self._topics, self._logs, ProducerIds(),
+            self.config, self.metrics, self._fleet, self._topics, self._logs, ProducerIds(),
             FetchSessions(self.config.limits.max_fetch_sessions),
             unread, self._groups, APIS,
         )  # fmt: skip
         self._server = KafkaServer(self.config, Dispatcher(services), self.metrics, unread)
-        port = await self._server.start()
+        port = await self._server.bind()
+        await self._join_fleet(port)
+        await self._server.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
         _settle_garbage_collector()
         self._not_ready = "loading consumer groups"
         await self._groups.start()
         self._not_ready = None
-        log.info("serving", bootstrap=f"{node.host}:{port}", namespace=self.config.pulsar.full_namespace)
+        log.info("serving", bootstrap=f"{self.config.kafka.host}:{port}", namespace=self.config.pulsar.full_namespace)
 
     async def stop(self) -> None:
+        """Clients hear who leads in our place before their connections end."""
         self._not_ready = "stopping"
         if self._housekeeping is not None:
             self._housekeeping.cancel()
+        await self._fleet.hand_over()
         if self._server is not None:
             await self._server.stop()
         await self._groups.stop()
         await self._logs.close()
+        await self._fleet.leave()
         await self._client.close()
         await self._admin.close()
         await self._health.stop()
 
     async def _wait_for_pulsar(self) -> None:
-        """A gateway may start before its Pulsar."""
         self._not_ready = "waiting for Pulsar"
         log.info("connecting to Pulsar", admin_url=self.config.pulsar.admin_url)
+        await self._until_pulsar_is_there(lambda: prepare_namespace(self._admin, self.config.pulsar))
+
+    async def _until_pulsar_is_there(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        """A gateway may start before its Pulsar."""
         while True:
             try:
-                await prepare_namespace(self._admin, self.config.pulsar)
+                await attempt()
                 return
-            except PulsarError as error:
-                if not error.retriable:
+            except (PulsarError, TimeoutError) as error:
+                if isinstance(error, PulsarError) and not error.retriable:
                     raise
                 self._not_ready = f"waiting for Pulsar: {error}"
                 log.warning("waiting for Pulsar", error=str(error))
                 await asyncio.sleep(WAIT_FOR_PULSAR_S)
+
+    async def _join_fleet(self, port: int) -> None:
+        self._not_ready = "joining the fleet"
+        kafka = self.config.kafka
+        address = Address(host=kafka.advertised_host or kafka.host, port=kafka.advertised_port or port)
+        instance = f"{socket.gethostname()} {kafka.host}:{port}"
+        await self._until_pulsar_is_there(lambda: self._fleet.join(kafka.node_id, instance, {"": address}))
+
+    async def _let_go_of_logs(self) -> None:
+        await self._logs.close_those(lambda topic, partition: not self._fleet.leads(topic, partition))
 
     async def _keep_house(self) -> None:
         malloc_trim = _find_malloc_trim()

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvloop
@@ -18,6 +18,7 @@ from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
 from gateway.app import Gateway
 from gateway.config import Config, ConfigError, KafkaSection, PulsarSection, load
+from gateway.fleet.fleet import NodeIdInUse
 from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
 from gateway.namespace import UnfitCluster
 from gateway.observability import logs
@@ -94,7 +95,7 @@ def groups(
 def _run(config: Config, ready: str | None = None) -> None:
     try:
         uvloop.run(_serve_until_signal(config, ready))
-    except (UnfitCluster, PulsarError, OSError) as error:
+    except (UnfitCluster, NodeIdInUse, PulsarError, OSError) as error:
         raise typer.Exit(_complain(str(error))) from error
 
 
@@ -112,7 +113,10 @@ async def _serve_until_signal(config: Config, ready: str | None) -> None:
             starting.result()
             if ready:
                 typer.echo(ready)
-            await stopping
+            ends: set[asyncio.Future[Any]] = {stopping, gateway.expelled}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if gateway.expelled.done():
+                raise gateway.expelled.result()
     finally:
         starting.cancel()
         stopping.cancel()

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from coordinator.fleet.times import FleetTimes
 from gateway.pulsar.settings import PulsarSettings
 
 MIB = 1024 * 1024
@@ -26,7 +27,8 @@ class KafkaSection(Section):
     advertised_host: str | None = None
     """Where Metadata sends clients; the listening host by default."""
     advertised_port: int | None = Field(default=None, ge=1, le=65_535)
-    node_id: int = Field(default=0, ge=0)
+    node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    """Of each gateway in a namespace its own; by default the lowest that is free when it starts."""
     cluster_id: str = "kafka-gateway"
     auto_create_topics: bool = True
     default_partitions: int = Field(default=1, ge=1)
@@ -69,6 +71,27 @@ class GroupsSection(Section):
     def _agree(self) -> GroupsSection:
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ValueError("min_session_timeout_ms must not exceed max_session_timeout_ms")
+        return self
+
+
+class FleetSection(Section):
+    """How the gateways of one namespace know that the others live; best the same for all of them."""
+
+    heartbeat_ms: int = Field(default=500, ge=10)
+    lease_ms: int = Field(default=2_000, ge=30)
+    """A gateway that could not renew its lease for so long stops coordinating groups until it can."""
+    dead_after_ms: int = Field(default=2_500, ge=33)
+    """Of silence; then the others take over."""
+
+    @property
+    def times(self) -> FleetTimes:
+        return FleetTimes(self.heartbeat_ms, self.lease_ms, self.dead_after_ms)
+
+    @model_validator(mode="after")
+    def _agree(self) -> FleetSection:
+        contradiction = self.times.contradiction()
+        if contradiction is not None:
+            raise ValueError(contradiction)
         return self
 
 
@@ -138,6 +161,7 @@ class Config(Section):
     kafka: KafkaSection = KafkaSection()
     pulsar: PulsarSection = PulsarSection()
     groups: GroupsSection = GroupsSection()
+    fleet: FleetSection = FleetSection()
     http: HttpSection = HttpSection()
     limits: Limits = Limits()
     log_level: Literal["debug", "info", "warning", "error"] = "info"

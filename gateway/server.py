@@ -34,15 +34,20 @@ class KafkaServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def start(self) -> int:
-        """Listen, and return the port. Raises OSError."""
+    async def bind(self) -> int:
+        """Take the port and return it; nobody can connect before `start`. Raises OSError."""
         _raise_file_limit()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: KafkaConnection(self), self._kafka.host, self._kafka.port, backlog=BACKLOG
+            lambda: KafkaConnection(self), self._kafka.host, self._kafka.port, backlog=BACKLOG, start_serving=False
         )
-        self._sweeper = asyncio.create_task(self._sweep())
         return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        """Listen."""
+        assert self._server is not None
+        await self._server.start_serving()
+        self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight be answered for a moment, then close."""

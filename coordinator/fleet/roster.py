@@ -41,6 +41,8 @@ class Roster:
     def __init__(self, snapshot: Snapshot | None = None) -> None:
         self.epoch = NO_EPOCH
         self.position: LogPosition | None = None
+        self.revision = 0
+        """Rises whenever `leader` or `may_lead` may answer otherwise than before."""
         self.members: dict[int, MemberState] = {}
         if snapshot is not None:
             self.epoch, self.position = snapshot.epoch, snapshot.position
@@ -79,6 +81,7 @@ class Roster:
                     self._remove(message.node_id)
         self.position = position
         if self.epoch != before:
+            self.revision += 1
             self._views.append(self._view())
         self._forget_settled_views()
 
@@ -89,6 +92,7 @@ class Roster:
         if known is not None and self.holds(state.member):
             if state.sequence > known.sequence:
                 self.epoch += known.leaving != state.leaving
+                self.revision += state.settled_epoch > known.settled_epoch
                 self.members[node_id] = _settled(state, max(state.settled_epoch, known.settled_epoch))
         elif heartbeat.joining and (known is None or known.member.instance == state.member.instance):
             self.epoch += 1

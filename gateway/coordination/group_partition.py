@@ -1,4 +1,11 @@
-"""One partition of `__consumer_offsets` and its coordinator: takeover, loading, timers, loss, and the next attempt."""
+"""One partition of `__consumer_offsets` and its coordinator: takeover, loading, timers, loss, and the next attempt.
+
+| leadership | taken | who answers |
+| --- | --- | --- |
+| leads, alone | yes | the coordinator: loading, then active |
+| is to lead, once its predecessor has let go | no | one that loads |
+| another's, or the lease ran out | either | one that has resigned |
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -24,8 +31,12 @@ from gateway.storage.topics import TopicCatalog
 
 PAUSE_FIRST_S = 0.1
 PAUSE_LONGEST_S = 10.0
-PAUSE_SUPERSEDED_S = 10.0
-"""Another gateway has the partition: it is left alone for that long."""
+PAUSE_SUPERSEDED_S = 1.0
+"""Another gateway has the partition, though it is placed here: perhaps it does not know that yet."""
+RESIGN_S = 2.0
+"""The producer that is not closed by then is fenced by the next leader's."""
+LAPSED_TICK_S = 0.2
+"""Timers wait for the lease: who cannot answer heartbeats must not take members for dead."""
 BARRIER = encode_record(GroupKey(""), None)
 """The tombstone of a group that cannot be: groups with members have names. Every reader passes it over."""
 
@@ -41,6 +52,16 @@ class WallClock:
 
     def now_ms(self) -> int:
         return int((time.monotonic() + self._offset_s) * 1000)
+
+
+class Leadership(Protocol):
+    """Of one partition, at this moment."""
+
+    def is_mine(self) -> bool:
+        """This gateway leads it, and no other does."""
+
+    def will_be_mine(self) -> bool:
+        """It is placed here, and the lease is held: only the one before has to let go."""
 
 
 class CatalogTopics:
@@ -64,6 +85,7 @@ class GroupPartition:
         config: GroupConfig,
         topics: CatalogTopics,
         clock: WallClock,
+        leadership: Leadership,
         on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,
         on_loaded: Callable[[GroupPartition], None] = lambda partition: None,
     ) -> None:
@@ -72,6 +94,8 @@ class GroupPartition:
         self._config = config
         self._topics = topics
         self._clock = clock
+        self._leadership = leadership
+        self._loading, self._resigned = self._new_stand_ins()
         self._on_offsets_changed = on_offsets_changed
         self._on_loaded = on_loaded
         self._log = self._new_log()
@@ -79,24 +103,55 @@ class GroupPartition:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms: int | None = None
         self._leading: asyncio.Task[None] | None = None
+        self._resigning = asyncio.Lock()
         self.tried = asyncio.Event()
         """Set when it is known whether the first attempt to take the partition succeeded."""
 
-    def start(self) -> None:
-        """Take the partition, and take it again when it is lost, until `stop`."""
+    @property
+    def taken(self) -> bool:
+        return self._leading is not None
+
+    def take(self) -> None:
+        """Take the partition, and take it again when it is lost, until `resign`."""
+        assert self._leading is None
         self._leading = asyncio.create_task(self._lead())
 
-    async def stop(self) -> None:
-        if self._leading is not None:
+    async def resign(self) -> None:
+        """Answer nothing more as its coordinator; return when its producer is closed, or Pulsar does not say so."""
+        async with self._resigning:
+            if self._leading is None:
+                return
             self._leading.cancel()
+            self._resign()
             await asyncio.gather(self._leading, return_exceptions=True)
-        self.run(lambda coordinator, now_ms: coordinator.resign(now_ms))
-        await self._drop_log()
+            await self._drop_log()
+            self._renew()
+            self._leading = None
 
     def run(self, call: Callable[[GroupCoordinator, int], T]) -> T:
-        result = call(self._coordinator, self._clock.now_ms())
+        """Call the coordinator, or whoever answers in its place."""
+        if self._leadership.is_mine():
+            answering = self._coordinator if self.taken else self._loading
+        else:
+            answering = self._loading if self._leadership.will_be_mine() else self._resigned
+        result = call(answering, self._clock.now_ms())
         self._arm_timer()
         return result
+
+    def _resign(self) -> None:
+        self._coordinator.resign(self._clock.now_ms())
+        self._arm_timer()
+
+    def _renew(self) -> None:
+        """A log and a coordinator that know nothing yet."""
+        self._log = self._new_log()
+        self._coordinator = self._new_coordinator()
+
+    def _new_stand_ins(self) -> tuple[GroupCoordinator, GroupCoordinator]:
+        self._log = self._new_log()
+        resigned = self._new_coordinator()
+        resigned.resign(self._clock.now_ms())
+        return self._new_coordinator(), resigned
 
     def _new_log(self) -> InternalLog:
         return InternalLog(self._client, self._topic, self._clock.now_ms, self._arm_timer)
@@ -113,6 +168,7 @@ class GroupPartition:
         predecessor: Producer | None = None
         while True:
             try:
+                await self._until_mine()
                 await self._load(predecessor)
                 self.tried.set()
                 pause_s = PAUSE_FIRST_S
@@ -129,22 +185,28 @@ class GroupPartition:
                 log.error("group coordinator failed", topic=self._topic, exc_info=error)
                 predecessor, wait_s = None, PAUSE_LONGEST_S
             self.tried.set()
-            self.run(lambda coordinator, now_ms: coordinator.resign(now_ms))
+            self._resign()
             await self._drop_log()
             await asyncio.sleep(wait_s)
-            self._log = self._new_log()
-            self._coordinator = self._new_coordinator()
+            self._renew()
+
+    async def _until_mine(self) -> None:
+        """Without the lease another may be the leader by now: it must not be fenced."""
+        while not self._leadership.is_mine():
+            await asyncio.sleep(LAPSED_TICK_S)
 
     async def _drop_log(self) -> None:
         try:
-            await self._log.close()
-        except PulsarError as error:
+            async with asyncio.timeout(RESIGN_S):
+                await self._log.close()
+        except (PulsarError, TimeoutError) as error:
             log.info("internal log not closed properly", topic=self._topic, error=str(error))
 
     async def _load(self, predecessor: Producer | None) -> None:
         started = time.monotonic()
         await self._log.open(BARRIER, self._replay, predecessor)
-        self.run(lambda coordinator, now_ms: coordinator.loaded(now_ms))
+        self._coordinator.loaded(self._clock.now_ms())
+        self._arm_timer()
         log.info("group coordinator ready", topic=self._topic, seconds=round(time.monotonic() - started, 3))
         self._on_loaded(self)
 
@@ -169,4 +231,8 @@ class GroupPartition:
 
     def _tick(self) -> None:
         self._timer, self._armed_ms = None, None
-        self.run(lambda coordinator, now_ms: coordinator.tick(now_ms))
+        if self._leadership.is_mine():
+            self._coordinator.tick(self._clock.now_ms())
+            self._arm_timer()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(LAPSED_TICK_S, self._tick)

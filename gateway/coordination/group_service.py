@@ -1,5 +1,7 @@
 """Consumer groups of this gateway: which partition of `__consumer_offsets` a group belongs to, and its coordinator.
 
+Of the partitions, this gateway takes those that are placed here, once the gateway before it has let go.
+
 A group belongs to partition abs(hash) % count, where hash is Java's String.hashCode, as in Kafka.
 """
 
@@ -18,10 +20,11 @@ from coordinator.group.mirror_schedule import MirrorKey
 from coordinator.group.ports import TopicPartition
 from gateway.config import GroupsSection
 from gateway.coordination.group_lag import EndOffsets, GroupLag
-from gateway.coordination.group_partition import CatalogTopics, GroupPartition, WallClock
+from gateway.coordination.group_partition import CatalogTopics, GroupPartition, Leadership, WallClock
 from gateway.coordination.internal_topic import prepare_internal_topic
 from gateway.coordination.mirror import OffsetMirror
 from gateway.coordination.mirror_cursors import Cursors
+from gateway.fleet.fleet import Fleet
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -33,9 +36,34 @@ from gateway.storage.topics import Topic, TopicCatalog
 from protocol.kafka.errors import ErrorCode
 
 PREPARE_PAUSE_S = 1.0
+TRIED_CHECK_S = 0.01
 
 T = TypeVar("T")
 log = structlog.get_logger()
+
+
+class _Placed:
+    """Leadership of one partition, as the fleet has it."""
+
+    def __init__(self, fleet: Fleet, number: int) -> None:
+        self._fleet = fleet
+        self._number = number
+
+    def is_mine(self) -> bool:
+        return self._fleet.may_lead(CONSUMER_OFFSETS, self._number)
+
+    def will_be_mine(self) -> bool:
+        return self._fleet.leads(CONSUMER_OFFSETS, self._number) and self._fleet.holds_lease
+
+
+class _Unknown:
+    """Before the partitions are known."""
+
+    def is_mine(self) -> bool:
+        return False
+
+    def will_be_mine(self) -> bool:
+        return True
 
 
 class GroupService:
@@ -46,6 +74,7 @@ class GroupService:
         client: PulsarClient,
         admin: AdminClient,
         topics: TopicCatalog,
+        fleet: Fleet,
         config: GroupsSection,
         logs: LogRegistry,
         metrics: Metrics,
@@ -53,6 +82,7 @@ class GroupService:
         self._client = client
         self._admin = admin
         self._topics = topics
+        self._fleet = fleet
         self._config = config
         self._clock = WallClock()
         self._mirror: OffsetMirror | None = None
@@ -61,16 +91,12 @@ class GroupService:
             self._mirror = OffsetMirror(cursors, topics, logs, self._committed, metrics, self._clock.now_ms)
         self._lag = GroupLag(EndOffsets(client, admin, topics, logs), lambda: self._partitions, metrics)
         self._partitions: list[GroupPartition] = []
-        self._unprepared = self._new_partition("")
+        self._unprepared = self._new_partition("", _Unknown())
         """Answers for all while the topic is not known: it is loading, for ever."""
         self._starting: asyncio.Task[None] | None = None
 
-    @property
-    def ready(self) -> bool:
-        return bool(self._partitions)
-
     async def start(self) -> None:
-        """Prepare the topic and load its partitions; return when each was tried once."""
+        """Prepare the topic and load the partitions placed here; return when each was tried once."""
         self._starting = asyncio.create_task(self._start())
         await asyncio.shield(self._starting)
 
@@ -81,25 +107,46 @@ class GroupService:
         await self._lag.stop()
         if self._mirror is not None:
             await self._mirror.stop()
-        await asyncio.gather(*(partition.stop() for partition in self._partitions))
+        await asyncio.gather(*(partition.resign() for partition in self._partitions))
 
     async def _start(self) -> None:
         topic = await self._prepare_topic()
-        self._partitions = [self._new_partition(topic.pulsar_topic(number)) for number in range(topic.partitions)]
-        for partition in self._partitions:
-            partition.start()
-        for partition in self._partitions:
-            await partition.tried.wait()
+        self._partitions = [
+            self._new_partition(topic.pulsar_topic(number), _Placed(self._fleet, number))
+            for number in range(topic.partitions)
+        ]
+        self.take_placed()
+        for number, partition in enumerate(self._partitions):
+            while self._fleet.leads(CONSUMER_OFFSETS, number) and not partition.tried.is_set():
+                await asyncio.sleep(TRIED_CHECK_S)
         self._lag.start()
 
-    def _new_partition(self, pulsar_topic: str) -> GroupPartition:
+    def _new_partition(self, pulsar_topic: str, leadership: Leadership) -> GroupPartition:
         config, topics = _group_config(self._config), CatalogTopics(self._topics)
         if self._mirror is None:
-            return GroupPartition(self._client, pulsar_topic, config, topics, self._clock)
+            return GroupPartition(self._client, pulsar_topic, config, topics, self._clock, leadership)
         return GroupPartition(
-            self._client, pulsar_topic, config, topics, self._clock, self._mirror.offsets_changed,
+            self._client, pulsar_topic, config, topics, self._clock, leadership, self._mirror.offsets_changed,
             self._mirror.partition_loaded,
         )  # fmt: skip
+
+    # Leadership
+
+    def take_placed(self) -> None:
+        """Take what may be led now."""
+        for number, partition in enumerate(self._partitions):
+            if not partition.taken and self._fleet.may_lead(CONSUMER_OFFSETS, number):
+                partition.take()
+
+    async def let_go(self) -> None:
+        """Resign what is placed elsewhere. A partition that comes back meanwhile is taken again."""
+        lost = [
+            partition
+            for number, partition in enumerate(self._partitions)
+            if not self._fleet.leads(CONSUMER_OFFSETS, number)
+        ]
+        await asyncio.gather(*(partition.resign() for partition in lost))
+        self.take_placed()
 
     async def _prepare_topic(self) -> Topic:
         while True:
@@ -138,14 +185,18 @@ class GroupService:
             return self._unprepared
         return self._partitions[partition_of(group_id, len(self._partitions))]
 
+    def partition_of(self, group_id: str) -> int | None:
+        """The group's partition of the topic; None while the topic is not known."""
+        return partition_of(group_id, len(self._partitions)) if self._partitions else None
+
     def list_groups(self, states: Collection[str], types: Collection[str]) -> tuple[ErrorCode, list[ListedGroup]]:
-        """What is known so far, and COORDINATOR_LOAD_IN_PROGRESS if that is not all."""
+        """Those that are coordinated here, as far as known; COORDINATOR_LOAD_IN_PROGRESS if that is not all."""
         error = ErrorCode.NONE if self._partitions else ErrorCode.COORDINATOR_NOT_AVAILABLE
         groups: list[ListedGroup] = []
         for partition in self._partitions:
             listed = partition.run(lambda coordinator, now_ms: coordinator.list_groups(states, types))
             groups.extend(listed.groups)
-            if listed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            if listed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # else it is active, or another gateway's
                 error = listed.error
         return error, groups
 

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (key 45), v0 (KIP-455).
 
-Each partition has one replica, this broker; Pulsar places the data. To ask for what is so anyway is granted, anything
+Each partition has one replica, its leader; Pulsar places the data. To ask for what is so anyway is granted, anything
 else is refused, and there is never a reassignment to cancel.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from kafka.protocol.admin import AlterPartitionReassignmentsResponse
 
-from gateway.handlers.call import Call, Response
+from gateway.handlers.call import Call, Node, Response
+from gateway.handlers.cluster import Cluster
 from gateway.handlers.named_partitions import topic_of
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
@@ -33,7 +34,7 @@ async def _partition(call: Call, name: str, asked: Response) -> Response:
     code, text = ErrorCode.NONE, None
     try:
         await topic_of(call, name, asked.partition_index)
-        _check(call, asked.replicas)
+        _check(Cluster(call).leader(name, asked.partition_index), asked.replicas)
     except KafkaError as error:
         code, text = error.code, error.text or "The topic or partition does not exist."
     except PulsarError as error:
@@ -43,10 +44,10 @@ async def _partition(call: Call, name: str, asked: Response) -> Response:
     return _Partition(partition_index=asked.partition_index, error_code=code, error_message=text)
 
 
-def _check(call: Call, replicas: list[int] | None) -> None:
+def _check(leader: Node | None, replicas: list[int] | None) -> None:
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-    if replicas != [call.services.node.node_id]:
+    if leader is None or replicas != [leader.node_id]:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar; no other broker can be named"
         )

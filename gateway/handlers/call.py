@@ -17,6 +17,7 @@ from protocol.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
     from gateway.coordination.group_service import GroupService
+    from gateway.fleet.fleet import Fleet
     from gateway.handlers.fetch_session import FetchSessions
     from gateway.storage.producer_ids import ProducerIds
     from gateway.storage.registry import LogRegistry
@@ -66,6 +67,7 @@ class Client:
     """The other end of a connection."""
 
     address: str
+    listener: str = ""
     software_name: str = ""
     software_version: str = ""
     refused: RefusedBatches = field(default_factory=RefusedBatches)
@@ -101,7 +103,7 @@ class Services:
 
     config: Config
     metrics: Metrics
-    node: Node
+    fleet: Fleet
     topics: TopicCatalog
     logs: LogRegistry
     producer_ids: ProducerIds
@@ -109,6 +111,17 @@ class Services:
     unread: Unread
     groups: GroupService
     apis: dict[int, Api] = field(default_factory=dict)
+
+    @property
+    def node_id(self) -> int:
+        """This gateway's own."""
+        return self.fleet.node_id
+
+    @property
+    def node(self) -> Node:
+        """This gateway, by the address of its first listener."""
+        address = self.fleet.address
+        return Node(self.fleet.node_id, address.host, address.port)
 
 
 @dataclass(slots=True)

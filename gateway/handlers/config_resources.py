@@ -83,7 +83,7 @@ def refuse_client_metrics(name: str, changed: Collection[str]) -> None:
 
 
 def check_broker(call: Call, name: str) -> None:
-    node_id = call.services.node.node_id
+    node_id = call.services.node_id
     if name and broker_id(name, "Node id") != node_id:
         raise invalid(f"Unexpected broker id, expected {node_id}, but received {name}")
 

@@ -46,7 +46,7 @@ async def _grow(call: Call, wanted: Response) -> None:
     if wanted.count > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"At most {MAX_PARTITIONS} partitions.")
     if wanted.assignments is not None:
-        node_id = call.services.node.node_id
+        node_id = call.services.node_id
         if len(wanted.assignments) != wanted.count - topic.partitions or any(
             assignment.broker_ids != [node_id] for assignment in wanted.assignments
         ):

@@ -81,7 +81,7 @@ def _check_replication_factor(factor: int) -> None:
 
 def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
     """A manual assignment is taken where it says what is so anyway: each partition on this one broker."""
-    node_id = call.services.node.node_id
+    node_id = call.services.node_id
     numbers = sorted(assignment.partition_index for assignment in assignments)
     if numbers != list(range(len(numbers))):
         raise KafkaError(

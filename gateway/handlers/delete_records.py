@@ -8,7 +8,7 @@ import structlog
 from kafka.protocol.admin import DeleteRecordsResponse
 
 from gateway.handlers.call import Call, Response
-from gateway.handlers.named_partitions import topic_of
+from gateway.handlers.named_partitions import led_topic_of
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.topic_names import INTERNAL_TOPICS
@@ -49,7 +49,7 @@ async def _delete(call: Call, name: str, partition: int, offset: int) -> int:
     """The log's start afterwards. Raises KafkaError, PulsarError and TimeoutError."""
     if name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    topic = await topic_of(call, name, partition)
+    topic = await led_topic_of(call, name, partition)
     if "delete" not in topic.config("cleanup.policy"):
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     partition_log = await call.services.logs.open(topic, partition)

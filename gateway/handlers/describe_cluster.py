@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka.protocol.admin import DescribeClusterResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.cluster import Cluster
 from protocol.kafka.errors import ErrorCode
 
 BROKERS, CONTROLLERS = 1, 2
@@ -16,12 +17,15 @@ def handle(call: Call) -> Response:
     services, request = call.services, call.request
     if call.version >= 1 and request.endpoint_type != BROKERS:
         return _wrong_endpoint(request.endpoint_type)
-    node = services.node
-    broker = DescribeClusterResponse.DescribeClusterBroker(
-        broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack, is_fenced=False
-    )
+    cluster = Cluster(call)
+    brokers = [
+        DescribeClusterResponse.DescribeClusterBroker(
+            broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack, is_fenced=False
+        )
+        for node in cluster.nodes
+    ]
     return DescribeClusterResponse(
-        cluster_id=services.config.kafka.cluster_id, controller_id=node.node_id, brokers=[broker],
+        cluster_id=services.config.kafka.cluster_id, controller_id=cluster.controller_id, brokers=brokers,
         authorized_operations=_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else None,
     )  # fmt: skip
 

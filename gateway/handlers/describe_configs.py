@@ -68,7 +68,7 @@ async def _topic_rows(call: Call, name: str) -> list[Response]:
 async def _broker_rows(call: Call, name: str) -> list[Response]:
     if name == "":
         return []  # the defaults of all brokers: nobody can have set any
-    node_id = call.services.node.node_id
+    node_id = call.services.node_id
     if broker_id(name, "Broker id") != node_id:
         raise _invalid(f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
     return [
@@ -80,7 +80,7 @@ async def _broker_rows(call: Call, name: str) -> list[Response]:
 async def _logger_rows(call: Call, name: str) -> list[Response]:
     if name == "":
         raise _invalid("Broker id must not be empty")
-    node_id = call.services.node.node_id
+    node_id = call.services.node_id
     if broker_id(name, "Broker id") != node_id:
         raise _invalid(f"Unexpected broker id, expected {node_id} but received {name}")
     return []

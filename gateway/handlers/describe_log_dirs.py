@@ -34,7 +34,12 @@ async def handle(call: Call) -> Response:
 
 
 async def _wanted(call: Call) -> list[tuple[Topic, int]]:
-    """The partitions asked for, those that do not exist left out. Raises PulsarError."""
+    """The partitions asked for that this gateway leads. Raises PulsarError."""
+    leads = call.services.fleet.leads
+    return [(topic, number) for topic, number in await _existing(call) if leads(topic.name, number)]
+
+
+async def _existing(call: Call) -> list[tuple[Topic, int]]:
     if call.request.topics is None:
         return [(topic, number) for topic in await call.services.topics.all() for number in range(topic.partitions)]
     wanted: dict[tuple[str, int], tuple[Topic, int]] = {}

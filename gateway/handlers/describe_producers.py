@@ -8,7 +8,7 @@ import structlog
 from kafka.protocol.admin import DescribeProducersResponse
 
 from gateway.handlers.call import Call, Response
-from gateway.handlers.named_partitions import topic_of
+from gateway.handlers.named_partitions import led_topic_of
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
 from gateway.storage.errors import KafkaError, error_code
@@ -52,7 +52,7 @@ async def _producers(call: Call, name: str, partition: int) -> list[ActiveProduc
     reason = topic_names.invalid_reason(name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
-    topic = await topic_of(call, name, partition)
+    topic = await led_topic_of(call, name, partition)
     partition_log = await call.services.logs.open(topic, partition)
     return await partition_log.active_producers()
 

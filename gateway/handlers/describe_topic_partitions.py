@@ -8,7 +8,7 @@ import uuid
 from kafka.protocol.admin import DescribeTopicPartitionsResponse
 
 from gateway.handlers.call import Call, Response
-from gateway.handlers.list_offsets import LEADER_EPOCH
+from gateway.handlers.cluster import NOBODY, Cluster
 from gateway.handlers.metadata import TOPIC_OPERATIONS
 from gateway.storage import topic_names
 from gateway.storage.errors import KafkaError
@@ -77,18 +77,20 @@ def _page(call: Call, found: dict[str, Topic | None]) -> Response:
 
 
 def _row(call: Call, topic: Topic, numbers: range) -> Response:
-    node_id = call.services.node.node_id
-    nodes = [node_id]
+    cluster = Cluster(call)
     return _Topic(
         error_code=0, name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in topic_names.INTERNAL_TOPICS,
-        partitions=[
-            _Partition(
-                error_code=0, partition_index=number, leader_id=node_id, leader_epoch=LEADER_EPOCH, replica_nodes=nodes,
-                isr_nodes=nodes, eligible_leader_replicas=[], last_known_elr=[], offline_replicas=[],
-            )
-            for number in numbers
-        ],
+        partitions=[_partition(cluster, topic.name, number) for number in numbers],
         topic_authorized_operations=OPERATIONS,
+    )  # fmt: skip
+
+
+def _partition(cluster: Cluster, topic: str, number: int) -> Response:
+    leader = cluster.leader(topic, number) or NOBODY
+    return _Partition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is NOBODY else ErrorCode.NONE, partition_index=number,
+        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=[leader.node_id],
+        isr_nodes=[leader.node_id], eligible_leader_replicas=[], last_known_elr=[], offline_replicas=[],
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gateway.handlers.call import Call, Outcome
+from gateway.handlers.cluster import check_leader
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import (
     FINAL_EPOCH,
@@ -25,10 +26,11 @@ from gateway.handlers.fetch_session import (
 from gateway.handlers.parked_fetch import ParkedFetch, Wanted
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
 
-LEADER_EPOCH = 0
-"""Of every partition: logs are never cut back here."""
+RECORDS_EPOCH = 0
+"""Of all records: logs are never cut back here, whoever leads them."""
 TOPIC_ID_VERSION = 13
 SESSION_VERSION = 7
 ISOLATION_LEVELS = {0, 1}
@@ -62,9 +64,9 @@ async def _open(call: Call, part: Wanted) -> None:
         topic = await (topics.get_by_id(fetched.topic) if by_id else topics.get(str(fetched.topic)))  # type: ignore[arg-type]
         if topic is None:
             part.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif not 0 <= fetched.partition < topic.partitions:
-            part.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
+            return
+        part.name, part.error = topic.name, _check(call, topic, fetched)
+        if not part.error:
             part.log = await call.services.logs.open(topic, fetched.partition)
     except (PulsarError, TimeoutError) as error:
         part.error = error_code(error)
@@ -77,17 +79,24 @@ def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
     name = topics.cached_name(fetched.topic) if isinstance(fetched.topic, uuid.UUID) else fetched.topic
     topic = topics.cached(name) if name is not None else None
     if topic is not None:
-        if 0 <= fetched.partition < topic.partitions:
+        part.name, part.error = topic.name, _check(call, topic, fetched)
+        if not part.error:
             part.log = call.services.logs.get(topic, fetched.partition)
-        else:
-            part.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR
-    elif fetched.leader_epoch > LEADER_EPOCH:
-        part.error = ErrorCode.UNKNOWN_LEADER_EPOCH
-    elif fetched.fetched_epoch > LEADER_EPOCH:
+    elif not part.error and fetched.fetched_epoch > RECORDS_EPOCH:
         part.error = ErrorCode.OFFSET_OUT_OF_RANGE
     return part
+
+
+def _check(call: Call, topic: Topic, fetched: FetchedPartition) -> ErrorCode:
+    if not 0 <= fetched.partition < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_leader(call, topic.name, fetched.partition, fetched.leader_epoch)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
 def _wanted(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
@@ -116,7 +125,6 @@ def _named(call: Call) -> dict[Key, FetchedPartition]:
     named: dict[Key, FetchedPartition] = {}
     for topic in call.request.topics:
         for part in topic.partitions:
-            # Leader epochs are all 0 here: one above, of either kind, is of a leader that never was.
             fetched = FetchedPartition(
                 topic.topic_id if by_id else topic.topic, part.partition, part.fetch_offset, part.partition_max_bytes,
                 part.current_leader_epoch, part.last_fetched_epoch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gateway.handlers.fetch_session import FetchedPartition
 from protocol.kafka.codec import RecordChunks
@@ -32,7 +32,8 @@ class PartitionAnswer:
         self.records = records
         self.aborted_transactions: list[object] | None = None
         self.preferred_read_replica = -1
-        self.diverging_epoch = self.current_leader = self.snapshot_id = None
+        self.diverging_epoch = self.snapshot_id = None
+        self.current_leader: object = None
 
 
 class TopicAnswer:
@@ -48,13 +49,14 @@ class FetchAnswer:
     __slots__ = ("error_code", "node_endpoints", "responses", "session_id", "throttle_time_ms")
 
     def __init__(
-        self, *, error_code: ErrorCode = ErrorCode.NONE, session_id: int = 0, responses: list[TopicAnswer] | None = None
-    ) -> None:
+        self, *, error_code: ErrorCode = ErrorCode.NONE, session_id: int = 0,
+        responses: list[TopicAnswer] | None = None, node_endpoints: Sequence[object] = (),
+    ) -> None:  # fmt: skip
         self.error_code = error_code
         self.session_id = session_id
         self.responses = responses or []
         self.throttle_time_ms = 0
-        self.node_endpoints: list[object] = []
+        self.node_endpoints = node_endpoints
 
 
 def group_by_topic(rows: Iterable[PartitionAnswer], *, by_id: bool) -> list[TopicAnswer]:

@@ -1,6 +1,6 @@
 """FindCoordinator (key 10), v0-v6. v1 key type; v3 flexible; v4 several keys (KIP-699); v6 share groups' key type.
 
-This gateway coordinates every group, once `__consumer_offsets` is there. Transactions are refused.
+A group's coordinator is the leader of its partition of `__consumer_offsets`. Transactions are refused.
 """
 
 from __future__ import annotations
@@ -8,37 +8,47 @@ from __future__ import annotations
 from kafka.protocol.metadata import FindCoordinatorResponse
 
 from gateway.handlers.call import Call, Node, Response
+from gateway.handlers.cluster import NOBODY, Cluster
+from gateway.storage.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 SEVERAL_VERSION, SHARE_VERSION = 4, 6
-NOBODY = Node(-1, "", -1)
 
 
 def handle(call: Call) -> Response:
     request = call.request
-    code, text = _answer(call, request.key_type)
-    call.count_error(code)
-    node = NOBODY if code else call.services.node
     if call.version < SEVERAL_VERSION:
+        code, text, node = _find(call, request.key)
         return FindCoordinatorResponse(
             error_code=code, error_message=text, node_id=node.node_id, host=node.host, port=node.port
         )
-    return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key, node_id=node.node_id, host=node.host, port=node.port, error_code=code, error_message=text
-            )
-            for key in request.coordinator_keys or ()
-        ]
+    return FindCoordinatorResponse(coordinators=[_row(call, key) for key in request.coordinator_keys or ()])
+
+
+def _row(call: Call, key: str) -> Response:
+    code, text, node = _find(call, key)
+    return FindCoordinatorResponse.Coordinator(
+        key=key, node_id=node.node_id, host=node.host, port=node.port, error_code=code, error_message=text
     )
 
 
-def _answer(call: Call, key_type: int) -> tuple[ErrorCode, str]:
-    if key_type == GROUP:
-        if call.services.groups.ready:
-            return ErrorCode.NONE, "" if call.version >= SEVERAL_VERSION else "NONE"  # as Kafka has it
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of the groups is being prepared"
+def _find(call: Call, key: str) -> tuple[ErrorCode, str, Node]:
+    code, text, node = _of_group(call, key) if call.request.key_type == GROUP else (*_refusal(call), NOBODY)
+    call.count_error(code)
+    return code, text, node
+
+
+def _of_group(call: Call, group_id: str) -> tuple[ErrorCode, str, Node]:
+    partition = call.services.groups.partition_of(group_id)
+    node = None if partition is None else Cluster(call).leader(CONSUMER_OFFSETS, partition)
+    if node is None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of the groups is being prepared", NOBODY
+    return ErrorCode.NONE, "" if call.version >= SEVERAL_VERSION else "NONE", node  # as Kafka has it
+
+
+def _refusal(call: Call) -> tuple[ErrorCode, str]:
+    key_type = call.request.key_type
     if key_type == SHARE and call.version >= SHARE_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not served by this gateway"
     if key_type == TRANSACTION:

@@ -14,6 +14,7 @@ import structlog
 from kafka.protocol.consumer import ListOffsetsResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.cluster import check_leader
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
@@ -22,7 +23,8 @@ from protocol.kafka.errors import ErrorCode
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-LEADER_EPOCH = 0
+RECORDS_EPOCH = 0
+"""Of all records: logs are never cut back here, whoever leads them."""
 NOT_FOUND = FoundOffset(-1, -1)
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -65,7 +67,7 @@ async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> 
             partition_index=part.partition_index, error_code=code, old_style_offsets=[], timestamp=-1, offset=-1,
             leader_epoch=-1,
         )  # fmt: skip
-    epoch = -1 if found.offset < 0 else LEADER_EPOCH
+    epoch = -1 if found.offset < 0 else RECORDS_EPOCH
     return _Partition(
         partition_index=part.partition_index, error_code=0, timestamp=found.timestamp, offset=found.offset,
         leader_epoch=epoch, old_style_offsets=[],
@@ -79,16 +81,8 @@ async def _log(call: Call, name: str, part: Response) -> PartitionLog:
     topic = await call.services.topics.get(name)
     if topic is None or not 0 <= part.partition_index < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    check_epoch(part.current_leader_epoch)
+    check_leader(call, name, part.partition_index, part.current_leader_epoch)
     return await call.services.logs.open(topic, part.partition_index)
-
-
-def check_epoch(current: int) -> None:
-    """The epoch that the client knows, -1 for none. Raises KafkaError if it is another than ours."""
-    if current not in {-1, LEADER_EPOCH}:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_LEADER_EPOCH if current > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
-        )
 
 
 async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> FoundOffset:

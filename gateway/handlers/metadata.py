@@ -15,6 +15,7 @@ import structlog
 from kafka.protocol.metadata import MetadataResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.cluster import NOBODY, Cluster
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
 from gateway.storage.errors import KafkaError
@@ -42,16 +43,17 @@ async def handle(call: Call) -> Response:
             return _refused(call, wanted, code)
         named = {(item.name, item.topic_id): item for item in wanted}.values()
         rows = list(await asyncio.gather(*(_lookup(call, item.name, item.topic_id) for item in named)))
-    node = services.node
+    cluster = Cluster(call)
     asked = FIRST_OPERATIONS_VERSION <= call.version <= 10 and request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
             )
+            for node in cluster.nodes
         ],
         cluster_id=services.config.kafka.cluster_id,
-        controller_id=node.node_id,
+        controller_id=cluster.controller_id,
         topics=rows,
         authorized_operations=_CLUSTER_OPERATIONS if asked else None,
     )
@@ -111,22 +113,24 @@ async def _create(call: Call, name: str) -> Topic:
 
 
 def _row(call: Call, topic: Topic) -> Response:
-    node_id = call.services.node.node_id
-    nodes = [node_id]
-    part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
+    cluster = Cluster(call)
     return MetadataResponse.MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in topic_names.INTERNAL_TOPICS,
-        partitions=[
-            part(
-                error_code=0, partition_index=number, leader_id=node_id, leader_epoch=0,
-                replica_nodes=nodes, isr_nodes=nodes, offline_replicas=[],
-            )
-            for number in range(topic.partitions)
-        ],
+        partitions=[_partition(cluster, topic.name, number) for number in range(topic.partitions)],
         authorized_operations=TOPIC_OPERATIONS if _operations_asked(call) else None,
+    )
+
+
+def _partition(cluster: Cluster, topic: str, number: int) -> Response:
+    """Its leader is its only replica."""
+    leader = cluster.leader(topic, number) or NOBODY
+    return MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is NOBODY else ErrorCode.NONE, partition_index=number,
+        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=[leader.node_id],
+        isr_nodes=[leader.node_id], offline_replicas=[],
     )  # fmt: skip
 
 

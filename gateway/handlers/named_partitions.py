@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.handlers.call import Call
+from gateway.handlers.cluster import check_leader
 from gateway.storage.errors import KafkaError
 from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
@@ -15,4 +16,11 @@ async def topic_of(call: Call, name: str, partition: int) -> Topic:
         topic = await call.services.topics.get(name, fresh=True)
     if topic is None or not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic
+
+
+async def led_topic_of(call: Call, name: str, partition: int, client_epoch: int = -1) -> Topic:
+    """As `topic_of`, of a partition that this gateway leads. Raises KafkaError also as `check_leader` does."""
+    topic = await topic_of(call, name, partition)
+    check_leader(call, name, partition, client_epoch)
     return topic

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23), v0-v4: where a leader epoch ends, so that clients notice a log that was cut back.
 
-v1 the epoch found; v2 the client's current epoch; v3 replica id; v4 flexible. Logs are never cut back here: there is
-one epoch, which ends where the log does.
+v1 the epoch found; v2 the client's current epoch; v3 replica id; v4 flexible. Logs are never cut back here,
+whoever leads them: all records are of one epoch, which ends where the log does.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import structlog
 from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
 from gateway.handlers.call import Call, Response
-from gateway.handlers.list_offsets import LEADER_EPOCH, check_epoch
-from gateway.handlers.named_partitions import topic_of
+from gateway.handlers.list_offsets import RECORDS_EPOCH
+from gateway.handlers.named_partitions import led_topic_of
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from protocol.kafka.errors import ErrorCode
@@ -50,12 +50,11 @@ async def _partition(call: Call, name: str, asked: Response) -> Response:
 
 async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
     """The last epoch up to the one asked for, and the offset behind it. Raises as the storage does."""
-    topic = await topic_of(call, name, asked.partition)
-    check_epoch(asked.current_leader_epoch)
-    if asked.leader_epoch > LEADER_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
+    topic = await led_topic_of(call, name, asked.partition, asked.current_leader_epoch)
+    if asked.leader_epoch > RECORDS_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
         return UNKNOWN_EPOCH, UNKNOWN_OFFSET
     partition_log = await call.services.logs.open(topic, asked.partition)
-    if asked.leader_epoch < LEADER_EPOCH:
+    if asked.leader_epoch < RECORDS_EPOCH:
         return asked.leader_epoch, partition_log.start_offset
     await partition_log.refresh_end()
-    return LEADER_EPOCH, partition_log.end_offset
+    return RECORDS_EPOCH, partition_log.end_offset

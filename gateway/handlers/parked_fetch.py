@@ -6,7 +6,8 @@ import asyncio
 
 import structlog
 
-from gateway.handlers.call import Call, Outcome, Response
+from gateway.handlers.call import Call, Node, Outcome, Response
+from gateway.handlers.cluster import Cluster
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import FetchedPartition, FetchSession
 from gateway.pulsar.errors import PulsarError
@@ -21,6 +22,7 @@ from protocol.kafka.errors import ErrorCode
 FIRST_BATCH_VERSION = 4
 WHOLE_FIRST_BATCH_VERSION = 3
 TOPIC_ID_VERSION = 13
+LEADER_HINT_VERSION = 16
 READ_COMMITTED = 1
 MAX_WAIT_MS = 600_000
 READ_WAIT_S = 10.0
@@ -31,11 +33,13 @@ log = structlog.get_logger()
 class Wanted:
     """One partition of the fetch."""
 
-    __slots__ = ("asked", "error", "fetched", "log", "refreshing")
+    __slots__ = ("asked", "error", "fetched", "log", "name", "refreshing")
 
     def __init__(self, fetched: FetchedPartition) -> None:
         self.fetched = fetched
         self.error = ErrorCode.NONE
+        self.name: str | None = None
+        """Of the topic, if it is known."""
         self.log: PartitionLog | None = None
         self.asked = self.refreshing = False
 
@@ -53,6 +57,7 @@ class ParkedFetch:
         self._waiting = False
         self._pending = False
         self._overdue = False
+        self._endpoints: list[Node] = []
 
     def start(self) -> Outcome:
         """The answer now, if there is enough or nothing to wait for; else a future one."""
@@ -117,6 +122,8 @@ class ParkedFetch:
         total = failed = 0
         self._pending = False
         for part in self._parts:
+            if part.log is not None and part.log.closed:  # another gateway leads it now
+                part.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if part.error or part.log is None:
                 failed += 1
             elif self._must_wait(part):
@@ -175,7 +182,8 @@ class ParkedFetch:
             if self._tells(part.fetched, row):
                 rows.append(row)
         session_id = self._session.session_id if self._session is not None else 0
-        return FetchAnswer(session_id=session_id, responses=group_by_topic(rows, by_id=version >= TOPIC_ID_VERSION))
+        responses = group_by_topic(rows, by_id=version >= TOPIC_ID_VERSION)
+        return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=self._endpoints)
 
     def _tells(self, fetched: FetchedPartition, row: PartitionAnswer) -> bool:
         """A sessionless or first answer names every partition, an incremental one only those with news."""
@@ -201,7 +209,10 @@ class ParkedFetch:
         if part.error or partition_log is None:
             code = part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER
             self._call.count_error(code)
-            return PartitionAnswer(fetched, error_code=code)
+            row = PartitionAnswer(fetched, error_code=code)
+            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._point_to_leader(part, row)
+            return row
         if not partition_log.start_offset <= fetched.offset <= partition_log.end_offset:
             self._call.count_error(ErrorCode.OFFSET_OUT_OF_RANGE)
             return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -218,6 +229,15 @@ class ParkedFetch:
         if self._call.request.isolation_level == READ_COMMITTED:
             row.aborted_transactions = []
         return row
+
+    def _point_to_leader(self, part: Wanted, row: PartitionAnswer) -> None:
+        if part.name is None or self._call.version < LEADER_HINT_VERSION:
+            return
+        hint = Cluster(self._call).hint(part.name, part.fetched.partition)
+        if hint is not None:
+            row.current_leader, node = hint
+            if node not in self._endpoints:
+                self._endpoints.append(node)
 
     def _records(
         self, part: Wanted, partition_log: PartitionLog, max_bytes: int, *, at_least_one: bool

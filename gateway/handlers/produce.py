@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from gateway.handlers.call import Call, ClosesConnection, Outcome, Response
+from gateway.handlers.cluster import Cluster, LeaderHint, check_leader
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, RejectedRecords, error_code
 from gateway.storage.partition_log import PartitionLog
@@ -27,6 +28,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.produce_response import encode_written
 
 NO_OFFSET = NO_TIMESTAMP = -1
+LEADER_HINT_VERSION = 10
 ADMIN_CLIENT_ID = "__admin_client"
 """Kafka lets only this client id write to internal topics."""
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
@@ -61,7 +63,7 @@ class PartitionAnswer:
         self.base_offset = self.log_append_time_ms = self.log_start_offset = NO_OFFSET
         self.record_errors: list[Any] = []
         self.error_message: str | None = None
-        self.current_leader = None
+        self.current_leader: LeaderHint | None = None
 
 
 class TopicAnswer:
@@ -138,6 +140,7 @@ class ProduceCall:
             return
         if not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        check_leader(self.call, name, index)
         part.topic = topic
         part.log = self.call.services.logs.get(topic, index)
 
@@ -195,6 +198,7 @@ class ProduceCall:
             self._open += 1
             part.answer.log_append_time_ms = part.produced.log_append_time_ms
             try:
+                self._check_leader(part, part.produced.header)
                 self.call.client.refused.check(part.name, part.answer.index, part.produced.header)
                 if part.log.append(part.produced.data, part.produced.header, self.call.client.number, self._done(part)):
                     # Kafka tells the time that the repeated batch was first written with.
@@ -208,6 +212,12 @@ class ProduceCall:
         if any(part.answer.error_code for part in self._parts):
             raise ClosesConnection("a batch with acks=0 was refused")
         return None
+
+    def _check_leader(self, part: _Part, header: BatchHeader) -> None:
+        """Once more: it may have changed meanwhile. And two must not judge the same idempotent producer."""
+        check_leader(self.call, part.name, part.answer.index)
+        if header.producer_id >= 0 and not self.call.services.fleet.may_lead(part.name, part.answer.index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _done(self, part: _Part) -> Any:
         def done(base_offset: int, error: Exception | None) -> None:
@@ -240,12 +250,22 @@ class ProduceCall:
         header = _header(part)
         if header is not None and self.call.version >= FIRST_BATCH_VERSION:
             self.call.client.refused.refuse(part.name, part.answer.index, header, code)
+        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._point_to_leader(part)
         self.call.count_error(code)
         if not isinstance(error, KafkaError):
             log.info(
                 "produce refused", client_id=self.call.client_id, address=self.call.client.address,
                 topic=part.name, partition=part.answer.index, error=str(error),
             )  # fmt: skip
+
+
+    def _point_to_leader(self, part: _Part) -> None:
+        hint = Cluster(self.call).hint(part.name, part.answer.index)
+        if hint is not None and self.call.version >= LEADER_HINT_VERSION:
+            part.answer.current_leader, node = hint
+            if node not in self.response.node_endpoints:
+                self.response.node_endpoints.append(node)
 
 
 def _header(part: _Part) -> BatchHeader | None:

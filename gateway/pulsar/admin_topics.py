@@ -129,6 +129,10 @@ class TopicsAdmin:
         """Create partitions that the topic should have and has not."""
         await self._http.request("POST", topic_path(topic, "createMissedPartitions"))
 
+    async def create(self, topic: str) -> None:
+        """Create an unpartitioned topic. Status 409 if it exists."""
+        await self._http.request("PUT", topic_path(topic))
+
     async def delete(self, topic: str, *, force: bool = False) -> None:
         """Delete an unpartitioned topic."""
         await self._http.request("DELETE", topic_path(topic), params={"force": _bool(force)})

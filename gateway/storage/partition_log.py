@@ -409,6 +409,7 @@ class PartitionLog:
         return self._closing
 
     async def _close(self) -> None:
+        self.wake()
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         if self._writer_task is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -60,14 +61,23 @@ class LogRegistry:
         for key in [key for key in self._logs if key[0] == name]:
             await self._logs.pop(key).close()
 
+    async def close_those(self, unwanted: Callable[[str, int], bool]) -> None:
+        """Close the logs of these (topic, partition). What is in flight is written, or has failed, on return."""
+        await asyncio.gather(*(self._close(key) for key in list(self._logs) if unwanted(*key)))
+
+    async def _close(self, key: tuple[str, int]) -> None:
+        """Whoever opens it meanwhile waits for that."""
+        opened = self._logs[key]
+        await opened.close()
+        if self._logs.get(key) is opened:
+            del self._logs[key]
+
     async def close_idle(self) -> None:
         self.shared.readers.close_idle()
         deadline = time.monotonic() - self.shared.limits.log_idle_ms / 1000
         for key, opened in list(self._logs.items()):
             if opened.last_used < deadline and not opened.waiters:
-                await opened.close()
-                if self._logs.get(key) is opened:
-                    del self._logs[key]
+                await self._close(key)
 
     async def close(self) -> None:
         logs, self._logs = list(self._logs.values()), {}

@@ -32,7 +32,7 @@ class FakeLog:
 class Gateway:
     """What it sends lies in `outbox` until `deliver`. Its clock runs at `rate` times the world's."""
 
-    def __init__(self, log: FakeLog, instance: str, now_ms: int = 0, node_id: int | None = None, rate: float = 1) -> None:
+    def __init__(self, log: FakeLog, instance: str, now_ms: int, node_id: int | None, rate: float) -> None:
         self.log, self.instance, self.rate = log, instance, rate
         self.outbox: list[Message] = []
         self.paused = False

@@ -38,15 +38,31 @@ def test_partition_is_that_of_java(group_id: str, java_hash: int) -> None:
     assert partition_of(group_id, 50) == expected
 
 
+class FakeLeadership:
+    def __init__(self) -> None:
+        self.mine = self.will_be = True
+
+    def give_away(self) -> None:
+        self.mine = self.will_be = False
+
+    def is_mine(self) -> bool:
+        return self.mine
+
+    def will_be_mine(self) -> bool:
+        return self.will_be
+
+
 class Harness:
     def __init__(self, topic: FakeInternalTopic | None = None) -> None:
         self.topic = topic or FakeInternalTopic()
+        self.leadership = FakeLeadership()
         self.partition = GroupPartition(
-            cast(PulsarClient, self.topic), "t", GroupConfig(), CatalogTopics(cast(TopicCatalog, None)), WallClock()
-        )
+            cast(PulsarClient, self.topic), "t", GroupConfig(), CatalogTopics(cast(TopicCatalog, None)), WallClock(),
+            self.leadership,
+        )  # fmt: skip
 
     async def start(self) -> "Harness":
-        self.partition.start()
+        self.partition.take()
         await asyncio.wait_for(self.partition.tried.wait(), TIMEOUT_S)
         return self
 
@@ -73,7 +89,8 @@ async def test_loading_then_serving() -> None:
     await harness.start()
     assert await harness.commit(7) is ErrorCode.NONE
     assert harness.fetch() == (ErrorCode.NONE, 7)
-    await harness.partition.stop()
+    harness.leadership.give_away()
+    await harness.partition.resign()
     assert harness.fetch() == (ErrorCode.NOT_COORDINATOR, None)
 
 
@@ -85,8 +102,52 @@ async def test_next_gateway_has_the_offsets() -> None:
     assert await first.commit(8) is ErrorCode.NOT_COORDINATOR
     await first.until(lambda: first.fetch() == (ErrorCode.NOT_COORDINATOR, None))
     assert second.fetch() == (ErrorCode.NONE, 7)
-    await first.partition.stop()
-    await second.partition.stop()
+    await first.partition.resign()
+    await second.partition.resign()
+
+
+async def test_without_the_lease_nothing_is_answered_or_lost() -> None:
+    harness = await Harness().start()
+    await harness.commit(7)
+    harness.leadership.give_away()
+    assert harness.fetch() == (ErrorCode.NOT_COORDINATOR, None)
+    assert await harness.commit(8) is ErrorCode.NOT_COORDINATOR
+    harness.leadership.mine = True
+    assert harness.fetch() == (ErrorCode.NONE, 7)
+    await harness.partition.resign()
+
+
+async def test_nobody_is_fenced_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_partition, "PAUSE_SUPERSEDED_S", 0)
+    monkeypatch.setattr(group_partition, "LAPSED_TICK_S", 0)
+    first = await Harness().start()
+    first.leadership.give_away()
+    second = await Harness(first.topic).start()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert await second.commit(8) is ErrorCode.NONE
+    first.leadership.mine, second.leadership.mine = True, False
+    await first.until(lambda: first.fetch() == (ErrorCode.NONE, 8))
+    await first.partition.resign()
+    await second.partition.resign()
+
+
+async def test_waits_for_the_leader_before() -> None:
+    harness = Harness()
+    harness.leadership.mine = False
+    assert harness.fetch() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None)
+    await harness.partition.resign()
+    assert not harness.topic.producers
+
+
+async def test_resigned_and_taken_again() -> None:
+    harness = await Harness().start()
+    await harness.commit(7)
+    await asyncio.gather(harness.partition.resign(), harness.partition.resign())
+    assert not harness.partition.taken
+    await harness.start()
+    await harness.until(lambda: harness.fetch() == (ErrorCode.NONE, 7))
+    await harness.partition.resign()
 
 
 async def test_comes_back_after_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +159,7 @@ async def test_comes_back_after_a_lost_connection(monkeypatch: pytest.MonkeyPatc
     await harness.until(lambda: harness.fetch() == (ErrorCode.NOT_COORDINATOR, None))
     await harness.until(lambda: harness.fetch() == (ErrorCode.NONE, 7))
     assert await harness.commit(8) is ErrorCode.NONE
-    await harness.partition.stop()
+    await harness.partition.resign()
 
 
 async def test_a_defect_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,16 +175,16 @@ async def test_a_defect_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupCoordinator, "replay", replay)
     await harness.start()
     await harness.until(lambda: harness.fetch() == (ErrorCode.NONE, -1))
-    await harness.partition.stop()
+    await harness.partition.resign()
 
 
 async def test_foreign_records_do_not_stop_loading() -> None:
     harness = Harness()
     await harness.start()
     await harness.commit(7)
-    await harness.partition.stop()
+    await harness.partition.resign()
     foreign = b"\x00\x00\x00\x00"  # a message without key
     harness.topic.write(foreign, 1)
     again = await Harness(harness.topic).start()
     assert again.fetch() == (ErrorCode.NONE, 7)
-    await again.partition.stop()
+    await again.partition.resign()

@@ -25,7 +25,7 @@ class FakeLog:
     def __init__(self, end_offset: int, memory_start: int = 0) -> None:
         self.start_offset, self.end_offset = 0, end_offset
         self.memory_start = memory_start
-        self.loaded = False
+        self.loaded = self.closed = False
         self.waiters: set[Any] = set()
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

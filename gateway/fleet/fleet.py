@@ -1,0 +1,205 @@
+"""The gateways of one namespace: who they are, which of them leads which partition, and this one's place among them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from coordinator.fleet.membership import Identity, Membership
+from coordinator.fleet.messages import Address, LogPosition, Member, Message
+from coordinator.fleet.placement import PartitionKey
+from gateway.config import FleetSection
+from gateway.fleet.clock import lease_now_ms
+from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+
+TICKS_A_HEARTBEAT = 5
+"""How often it is looked whether something is due."""
+LET_GO_S = 5.0
+"""What is not let go of by then is fenced by its next leader; and of a plain partition, two leaders lose nothing."""
+HAND_OVER_S = 6.0
+"""A leaving gateway waits this long for the others: as long as it takes to see that one of them is dead, and more."""
+JOIN_CHECK_S = 0.005
+
+LetGo = Callable[[], Awaitable[None]]
+log = structlog.get_logger()
+
+
+class NodeIdInUse(Exception):
+    """Another gateway of the namespace lives that has this one's node id."""
+
+
+class Fleet:
+    """Before `join` and after `leave`, it leads nothing, and knows nobody.
+
+    `on_change` is called when leaders may have changed; each of `let_go` then has to see to it that nothing is done
+    any more for partitions that this gateway no longer `leads`, and returns when that is so.
+    """
+
+    def __init__(self, client: PulsarClient, admin: AdminClient, namespace: str, config: FleetSection) -> None:
+        self.on_change: list[Callable[[], None]] = []
+        self.let_go: list[LetGo] = []
+        self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
+        """Done when another gateway has taken this one's node id."""
+        self._client = client
+        self._admin = admin
+        self._namespace = namespace
+        self._config = config
+        self._membership: Membership | None = None
+        self._log: FleetLog | None = None
+        self._revision = -1
+        self._behind = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # Coming and going
+
+    async def join(self, node_id: int | None, instance: str, addresses: Mapping[str, Address]) -> None:
+        """Become a member. Raises NodeIdInUse, PulsarError and TimeoutError."""
+        topic = await prepare_fleet_topic(self._admin, self._namespace)
+        self._log = FleetLog(self._client, topic, self._read)
+        snapshot = await self._log.open()
+        identity = Identity(node_id, instance, dict(addresses), started_ms=int(time.time() * 1000))
+        times = self._config.times
+        self._membership = Membership(identity, times, lambda: str(uuid.uuid4()), lease_now_ms(), snapshot)
+        await self._log.start()
+        self._tasks = [
+            asyncio.create_task(self._keep_ticking()),
+            asyncio.create_task(self._keep_letting_go()),
+            asyncio.create_task(limit_retention(self._admin, topic)),
+        ]
+        while not self._membership.is_member:
+            if self.expelled.done():
+                raise self.expelled.result()
+            await asyncio.sleep(JOIN_CHECK_S)
+        log.info("joined the fleet", node_id=self.node_id, members=len(self.members), epoch=self.epoch)
+
+    async def hand_over(self) -> None:
+        """Give everything away, and return when the others have taken it; or after a while all the same."""
+        if self._membership is None or not self._membership.is_member:
+            return
+        self._membership.leave(lease_now_ms())
+        self._tick()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_S):
+                while not self._membership.handed_over:
+                    await asyncio.sleep(JOIN_CHECK_S)
+
+    async def leave(self) -> None:
+        """Say goodbye. Nothing must be led any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._membership is not None and self._log is not None:
+            if self._membership.is_member:
+                self._log.send(self._membership.goodbye())
+            await self._log.close()
+
+    # Who leads
+
+    @property
+    def node_id(self) -> int:
+        """-1 before `join`."""
+        return -1 if self._membership is None else self._membership.member.node_id
+
+    @property
+    def address(self) -> Address:
+        """Where clients find this gateway."""
+        assert self._membership is not None
+        return next(iter(self._membership.member.addresses.values()))
+
+    @property
+    def epoch(self) -> int:
+        """Rises when leaders change, and never goes back: the leader epoch of every partition."""
+        return 0 if self._membership is None else max(0, self._membership.roster.epoch)
+
+    @property
+    def members(self) -> list[Member]:
+        """Those who lead, by node id."""
+        return [] if self._membership is None else self._membership.roster.eligible
+
+    def leader(self, topic: str, partition: int) -> Member | None:
+        """Who is to lead the partition."""
+        if self._membership is None:
+            return None
+        roster = self._membership.roster
+        node_id = roster.leader(PartitionKey(topic, partition))
+        return None if node_id is None else roster.members[node_id].member
+
+    def leads(self, topic: str, partition: int) -> bool:
+        """This gateway is to lead it, though perhaps not yet: enough for what two may do at once (DESIGN D4)."""
+        return self._membership is not None and self._membership.leads(PartitionKey(topic, partition))
+
+    def may_lead(self, topic: str, partition: int) -> bool:
+        """This gateway leads it, and no other does."""
+        return self._membership is not None and self._membership.may_lead(
+            PartitionKey(topic, partition), lease_now_ms()
+        )
+
+    @property
+    def holds_lease(self) -> bool:
+        return self._membership is not None and self._membership.holds_lease(lease_now_ms())
+
+    # The log
+
+    def _read(self, position: LogPosition, message: Message) -> None:
+        membership = self._membership
+        assert membership is not None
+        epoch = membership.roster.epoch
+        membership.read(position, message, lease_now_ms())
+        if membership.node_id_taken_by is not None and not self.expelled.done():
+            self.expelled.set_result(_in_use(membership.node_id_taken_by))
+        if membership.roster.epoch != epoch:
+            self._log_change(membership)
+        if membership.roster.revision != self._revision:
+            self._revision = membership.roster.revision
+            self._behind.set()
+            for on_change in self.on_change:
+                on_change()
+
+    def _log_change(self, membership: Membership) -> None:
+        nodes = {member.node_id: _where(member) for member in self.members}
+        log.info("fleet changed", epoch=membership.roster.epoch, nodes=nodes, member=membership.is_member)
+
+    async def _keep_ticking(self) -> None:
+        while True:
+            self._tick()
+            await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)
+
+    def _tick(self) -> None:
+        if self._log is None or self._membership is None or not self._log.writable:
+            return
+        for message in self._membership.due(lease_now_ms()):
+            if message.kind == "eviction":
+                log.warning("a gateway is silent: it is taken for dead", node_id=message.node_id)
+            self._log.send(message)
+
+    async def _keep_letting_go(self) -> None:
+        while True:
+            await self._behind.wait()
+            self._behind.clear()
+            assert self._membership is not None
+            epoch = self._membership.roster.epoch
+            try:
+                async with asyncio.timeout(LET_GO_S):
+                    await asyncio.gather(*(let_go() for let_go in self.let_go))
+            except TimeoutError:
+                log.warning("lost partitions are not let go of in time", epoch=epoch)
+            self._membership.settle(epoch, lease_now_ms())
+            self._tick()
+
+
+def _in_use(holder: Member) -> NodeIdInUse:
+    return NodeIdInUse(
+        f"node id {holder.node_id} is in use by the gateway at {_where(holder)}; give each gateway of a namespace its"
+        " own ([kafka] node_id), or none, and it takes one that is free"
+    )
+
+
+def _where(member: Member) -> str:
+    return ", ".join(f"{address.host}:{address.port}" for address in member.addresses.values())

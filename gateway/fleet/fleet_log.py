@@ -1,0 +1,201 @@
+"""The topic in which gateways tell each other that they live: read from its tail, written with a plain producer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+
+import structlog
+
+from coordinator.fleet.messages import (
+    LogPosition,
+    MalformedMessageError,
+    Message,
+    Snapshot,
+    decode_message,
+    encode_message,
+)
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
+from gateway.pulsar.reader import Entry, Reader, Start
+from gateway.storage.opening import read_entries
+from protocol.pulsar import entry as pulsar_entry
+from protocol.pulsar.entry import EntryError, iter_messages
+
+TOPIC = "~gateways"
+"""Not a Kafka name: clients do not see it."""
+RETENTION = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 8}
+"""The last entry always stays: it carries the epoch, which must not go back."""
+RETENTION_ATTEMPTS = 20
+RETENTION_PAUSE_S = 1.0
+PERMITS = 1_000
+PAUSE_S = 0.2
+MAX_MESSAGE_BYTES = 1024 * 1024
+
+OnMessage = Callable[[LogPosition, Message], None]
+log = structlog.get_logger()
+
+
+async def prepare_fleet_topic(admin: AdminClient, namespace: str) -> str:
+    """The topic's full name, after it was created if need be. Raises AdminError."""
+    topic = f"persistent://{namespace}/{TOPIC}"
+    try:
+        await admin.topics.create(topic)
+    except AdminError as error:
+        if not error.conflict:
+            raise
+    return topic
+
+
+async def limit_retention(admin: AdminClient, topic: str) -> None:
+    """Without topic-level policies, heartbeats are kept for as long as the namespace's records."""
+    for _ in range(RETENTION_ATTEMPTS):
+        try:
+            await admin.topics.set_policy(topic, TopicPolicy.RETENTION, RETENTION)
+            return
+        except AdminError as error:  # the policy service of a new namespace needs a moment
+            failure = error
+            await asyncio.sleep(RETENTION_PAUSE_S)
+    log.warning("heartbeats are kept for long", topic=topic, error=str(failure))
+
+
+class FleetLog:
+    """`on_message` gets every message behind the snapshot that `open` returned, in order."""
+
+    def __init__(self, client: PulsarClient, topic: str, on_message: OnMessage) -> None:
+        self._client = client
+        self._topic = topic
+        self._on_message = on_message
+        self._start: Start = "earliest"
+        self._inclusive = True
+        self._last = Position(-1, -1)
+        self._caught_up = asyncio.Event()
+        self._reader: Reader | None = None
+        self._reader_closed = asyncio.Event()
+        self._permits = 0
+        self._producer: Producer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> Snapshot | None:
+        """The fleet as the log's last writer knew it; None in a new log. Raises PulsarError and TimeoutError."""
+        self._last = await self._client.last_position(self._topic)
+        snapshot = None if self._last.entry_id < 0 else await self._last_snapshot()
+        if snapshot is not None and snapshot.position is not None:
+            self._start, self._inclusive = Position(*snapshot.position), False
+        return snapshot
+
+    async def _last_snapshot(self) -> Snapshot | None:
+        """That of the last entry, or if it is none of ours, of the last one that is."""
+        for start in (self._last, "earliest"):
+            found = None
+            async with aclosing(read_entries(self._client, self._topic, start, self._last)) as entries:
+                async for entry in entries:
+                    message = self._decode(entry)
+                    found = message.snapshot if message is not None else found
+            if found is not None:
+                return found
+        return None
+
+    async def start(self) -> None:
+        """Read on and keep a producer until `close`; return when everything written before `open` is read."""
+        self._tasks = [asyncio.create_task(self._keep_reading()), asyncio.create_task(self._keep_producer())]
+        if self._last.entry_id >= 0:
+            await self._caught_up.wait()
+
+    async def close(self) -> None:
+        """What was sent is written, if the broker answers in time."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._reader is not None:
+            await self._reader.close()
+        try:
+            if self._producer is not None:
+                await self._producer.close()
+        except PulsarError as error:
+            log.info("fleet log not closed in order", error=str(error))
+
+    # Writing
+
+    def send(self, message: Message) -> None:
+        """Best effort: whoever needs it to arrive reads it back."""
+        if self._producer is None:
+            return
+        try:
+            data = pulsar_entry.encode_message(encode_message(message))
+            self._producer.send((data,), num_messages=1, publish_time_ms=int(time.time() * 1000))
+        except PulsarError as error:
+            log.info("heartbeat not sent", error=str(error))
+
+    @property
+    def writable(self) -> bool:
+        return self._producer is not None and not self._producer.closed
+
+    async def _keep_producer(self) -> None:
+        while True:
+            try:
+                if not self.writable:
+                    self._producer = await self._client.open_producer(self._topic, self)
+            except PulsarError as error:
+                log.warning("cannot write to the fleet's log", error=str(error))
+            await asyncio.sleep(PAUSE_S)
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None:
+        pass
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
+        log.warning("heartbeat refused", error=str(error))
+
+    def on_producer_closed(self, error: PulsarError) -> None:
+        self._producer = None
+
+    # Reading
+
+    async def _keep_reading(self) -> None:
+        while True:
+            try:
+                self._reader_closed.clear()
+                self._reader = await self._client.open_reader(
+                    self._topic, self._start, self, inclusive=self._inclusive
+                )
+                self._permits = 0
+                self._grant()
+                await self._reader_closed.wait()
+            except PulsarError as error:
+                log.warning("cannot read the fleet's log", error=str(error))
+            await asyncio.sleep(PAUSE_S)
+
+    def _grant(self) -> None:
+        if self._reader is not None and self._permits <= PERMITS // 2:
+            self._reader.flow(PERMITS - self._permits)
+            self._permits = PERMITS
+
+    def on_entry(self, entry: Entry) -> None:
+        self._start, self._inclusive = entry.position, False
+        self._permits -= entry.num_messages
+        self._grant()
+        message = self._decode(entry)
+        if message is not None:
+            self._on_message(LogPosition(*entry.position), message)
+        if entry.position >= self._last:
+            self._caught_up.set()
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        self._reader_closed.set()
+
+    def _decode(self, entry: Entry) -> Message | None:
+        if entry.is_marker:
+            return None
+        try:
+            values = [message.value for message in iter_messages(entry.metadata, entry.payload, MAX_MESSAGE_BYTES)]
+            return decode_message(bytes(values[0])) if len(values) == 1 else None
+        except (EntryError, MalformedMessageError) as error:
+            log.warning("unreadable entry in the fleet's log", position=entry.position, error=str(error))
+            return None

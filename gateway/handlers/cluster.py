@@ -1,0 +1,67 @@
+"""The cluster as a client sees it: the gateways, by the addresses of the listener it came by, and who leads what."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from coordinator.fleet.messages import Member
+from gateway.handlers.call import Call, Node
+from gateway.storage.errors import KafkaError
+from protocol.kafka.errors import ErrorCode
+
+NOBODY = Node(-1, "", -1)
+
+
+class LeaderHint(NamedTuple):
+    """Of an answer that says who leads instead (KIP-951)."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+class Cluster:
+    """Ask once a request: while it is answered, the fleet does not change."""
+
+    def __init__(self, call: Call) -> None:
+        self._fleet = call.services.fleet
+        self._listener = call.client.listener
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [self._node(member) for member in self._fleet.members]
+
+    @property
+    def controller_id(self) -> int:
+        """Where clients send what any gateway can do: the one with the lowest id, so that all agree."""
+        return next((member.node_id for member in self._fleet.members), -1)
+
+    @property
+    def epoch(self) -> int:
+        return self._fleet.epoch
+
+    def leader(self, topic: str, partition: int) -> Node | None:
+        member = self._fleet.leader(topic, partition)
+        return None if member is None else self._node(member)
+
+    def hint(self, topic: str, partition: int) -> tuple[LeaderHint, Node] | None:
+        """For who asked the wrong gateway."""
+        leader = self.leader(topic, partition)
+        return None if leader is None else (LeaderHint(leader.node_id, self.epoch), leader)
+
+    def _node(self, member: Member) -> Node:
+        address = member.addresses.get(self._listener) or next(iter(member.addresses.values()))
+        return Node(member.node_id, address.host, address.port, member.rack)
+
+
+def check_leader(call: Call, topic: str, partition: int, client_epoch: int = -1) -> None:
+    """Raises KafkaError when another gateway leads the partition, or the client's leader epoch is not of this fleet.
+
+    An older epoch than ours is fine: no log is ever cut back, so what the client knows from then still holds.
+    """
+    fleet = call.services.fleet
+    if not fleet.leads(topic, partition):
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if client_epoch > fleet.epoch:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if client_epoch < -1:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
