@@ -144,10 +144,10 @@ def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int
     return low, high
 
 
-def read_all(bootstrap: str, topic: str) -> list[bytes]:
+def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
     """Every value of a log that starts at 0 and has no gaps: a value's place in the list is its offset."""
-    low, high = watermarks(bootstrap, topic)
-    read = consume(bootstrap, topic, high)
+    low, high = watermarks(bootstrap, topic, partition)
+    read = consume(bootstrap, topic, high, partition=partition)
     assert low == 0
     assert offsets_of(read) == [*range(high)]
     return [message.value() or b"" for message in read]

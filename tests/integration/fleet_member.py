@@ -1,0 +1,63 @@
+"""One member of a consumer group, in a process of its own, that tells its life: one JSON object a line.
+
+`python -m tests.integration.fleet_member BOOTSTRAP GROUP TOPIC`. Events: `assigned` (generation, partitions), `values`,
+`committed` (offsets by partition, with the time before the request and behind the answer). SIGTERM: it leaves.
+"""
+
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+import kafka
+from kafka.errors import KafkaError
+
+POLL_MS = 200
+
+
+def tell(event: str, **facts: Any) -> None:
+    print(json.dumps({"event": event, **facts}), flush=True)
+
+
+class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, consumer: kafka.KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        pass
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        generation = self._consumer._coordinator._generation
+        tell("assigned", generation=generation.generation_id, partitions=[each.partition for each in assigned])
+
+
+def main(bootstrap: str, group: str, topic: str) -> None:
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap.split(","), group_id=group, auto_offset_reset="earliest",
+        enable_auto_commit=False, session_timeout_ms=10_000, heartbeat_interval_ms=300, request_timeout_ms=11_000,
+        max_poll_records=50, reconnect_backoff_max_ms=500, metadata_max_age_ms=5_000,
+    )  # fmt: skip
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    consumer.subscribe([topic], listener=Listener(consumer))
+    while not stopping:
+        polled = consumer.poll(POLL_MS)
+        values = [record.value.decode() for records in polled.values() for record in records]
+        if values:
+            tell("values", values=values)
+            commit(consumer, {part.partition: records[-1].offset + 1 for part, records in polled.items()})
+    consumer.close()
+
+
+def commit(consumer: kafka.KafkaConsumer, offsets: dict[int, int]) -> None:
+    asked = time.monotonic()
+    try:
+        consumer.commit(timeout_ms=5_000)
+        tell("committed", offsets=offsets, asked=asked, answered=time.monotonic())
+    except KafkaError as error:  # lost the partition meanwhile, or nobody answered: who owns it reads again
+        tell("refused", error=repr(error))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

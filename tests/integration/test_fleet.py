@@ -1,0 +1,211 @@
+"""Several gateways of one namespace: who leads is known to all, and moves when a gateway comes, goes, dies or sleeps."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.process import StartError
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S, Sender, create_topic, read_all
+from tests.integration.fleet_history import FleetMember, check_commits_hold, check_one_owner_each
+from tests.integration.native import wait_for
+from tests.integration.servers import running
+from tests.integration.test_groups import committed
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+from tests.support.raw_client import connected
+
+PARTITIONS = 8
+MOVED_S = 10.0
+NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR = 6, 16
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+@pytest.fixture
+def gateways(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[list[GatewayProcess]]:
+    """Two, in a namespace of their own."""
+    namespace = {"pulsar": {"namespace": unique_topic("fleet")}}
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                running(GatewayProcess(tmp_path / name, pulsar.service_url, pulsar.admin_url, namespace))
+            )
+            for name in ("first", "second")
+        ]
+
+
+def metadata(gateway: GatewayProcess, *topics: str) -> dict[str, Any]:
+    with connected(gateway.bootstrap) as client:
+        return client.call("Metadata", 9, topics=[{"name": name} for name in topics])
+
+
+def node_ports(gateway: GatewayProcess) -> dict[int, int]:
+    return {node["node_id"]: node["port"] for node in metadata(gateway, OFFSETS_TOPIC)["brokers"]}
+
+
+def leaders(gateway: GatewayProcess, topic: str) -> dict[int, int]:
+    """Partition to port."""
+    answer = metadata(gateway, topic)
+    ports = {node["node_id"]: node["port"] for node in answer["brokers"]}
+    return {part["partition_index"]: ports[part["leader_id"]] for part in answer["topics"][0]["partitions"]}
+
+
+def port(gateway: GatewayProcess) -> int:
+    return int(gateway.config["kafka"]["port"])
+
+
+def coordinator_port(gateway: GatewayProcess, group: str) -> int:
+    with connected(gateway.bootstrap) as client:
+        found = client.call("FindCoordinator", 3, key=group, key_type=0)
+    assert found["error_code"] == 0
+    return int(found["port"])
+
+
+@contextmanager
+def asleep(gateway: GatewayProcess) -> Iterator[None]:
+    os.kill(gateway.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(gateway.pid, signal.SIGCONT)
+
+
+def test_all_agree_and_the_wrong_one_says_so(gateways: list[GatewayProcess]) -> None:
+    first, second = gateways
+    topic = unique_topic("fleet")
+    create_topic(first.bootstrap, topic, 32)
+    assert leaders(first, topic) == leaders(second, topic)
+    assert set(leaders(first, topic).values()) == {port(first), port(second)}
+    assert leaders(first, OFFSETS_TOPIC) == leaders(second, OFFSETS_TOPIC)
+    elsewhere = next(number for number, leader in leaders(first, topic).items() if leader == port(second))
+    foreign = next(f"g{number}" for number in range(99) if coordinator_port(first, f"g{number}") == port(second))
+    with connected(first.bootstrap) as client:
+        listed = client.call(
+            "ListOffsets", 4, replica_id=-1, isolation_level=0,
+            topics=[{"name": topic, "partitions": [{"partition_index": elsewhere, "timestamp": -1}]}],
+        )  # fmt: skip
+        assert listed["topics"][0]["partitions"][0]["error_code"] == NOT_LEADER_OR_FOLLOWER
+        topic_id = client.call("Metadata", 10, topics=[{"name": topic}])["topics"][0]["topic_id"]
+        part = {"partition": elsewhere, "fetch_offset": 0, "partition_max_bytes": 1_000}
+        fetched = client.call(
+            "Fetch", 16, max_wait_ms=1, min_bytes=1, max_bytes=1_000, isolation_level=0, session_id=0,
+            session_epoch=-1, topics=[{"topic_id": topic_id, "partitions": [part]}], forgotten_topics_data=[],
+            rack_id="",
+        )  # fmt: skip
+        assert fetched["responses"][0]["partitions"][0]["error_code"] == NOT_LEADER_OR_FOLLOWER
+        assert [node["port"] for node in fetched["node_endpoints"]] == [port(second)]
+        beat = client.call("Heartbeat", 0, group_id=foreign, generation_id=1, member_id="m")
+        assert beat["error_code"] == NOT_COORDINATOR
+
+
+def test_a_node_id_belongs_to_one(gateways: list[GatewayProcess], pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    taken = next(iter(node_ports(gateways[0])))
+    sections = {"pulsar": gateways[0].config["pulsar"], "kafka": {"host": "127.0.0.1", "port": 0, "node_id": taken}}
+    third = GatewayProcess(tmp_path / "third", pulsar.service_url, pulsar.admin_url, sections)
+    third.start()
+    try:
+        with pytest.raises(StartError, match=f"node id {taken} is in use by the gateway at 127.0.0.1"):
+            third.wait_ready()
+    finally:
+        third.stop()
+
+
+def stop(gateway: GatewayProcess) -> None:
+    gateway.stop()
+
+
+def kill(gateway: GatewayProcess) -> None:
+    gateway.kill()
+
+
+@pytest.mark.parametrize("end", [stop, kill])
+def test_records_of_one_who_ends(gateways: list[GatewayProcess], end: Callable[[GatewayProcess], None]) -> None:
+    """Nothing is lost, and of idempotent producers nothing doubled, by one gateway that ends and comes back."""
+    first, second = gateways
+    topic = unique_topic("fleet")
+    create_topic(first.bootstrap, topic, PARTITIONS)
+    bootstrap = f"{first.bootstrap},{second.bootstrap}"
+    senders = [
+        Sender(bootstrap, topic, partition=number, enable_idempotence=True, retry_backoff_ms=50)
+        for number in range(PARTITIONS)
+    ]
+    expected = [b"%d" % number for number in range(600)]
+    for sender in senders:
+        sender.send(expected[:300])
+    end(second)
+    for sender in senders:
+        sender.send(expected[300:400])
+    wait_for(lambda: set(node_ports(first).values()) == {port(first)}, "the leaders moved", MOVED_S)
+    for sender in senders:
+        sender.flush()
+    second.start()
+    second.wait_ready()
+    for sender in senders:
+        sender.send(expected[400:])
+    for number, sender in enumerate(senders):
+        sender.flush()
+        assert sender.errors == []
+        assert read_all(bootstrap, topic, number) == expected
+
+
+@pytest.mark.parametrize("fault", ["killed", "asleep"])
+def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault: str) -> None:
+    """The group goes on at the other gateway: no commit is lost or moved back, no partition owned twice."""
+    first, second = gateways
+    bootstrap = f"{first.bootstrap},{second.bootstrap}"
+    topic = unique_topic("fleet")
+    create_topic(first.bootstrap, topic, PARTITIONS)
+    group = next(f"g{number}" for number in range(99) if coordinator_port(first, f"g{number}") == port(second))
+    senders = [Sender(bootstrap, topic, partition=number, enable_idempotence=True) for number in range(PARTITIONS)]
+    sent: set[str] = set()
+
+    def send(text: str) -> None:
+        values = [f"{text} {number}" for number in range(100)]
+        for part, sender in enumerate(senders):
+            sender.send(f"{part} {value}".encode() for value in values)
+            sent.update(f"{part} {value}" for value in values)
+
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(FleetMember(tmp_path / f"member{number}", bootstrap, group, topic))
+            for number in range(3)
+        ]
+
+        def all_read() -> bool:
+            return sent <= {value for member in members for value in member.values}
+
+        send("before")
+        wait_for(all_read, "all is read", TIMEOUT_S)
+        if fault == "killed":
+            second.kill()
+            started = time.monotonic()
+            send("without")
+            wait_for(lambda: coordinator_port(first, group) == port(first), "the coordinator moved", MOVED_S)
+        else:
+            with asleep(second):
+                started = time.monotonic()
+                send("without")
+                wait_for(lambda: coordinator_port(first, group) == port(first), "the coordinator moved", MOVED_S)
+                wait_for(all_read, "all is read", TIMEOUT_S)
+        print(f"{fault}: coordinator moved and all read after {time.monotonic() - started:.1f} s")
+        wait_for(all_read, "all is read", TIMEOUT_S)
+        if fault == "killed":
+            second.start()
+            second.wait_ready()
+        send("again")
+        wait_for(all_read, "all is read", TIMEOUT_S)
+        for member in members:
+            member.process.terminate()
+        for member in members:
+            member.process.wait(TIMEOUT_S)
+    for sender in senders:
+        sender.flush()
+        assert sender.errors == []
+    check_one_owner_each(members)
+    check_commits_hold(members, committed(bootstrap, group, topic, PARTITIONS))
