@@ -31,6 +31,8 @@ from protocol.kafka.errors import ErrorCode
 
 RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
+NO_EPOCH = -1
+"""What Kafka takes every negative one for, here."""
 TOPIC_ID_VERSION = 13
 SESSION_VERSION = 7
 ISOLATION_LEVELS = {0, 1}
@@ -93,7 +95,7 @@ def _check(call: Call, topic: Topic, fetched: FetchedPartition) -> ErrorCode:
     if not 0 <= fetched.partition < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
-        check_leader(call, topic.name, fetched.partition, fetched.leader_epoch)
+        check_leader(call, topic.name, fetched.partition, max(NO_EPOCH, fetched.leader_epoch))
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -35,7 +35,7 @@ class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
 def main(bootstrap: str, group: str, topic: str) -> None:
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap.split(","), group_id=group, auto_offset_reset="earliest",
-        enable_auto_commit=False, session_timeout_ms=10_000, heartbeat_interval_ms=300, request_timeout_ms=11_000,
+        enable_auto_commit=False, session_timeout_ms=6_000, heartbeat_interval_ms=300, request_timeout_ms=6_500,
         max_poll_records=50, reconnect_backoff_max_ms=500, metadata_max_age_ms=5_000,
     )  # fmt: skip
     stopping: list[int] = []

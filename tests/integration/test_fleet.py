@@ -162,7 +162,10 @@ def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault
     topic = unique_topic("fleet")
     create_topic(first.bootstrap, topic, PARTITIONS)
     group = next(f"g{number}" for number in range(99) if coordinator_port(first, f"g{number}") == port(second))
-    senders = [Sender(bootstrap, topic, partition=number, enable_idempotence=True) for number in range(PARTITIONS)]
+    senders = [
+        Sender(bootstrap, topic, partition=number, enable_idempotence=True, socket_timeout_ms=4_000)
+        for number in range(PARTITIONS)
+    ]
     sent: set[str] = set()
 
     def send(text: str) -> None:

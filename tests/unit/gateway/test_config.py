@@ -31,6 +31,12 @@ def test_limits_that_contradict_each_other_are_refused(limits: dict[str, int]) -
         Limits.model_validate(limits)
 
 
+@pytest.mark.parametrize("times", [{"lease_ms": 1_499}, {"dead_after_ms": 2_199}])
+def test_times_of_the_fleet_that_contradict_each_other_are_refused(times: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(times))):
+        Config.model_validate({"fleet": times})
+
+
 @pytest.mark.parametrize(
     ("limits"),
     [
