@@ -95,9 +95,9 @@ class GroupPartition:
         self._topics = topics
         self._clock = clock
         self._leadership = leadership
-        self._loading, self._resigned = self._new_stand_ins()
         self._on_offsets_changed = on_offsets_changed
         self._on_loaded = on_loaded
+        self._loading, self._resigned = self._new_stand_ins()
         self._log = self._new_log()
         self._coordinator = self._new_coordinator()
         self._timer: asyncio.TimerHandle | None = None

@@ -1,4 +1,4 @@
-"""Several gateways of one namespace: who leads is known to all, and moves when a gateway comes, goes, dies or sleeps."""
+"""Several gateways of one namespace: all know who leads; that moves when a gateway comes, goes, dies or sleeps."""
 
 import os
 import signal
@@ -12,11 +12,10 @@ import pytest
 
 from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import TIMEOUT_S, Sender, create_topic, read_all
+from tests.integration.confluent import TIMEOUT_S, Sender, committed, create_topic, read_all
 from tests.integration.fleet_history import FleetMember, check_commits_hold, check_one_owner_each
 from tests.integration.native import wait_for
 from tests.integration.servers import running
-from tests.integration.test_groups import committed
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import connected
