@@ -41,7 +41,8 @@ async def _grow(call: Call, wanted: Response) -> None:
     if wanted.count == topic.partitions:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
     if wanted.count < topic.partitions:
-        text = f"Topic currently has {topic.partitions} partition(s); {wanted.count} would not be an increase."
+        count = f"{topic.partitions} partition(s)"
+        text = f"The topic {topic.name} currently has {count}; {wanted.count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     if wanted.count > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"At most {MAX_PARTITIONS} partitions.")

@@ -39,6 +39,13 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[s
     admin.create_topics([new])[topic].result(TIMEOUT_S)
 
 
+def delete_records(bootstrap: str, topic: str, before: int) -> None:
+    """Those of partition 0 before an offset."""
+    wanted = TopicPartition(topic, 0, before)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_records([wanted])[wanted].result(TIMEOUT_S)
+
+
 class Sender:
     """A producer that remembers what became of each value; values are sent once each, to one partition.
 

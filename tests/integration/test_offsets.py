@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_END, KafkaError
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import (
@@ -15,6 +15,7 @@ from tests.integration.confluent import (
     assigned,
     consume,
     create_topic,
+    delete_records,
     offsets_of,
     produce,
     read_all,
@@ -96,6 +97,29 @@ def test_while_ledgers_roll_over(rolling_pulsar: PulsarStandalone, rolling_gatew
     assert read_all(rolling_gateway.bootstrap, topic) == expected
     for offset in (0, 39, 40, 41, 79, 80, 399, 599):
         assert offsets_of(consume(rolling_gateway.bootstrap, topic, 1, offset=offset)) == [offset]
+
+
+def test_deleted_records_stay_deleted(
+    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path
+) -> None:
+    """Also for a gateway that knows the log, and one that opens it; offsets go on where they were."""
+    produce(gateway.bootstrap, topic, [Record(value) for value in values(20)])
+    with running(gateway_on(pulsar, tmp_path)) as other:
+        assert watermarks(other.bootstrap, topic) == (0, 20)
+        delete_records(gateway.bootstrap, topic, 7)
+        assert watermarks(gateway.bootstrap, topic) == (7, 20)
+        wait_for(lambda: watermarks(other.bootstrap, topic) == (7, 20), "the other gateway looks where the log starts")
+        delete_records(other.bootstrap, topic, 5)  # changes nothing
+        Admin(pulsar).unload(partition_zero(topic))
+        other.kill()
+        other.start()
+        other.wait_ready()
+        assert watermarks(other.bootstrap, topic) == (7, 20)
+        assert offsets_of(consume(other.bootstrap, topic, 13)) == [*range(7, 20)]
+        delete_records(other.bootstrap, topic, OFFSET_END)
+        assert produce(other.bootstrap, topic, [Record(b"next")]) == [20]
+    assert offsets_of(consume(gateway.bootstrap, topic, 1, offset=20)) == [20]
+    wait_for(lambda: watermarks(gateway.bootstrap, topic) == (20, 21), "the gateway looks where the log starts")
 
 
 @pytest.mark.timeout(300)

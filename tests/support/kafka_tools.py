@@ -1,0 +1,55 @@
+"""Apache Kafka's own command-line tools, in one JVM for each server: starting it takes longer than a tool does."""
+
+from __future__ import annotations
+
+import subprocess
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import NamedTuple
+
+from deploy.local.jars import classpath
+from deploy.local.java import java_executable
+from deploy.local.kafka import LOG4J_CONFIG
+
+SOURCE = Path(__file__).parents[1] / "integration" / "java" / "Tools.java"
+COMPILE_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 10
+JVM_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class Printed(NamedTuple):
+    status: int
+    text: str
+
+
+def compile_tools(folder: Path) -> None:
+    command = ["javac", "-encoding", "UTF-8", "-cp", classpath("kafka"), "-d", str(folder), str(SOURCE)]
+    subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
+
+
+class KafkaTools:
+    """Call it with a tool's class and arguments. A context manager; `folder` holds what `compile_tools` made."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
+        command = [java_executable(), *JVM_OPTIONS, log4j, "-cp", f"{folder}:{classpath('kafka')}", "Tools"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def __enter__(self) -> KafkaTools:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._process.kill()
+        self._process.communicate(timeout=STOP_TIMEOUT_S)
+
+    def __call__(self, tool: str, *arguments: str, reads: str = "") -> Printed:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        parts = (tool, reads, "--bootstrap-server", self._bootstrap, *arguments)
+        # A sign in front, since the empty text has no base64.
+        print(*("=" + b64encode(part.encode()).decode() for part in parts), file=self._process.stdin, flush=True)
+        status, _, printed = self._process.stdout.readline().partition(" ")
+        assert status, f"the JVM ended in {tool}"
+        return Printed(int(status), b64decode(printed).decode())
