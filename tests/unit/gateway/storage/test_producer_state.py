@@ -35,10 +35,10 @@ class Model:
     epoch: int = -1
     batches: list[Appended] = field(default_factory=list)
 
-    def judge(self, epoch: int, first: int, last: int) -> Appended | ErrorCode | None:
-        """The batch that is repeated, an error, or None: it is to be appended."""
+    def judge(self, epoch: int, first: int, last: int, in_flight: int) -> Appended | ErrorCode | None:
+        """The batch that is repeated, an error, or None: it is to be appended. No batch in flight is forgotten."""
         if epoch == self.epoch:
-            for batch in self.batches[-5:]:
+            for batch in self.batches[-max(5, in_flight) :]:
                 if (batch.first, batch.last) == (first, last):
                     return batch
         if self.epoch == -1:
@@ -94,7 +94,8 @@ class ProducerStateMachine(RuleBasedStateMachine):
     def send(self, producer_id: int, epoch: int, first: int, count: int) -> None:
         sent = header(producer_id, epoch, first, count)
         model = self.models[producer_id]
-        expected = model.judge(epoch, first, sent.last_sequence)
+        in_flight = sum(batch in model.batches for _, batch in self.in_flight)
+        expected = model.judge(epoch, first, sent.last_sequence, in_flight)
         if isinstance(expected, ErrorCode):
             with pytest.raises(KafkaError) as raised:
                 self.state.find_duplicate(sent)
