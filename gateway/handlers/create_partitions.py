@@ -44,8 +44,8 @@ async def _grow(call: Call, wanted: Response) -> None:
         count = f"{topic.partitions} partition(s)"
         text = f"The topic {topic.name} currently has {count}; {wanted.count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-    if wanted.count > MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"At most {MAX_PARTITIONS} partitions.")
+    if wanted.count - topic.partitions > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
     if wanted.assignments is not None:
         node_id = call.services.node_id
         if len(wanted.assignments) != wanted.count - topic.partitions or any(

@@ -17,7 +17,8 @@ from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.topic_configs import check_configs
 from protocol.kafka.errors import ErrorCode
 
-MAX_PARTITIONS = 100_000
+MAX_PARTITIONS = 9_999
+"""Made at once, as in Kafka: its controller writes at most 10,000 records for a request, one for the topic itself."""
 
 
 async def handle(call: Call) -> Response:
@@ -39,8 +40,8 @@ async def _create(call: Call, wanted: Response) -> Response:
     topics = call.services.topics
     try:
         await topics.check_creatable(wanted.name)
-        partitions = _partitions(call, wanted)
         configs = check_configs({config.name: config.value for config in wanted.configs or ()})
+        partitions = _partitions(call, wanted)
         if call.version >= 1 and call.request.validate_only:
             return _created(call, wanted.name, uuid.uuid4(), partitions, configs)
         created = await topics.create(wanted.name, partitions, configs)
@@ -65,8 +66,10 @@ def _partitions(call: Call, wanted: Response) -> int:
         _check_replication_factor(wanted.replication_factor)
     if wanted.num_partitions == -1:
         return call.services.config.kafka.default_partitions
-    if not 0 < wanted.num_partitions <= MAX_PARTITIONS:
+    if wanted.num_partitions <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    if wanted.num_partitions > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
     return int(wanted.num_partitions)
 
 

@@ -192,6 +192,51 @@ def test_bad_assignment(conversation: Conversation, version: int, assigned: Assi
     create(conversation, version, wanted(name, -1, -1, assignments=assigned_to(conversation, assigned)))
 
 
+@case("CreateTopics", [1, 5, 7])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"partitions": 0, "configs": {"no.such.config": "1"}},
+        {"partitions": 0, "replicas": 0},
+        {"replicas": -2, "configs": {"retention.ms": "soon"}},
+        {"partitions": 10_001},
+        {"replicas": 2},
+    ],
+    ids=str,
+)
+def test_which_fault_is_named(conversation: Conversation, version: int, more: dict[str, Any]) -> None:
+    create(conversation, version, wanted(new_name(conversation, version, "faults"), **more), validate_only=True)
+
+
+@case("CreateTopics", [1, 5, 7])
+def test_existing_topic_with_other_faults(conversation: Conversation, version: int) -> None:
+    name = conversation.topic("create-existing")
+    create(conversation, version, wanted(name, 0), validate_only=True)
+    create(conversation, version, wanted(name, configs={"no.such.config": "1"}), validate_only=True)
+    create(conversation, version, wanted("a b", 0), validate_only=True)
+    create(conversation, version, wanted(name), wanted(name, 0), wanted("a b"), wanted("a b"), validate_only=True)
+
+
+@case("CreateTopics", [0, 4, 7])
+def test_names_that_collide_within_one_request(conversation: Conversation, version: int) -> None:
+    name = new_name(conversation, version, "collide-at-once")
+    create(conversation, version, wanted(f"{name}.a"), wanted(f"{name}_a"))
+
+
+@case("CreateTopics", [1, 5, 7])
+@pytest.mark.parametrize("twice", [("5", "6"), ("5", "soon")], ids=str)
+def test_config_named_twice(conversation: Conversation, version: int, twice: tuple[str, str]) -> None:
+    asked = wanted(new_name(conversation, version, "config-twice"))
+    asked["configs"] = [{"name": "retention.ms", "value": value} for value in twice]
+    create(conversation, version, asked, validate_only=True)
+
+
+@case("CreateTopics", [1, 7])
+@pytest.mark.parametrize("name", ["x" * 249, "...", "_", "-", "-partition-0", "a-partition-0"], ids=lambda it: it[:9])
+def test_unusual_name(conversation: Conversation, version: int, name: str) -> None:
+    create(conversation, version, wanted(name), validate_only=True)
+
+
 @case("CreateTopics")
 def test_create_nothing(conversation: Conversation, version: int) -> None:
     create(conversation, version)
@@ -343,6 +388,16 @@ def test_grow_with_assignment(conversation: Conversation, version: int) -> None:
 def test_grow_with_bad_assignment(conversation: Conversation, version: int, assigned: list[list[int | None]]) -> None:
     name = conversation.topic("grow-badly", partitions=1)
     grow(conversation, version, (name, 3, assigned), validate_only=True)
+
+
+@case("CreatePartitions")
+def test_grow_with_two_faults(conversation: Conversation, version: int) -> None:
+    name = conversation.topic("grow-faults", partitions=2)
+    faults: list[tuple[int, list[list[int | None]]]] = [
+        (2, []), (2, [[NODE]]), (1, [[NODE]]), (4, [[NODE], [NODE, NODE]]),
+    ]  # fmt: skip
+    for count, assigned in faults:
+        grow(conversation, version, (name, count, assigned), (f"{name}-none", 3, [[NODE]]), validate_only=True)
 
 
 @case("CreatePartitions")
