@@ -137,7 +137,8 @@ class AdminHttp:
                     continue
                 content = await self._read(response)
                 if response.status >= 400:
-                    raise AdminError(response.status, f"{method} {urlsplit(url).path}: {_reason(content)}")
+                    reason = _reason(content) or response.reason  # the answer to a HEAD has no body
+                    raise AdminError(response.status, f"{method} {urlsplit(url).path}: {reason}")
                 return Response(response.headers, content)
         raise AdminError(0, f"{method} {urlsplit(url).path}: too many redirects")
 

@@ -194,10 +194,10 @@ class TopicsAdmin:
         return found.get("properties") or {}
 
     async def entry(self, topic: str, position: Position) -> StoredEntry | None:
-        """One entry's index and publish time, None if it does not exist. Its payload is transferred and dropped."""
+        """One entry's index and publish time, None if it does not exist. Its payload stays where it is."""
         path = topic_path(topic, "ledger", str(position.ledger_id), "entry", str(position.entry_id))
         try:
-            response = await self._http.request("GET", path)
+            response = await self._http.request("HEAD", path)
         except AdminError as error:
             if error.not_found or _BEHIND_LAST_ENTRY in error.reason:
                 return None
