@@ -151,9 +151,12 @@ class OffsetMirror:
             if offset == NO_OFFSET:
                 await self._cursors.delete(topic, name)
             else:
-                await self._cursors.move(topic, name, offset, self._logs.find(*key.partition))
+                found = None
+                if not self._cursors.knows(topic, name):
+                    _, found = await self._reads.find(topic, name)
+                await self._cursors.move(topic, name, offset, self._logs.find(*key.partition), found)
         finally:
-            self._reads.forget(topic)
+            self._reads.forget(topic, name)
 
     def _failed(self, key: MirrorKey, error: Exception) -> None:
         self._schedule.failed(key, self._now_ms())
@@ -184,8 +187,7 @@ class OffsetMirror:
         topic = await self._topic(partition)
         if topic is None:
             return None
-        cursors = await self._reads.read(topic)
-        cursor = cursors.by_name.get(name)
+        cursors, cursor = await self._reads.find(topic, name)
         return None if cursor is None else await self._cursors.offset_at(topic, cursors, cursor)
 
     async def _topic(self, partition: TopicPartition) -> str | None:

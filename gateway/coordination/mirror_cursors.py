@@ -9,7 +9,7 @@ cursor and keeps them, Pulsar's own tools and replicated subscriptions move it a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote_plus
 
 from gateway.pulsar.admin import AdminClient
@@ -18,12 +18,17 @@ from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
-from gateway.storage.opening import read_bounds
+from gateway.pulsar.subscription import Subscription
+from gateway.storage.opening import read_bounds, read_end
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.positions import find_position
 
 OFFSET_PROPERTY = "kafka.offset"
 MAX_KNOWN_CURSORS = 50_000
+MAX_KNOWN_ENDS = 5_000
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Cursor(NamedTuple):
@@ -40,6 +45,14 @@ class TopicCursors(NamedTuple):
     ledgers: tuple[Ledger, ...]
 
 
+class _End(NamedTuple):
+    """The last entry as Pulsar names it, where a cursor stands that has read all, and the offset behind."""
+
+    last: Position
+    position: Position
+    offset: int
+
+
 class Cursors:
     """Methods raise PulsarError, and TimeoutError where they read entries."""
 
@@ -48,55 +61,68 @@ class Cursors:
         self._admin = admin
         self._replicated = replicated
         self._known: dict[tuple[str, str], Position] = {}
-        """Where cursors were last put: oldest first, and no more than MAX_KNOWN_CURSORS."""
+        """Where cursors were last put."""
+        self._ends: dict[str, _End] = {}
 
     # Moving
 
-    async def move(self, topic: str, name: str, offset: int, log: PartitionLog | None) -> None:
-        """Have the subscription stand at ``offset``; it is made if need be. ``log`` is the topic's, if it is open."""
+    def knows(self, topic: str, name: str) -> bool:
+        """Whether `move` can do without `found`."""
+        return (topic, name) in self._known
+
+    async def move(self, topic: str, name: str, offset: int, log: PartitionLog | None, found: Cursor | None) -> None:
+        """Have the subscription stand at ``offset``; it is made if need be.
+
+        ``log`` is the topic's, if it is open. ``found`` is where Pulsar has the subscription, if it exists.
+        """
         key = (topic, name)
         known = self._known.pop(key, None)
-        if known is None:
-            cursor = (await self.read(topic)).by_name.get(name)
-            if cursor is not None and cursor.offset == offset:
+        if known is None and found is not None:
+            if found.offset == offset:
                 return
-            known = None if cursor is None else cursor.position
+            known = found.position
         position = None if log is None else log.position_before(offset)
-        if position is None:
-            position = await self._find_position_before(topic, offset)
-        if known is not None and position < known:
-            await self._seek(topic, name, position)
-        await self._acknowledge(topic, name, position, offset)
-        self._remember(key, position)
-
-    def _remember(self, key: tuple[str, str], position: Position) -> None:
-        if len(self._known) >= MAX_KNOWN_CURSORS:
-            self._known.pop(next(iter(self._known)))
-        self._known[key] = position
-
-    async def _acknowledge(self, topic: str, name: str, position: Position, offset: int) -> None:
-        subscription = await self._client.open_subscription(topic, name, _ignore, replicated=self._replicated)
+        subscription = await self._open(topic, name)
         try:
+            if position is None:
+                position = await self._find_position_before(topic, offset, await subscription.last_position())
+            if known is not None and position < known:
+                await subscription.seek(position._replace(entry_id=position.entry_id + 1))
+                await subscription.close()
+                subscription = await self._open(topic, name)
             await subscription.ack_cumulative(position, {OFFSET_PROPERTY: max(0, offset)})
         finally:
             await subscription.close()
+        _remember(self._known, key, position, MAX_KNOWN_CURSORS)
 
-    async def _seek(self, topic: str, name: str, position: Position) -> None:
-        subscription = await self._client.open_subscription(topic, name, _ignore, replicated=self._replicated)
-        try:
-            await subscription.seek(position._replace(entry_id=position.entry_id + 1))
-        finally:
-            await subscription.close()
+    async def _open(self, topic: str, name: str) -> Subscription:
+        return await self._client.open_subscription(topic, name, _ignore, replicated=self._replicated)
 
-    async def _find_position_before(self, topic: str, offset: int) -> Position:
+    async def _find_position_before(self, topic: str, offset: int, last: Position) -> Position:
         """Where the last entry lies that ends at or before ``offset``: before the first entry, if none does."""
+        end = await self._end(topic, last)
+        if offset >= end.offset:
+            return end.position
         found = await find_position(self._admin, topic, offset)
         if found is None:
-            ledgers = (await self._admin.topics.internal_stats(topic)).ledgers
-            return Position(ledgers[0].ledger_id if ledgers else 0, -1)
+            return await self._begin(topic)
         entry = await self._admin.topics.entry(topic, found)
         ends_before = entry is not None and entry.index is not None and entry.index < offset
         return found if ends_before else found._replace(entry_id=found.entry_id - 1)
+
+    async def _end(self, topic: str, last: Position) -> _End:
+        known = self._ends.pop(topic, None)
+        if known is None or known.last != last:
+            if last.entry_id < 0:  # nothing is stored
+                known = _End(last, await self._begin(topic), 0)
+            else:
+                known = _End(last, last, await read_end(self._admin, topic, last))
+        _remember(self._ends, topic, known, MAX_KNOWN_ENDS)
+        return known
+
+    async def _begin(self, topic: str) -> Position:
+        ledgers = (await self._admin.topics.internal_stats(topic)).ledgers
+        return Position(ledgers[0].ledger_id if ledgers else 0, -1)
 
     async def delete(self, topic: str, name: str) -> None:
         """Delete the subscription, unless somebody uses it (AdminError, status 412)."""
@@ -141,6 +167,13 @@ def _topic_cursors(stats: InternalStats) -> TopicCursors:
         offset = (cursor.get("properties") or {}).get(OFFSET_PROPERTY)
         by_name[unquote_plus(encoded)] = Cursor(Position(int(ledger_id), int(entry_id)), offset)
     return TopicCursors(by_name, stats.ledgers)
+
+
+def _remember(known: dict[K, V], key: K, value: V, most: int) -> None:
+    """The oldest is forgotten for it."""
+    if len(known) >= most:
+        known.pop(next(iter(known)))
+    known[key] = value
 
 
 def _ignore(error: PulsarError) -> None:

@@ -1,45 +1,60 @@
-"""One look at a partition's subscriptions for all who ask in a short time: groups without offsets come in crowds."""
+"""One look at a partition's subscriptions for all who ask in a short time: groups come in crowds."""
 
 from __future__ import annotations
 
 import asyncio
 
-from gateway.coordination.mirror_cursors import Cursors, TopicCursors
+from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
 
 MAX_AGE_S = 5.0
 MAX_TOPICS = 100
 
 
+class _Read:
+    """What was found, or will be; it no longer counts for subscriptions that were moved since."""
+
+    def __init__(self, task: asyncio.Task[TopicCursors]) -> None:
+        self.task = task
+        self.moved: set[str] = set()
+
+
 class SharedReads:
     def __init__(self, cursors: Cursors) -> None:
         self._cursors = cursors
-        self._reads: dict[str, asyncio.Task[TopicCursors]] = {}
+        self._reads: dict[str, _Read] = {}
 
-    async def read(self, topic: str) -> TopicCursors:
-        """As `Cursors.read`, at most MAX_AGE_S old."""
-        task = self._reads.get(topic)
-        if task is None:
-            if len(self._reads) >= MAX_TOPICS:
-                self._reads.pop(next(iter(self._reads)))
-            task = self._reads[topic] = asyncio.create_task(self._cursors.read(topic))
-            task.add_done_callback(lambda done: self._done(topic, done))
-        return await asyncio.shield(task)
+    async def find(self, topic: str, name: str) -> tuple[TopicCursors, Cursor | None]:
+        """A subscription's cursor, None if there is no such subscription, as Pulsar had it at most MAX_AGE_S ago."""
+        read = self._reads.get(topic)
+        if read is None or name in read.moved:
+            read = self._start(topic)
+        cursors = await asyncio.shield(read.task)
+        return cursors, cursors.by_name.get(name)
 
-    def _done(self, topic: str, task: asyncio.Task[TopicCursors]) -> None:
-        if task.cancelled() or task.exception() is not None:
-            self._forget(topic, task)
+    def _start(self, topic: str) -> _Read:
+        if len(self._reads) >= MAX_TOPICS:
+            self._reads.pop(next(iter(self._reads)))
+        read = self._reads[topic] = _Read(asyncio.create_task(self._cursors.read(topic)))
+        read.task.add_done_callback(lambda task: self._done(topic, read))
+        return read
+
+    def _done(self, topic: str, read: _Read) -> None:
+        if read.task.cancelled() or read.task.exception() is not None:
+            self._drop(topic, read)
         else:
-            asyncio.get_running_loop().call_later(MAX_AGE_S, self._forget, topic, task)
+            asyncio.get_running_loop().call_later(MAX_AGE_S, self._drop, topic, read)
 
-    def _forget(self, topic: str, task: asyncio.Task[TopicCursors]) -> None:
-        if self._reads.get(topic) is task:
+    def _drop(self, topic: str, read: _Read) -> None:
+        if self._reads.get(topic) is read:
             del self._reads[topic]
 
-    def forget(self, topic: str) -> None:
-        """Its subscriptions have moved."""
-        self._reads.pop(topic, None)
+    def forget(self, topic: str, name: str) -> None:
+        """The subscription has been moved."""
+        if (read := self._reads.get(topic)) is not None:
+            read.moved.add(name)
 
     async def close(self) -> None:
-        for task in self._reads.values():
+        tasks = [read.task for read in self._reads.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._reads.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -76,6 +76,9 @@ class FakeSubscription:
         if position >= self._topic.cursors[self._name][0]:
             self._topic.cursors[self._name] = (position, dict(properties))
 
+    async def last_position(self) -> Position:
+        return max(self._topic.entries, default=Position(-1, -1))
+
     async def seek(self, position: Position) -> None:
         first = Position(self._topic.ledgers[0].ledger_id, -1)
         before = [each for each in self._topic.entries if each < position]

@@ -43,7 +43,10 @@ class FakeCursors:
         if self.failures:
             raise self.failures.pop(0)
 
-    async def move(self, topic: str, name: str, offset: int, log: object) -> None:
+    def knows(self, topic: str, name: str) -> bool:
+        return any(move[:2] == (topic, name) for move in self.moves)
+
+    async def move(self, topic: str, name: str, offset: int, log: object, found: Cursor | None) -> None:
         self.moves.append((topic, name, offset))
         await self._wait(topic)
         self.offsets[topic, name] = offset
@@ -183,6 +186,15 @@ async def test_a_crowd_of_new_groups_is_one_look(harness: Harness) -> None:
     found = await asyncio.gather(*(harness.mirror.offsets(group, [T0, T1]) for group in groups))
     assert found == [{T0: 5}, *[{}] * 50]
     assert harness.cursors.reads == {"t-0": 1, "t-1": 1}
+
+
+async def test_a_crowd_of_new_subscriptions_is_one_look(harness: Harness) -> None:
+    for number in range(50):
+        harness.commit(f"g{number}", T0, 1)
+    await harness.settle()
+    assert harness.cursors.reads == {"t-0": 1}
+    assert await harness.mirror.offsets("g7", [T0]) == {T0: 1}
+    assert harness.cursors.reads == {"t-0": 2}, "it was not there at the first look"
 
 
 async def test_a_failed_look_is_an_error_once(harness: Harness) -> None:

@@ -20,6 +20,11 @@ def cursors_of(topic: FakeTopic) -> Cursors:
     return Cursors(cast(PulsarClient, topic), cast(AdminClient, topic), replicated=False)
 
 
+async def move(cursors: Cursors, name: str, offset: int) -> None:
+    found = None if cursors.knows("t", name) else (await cursors.read("t")).by_name.get(name)
+    await cursors.move("t", name, offset, None, found)
+
+
 async def offset_read_back(topic: FakeTopic, name: str) -> int:
     cursors = cursors_of(topic)
     found = await cursors.read("t")
@@ -38,7 +43,7 @@ def test_any_moves(counts: list[list[int]], moves: list[tuple[int, bool]]) -> No
         for offset, restarted in moves:
             if restarted:
                 cursors = cursors_of(topic)
-            await cursors.move("t", "g", offset, None)
+            await move(cursors, "g", offset)
             unread = sum(entry.index >= offset for entry in topic.entries.values() if entry.index is not None)
             assert topic.backlog("g") == unread
             assert topic.cursors["g"][1] == {"kafka.offset": offset}
@@ -69,14 +74,14 @@ async def test_start_at_a_cursor(position: Position, offset: int | None, start: 
 async def test_nothing_is_done_for_what_stands_right() -> None:
     topic = FakeTopic(TENS)
     topic.cursors["g"] = (Position(6, 0), {"kafka.offset": 15})  # moved on by message TTL: let it stand there
-    await cursors_of(topic).move("t", "g", 15, None)
+    await move(cursors_of(topic), "g", 15)
     assert topic.cursors["g"][0] == Position(6, 0)
 
 
 async def test_deleting_twice_is_deleted() -> None:
     topic = FakeTopic(TENS)
     cursors = cursors_of(topic)
-    await cursors.move("t", "a~2Fb", 5, None)
+    await move(cursors, "a~2Fb", 5)
     assert set((await cursors.read("t")).by_name) == {"a~2Fb"}
     await cursors.delete("t", "a~2Fb")
     await cursors.delete("t", "a~2Fb")
