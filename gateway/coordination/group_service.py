@@ -203,9 +203,15 @@ class GroupService:
     # Committed offsets and Pulsar's subscriptions
 
     def _committed(self, key: MirrorKey) -> int | None:
+        """None if another gateway coordinates the group. Raises KafkaError while it is not known what is committed."""
         asked = FetchOffsetsRequest(key.group_id, [key.partition])
-        answer = self.run(key.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
-        return None if answer.error else answer.offsets[key.partition].offset
+        partition = self._partition(key.group_id)
+        answer = partition.run(lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
+        if not answer.error:
+            return answer.offsets[key.partition].offset
+        if partition.taken:  # it is loading, or the lease has run out for now
+            raise KafkaError(answer.error, "the group's coordinator does not answer")
+        return None
 
     async def subscribed_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]

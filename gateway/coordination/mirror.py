@@ -35,7 +35,9 @@ LOG_EVERY_S = 10.0
 FAILURES = (PulsarError, KafkaError, TimeoutError)
 
 Committed = Callable[[MirrorKey], int | None]
-"""The offset that is committed now, NO_OFFSET if there is none; None if this gateway does not coordinate the group."""
+"""The offset that is committed now, NO_OFFSET if there is none; None if another gateway coordinates the group.
+
+Raises KafkaError while that is not known."""
 
 log = structlog.get_logger()
 
