@@ -25,6 +25,9 @@ from gateway.storage.config_values import (
 from gateway.storage.errors import KafkaError
 from protocol.kafka.errors import ErrorCode
 
+ENTRY_FORMAT = "entry.format"
+"""The gateway's own: Kafka has no such configuration."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
@@ -67,6 +70,9 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "Level for compression.type=zstd. Kept and returned; the default level is used."),
         TopicConfig("delete.retention.ms", _L, "86400000", whole(_L, 0), "log.cleaner.delete.retention.ms",
             "How long tombstones of compacted topics stay." + _COMPACTOR),
+        TopicConfig(ENTRY_FORMAT, _S, "auto", one_of("auto", "kafka", "pulsar"), None,
+            "How records lie in Pulsar: kafka keeps whole record batches, pulsar writes a message for each record, "
+            "which native Pulsar consumers read. auto means pulsar for compacted topics and kafka for all others."),
         TopicConfig("file.delete.delay.ms", _L, "60000", whole(_L, 0), "log.segment.delete.delay.ms",
             "How long a deleted segment's file stays." + _BOOKKEEPER),
         TopicConfig("flush.messages", _L, _MAX, whole(_L, 1), "log.flush.interval.messages",
@@ -175,8 +181,9 @@ def has_policy(configs: Mapping[str, str], policy: str) -> bool:
 
 
 def writes_messages(configs: Mapping[str, str]) -> bool:
-    """Whether each record becomes a Pulsar message of its own: none do, until entries are written so."""
-    return False
+    """Whether each record becomes a Pulsar message of its own (``entry.format=pulsar``)."""
+    entry_format = configs.get(ENTRY_FORMAT, "auto")
+    return has_policy(configs, "compact") if entry_format == "auto" else entry_format == "pulsar"
 
 
 def _parsed(name: str, value: str) -> str:
@@ -192,6 +199,8 @@ def _check_together(configs: Mapping[str, str]) -> None:
         raise _conflict(low, configs[low], ">", high, configs[high])
     if configs["remote.storage.enable"] == "true":
         raise _invalid("Topics cannot be configured with remote storage: Pulsar's tiered storage is set up in Pulsar.")
+    if configs[ENTRY_FORMAT] == "kafka" and has_policy(configs, "compact"):
+        raise _conflict(ENTRY_FORMAT, "kafka", "with", "cleanup.policy", configs["cleanup.policy"])
 
 
 def _conflict(*parts: str) -> KafkaError:

@@ -10,6 +10,7 @@ from gateway.storage.topic_configs import (
     check_configs,
     has_policy,
     usable_configs,
+    writes_messages,
 )
 from protocol.kafka.errors import ErrorCode
 
@@ -103,6 +104,9 @@ def test_what_does_not_go_together() -> None:
     assert refusal({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}) == (
         "conflict topic config setting min.compaction.lag.ms (9) > max.compaction.lag.ms (8)"
     )
+    assert "entry.format (kafka) with cleanup.policy (compact)" in refusal(
+        {"entry.format": "kafka", "cleanup.policy": "compact"}
+    )
     assert "remote storage" in refusal({"remote.storage.enable": "true"})
 
 
@@ -111,6 +115,20 @@ def test_stored_values_that_nobody_can_use_are_left_out() -> None:
         {"segment.ms": "5"},
         ["retention.ms", "no.such"],
     )
+
+
+@pytest.mark.parametrize(
+    ("configs", "messages"),
+    [
+        ({}, False),
+        ({"entry.format": "pulsar"}, True),
+        ({"cleanup.policy": "compact"}, True),
+        ({"cleanup.policy": "delete,compact", "entry.format": "auto"}, True),
+        ({"cleanup.policy": "delete", "entry.format": "kafka"}, False),
+    ],
+)
+def test_which_topics_hold_a_message_for_each_record(configs: dict[str, str], messages: bool) -> None:
+    assert writes_messages(configs) is messages
 
 
 def test_cleanup_policies() -> None:
