@@ -200,7 +200,8 @@ class ProduceCall:
             try:
                 self._check_leader(part, part.produced.header)
                 self.call.client.refused.check(part.name, part.answer.index, part.produced.header)
-                if part.log.append(part.produced.data, part.produced.header, self.call.client.number, self._done(part)):
+                produced, source = part.produced, self.call.client.number
+                if part.log.append(produced.data, produced.header, source, self._done(part), produced.messages):
                     # Kafka tells the time that the repeated batch was first written with.
                     part.answer.log_append_time_ms = part.produced.header.max_timestamp
             except _STORAGE_ERRORS as error:

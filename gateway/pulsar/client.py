@@ -130,9 +130,9 @@ class PulsarClient:
         await subscription.open(from_earliest=from_earliest, replicated=replicated)
         return subscription
 
-    async def last_position(self, topic: str) -> Position:
+    async def last_position(self, topic: str, *, read_compacted: bool = False) -> Position:
         """As `Reader.last_position`, with a reader opened for it: four round trips."""
-        reader = await self.open_reader(topic, "latest", _IgnoreEntries())
+        reader = await self.open_reader(topic, "latest", _IgnoreEntries(), read_compacted=read_compacted)
         try:
             return await reader.last_position()
         finally:

@@ -18,7 +18,9 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
+from gateway.storage.message_entry import encode_entry
 from gateway.storage.producer_state import Done, SequencedBatch
+from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
 
 SHARE_ABOVE_IN_FLIGHT = 2
@@ -32,10 +34,19 @@ LARGE_BATCH_BYTES = 16 * 1024
 class PendingBatch:
     """One produced batch until its offset is known."""
 
-    __slots__ = ("base_offset", "count", "data", "done", "sequenced")
+    __slots__ = ("base_offset", "count", "data", "done", "messages", "sequenced")
 
-    def __init__(self, data: memoryview, count: int, sequenced: SequencedBatch | None, done: Done) -> None:
+    def __init__(
+        self,
+        data: memoryview,
+        count: int,
+        sequenced: SequencedBatch | None,
+        done: Done,
+        messages: bytes | None = None,
+    ) -> None:
         self.data = _unpinned(data)
+        self.messages = messages
+        """The records as Pulsar messages, if the topic holds those (message_entry.py)."""
         self.count = count
         self.sequenced = sequenced
         self.done = done
@@ -181,7 +192,7 @@ class Appender:
         assert self._producer is not None
         room = min(self._log.limits.append_max_entry_bytes, self._producer.max_message_bytes - METADATA_BYTES)
         group: list[PendingBatch] = []
-        while self._queue and (not group or len(self._queue[0].data) <= room):
+        while self._queue and (not group or (len(self._queue[0].data) <= room and _alike(self._queue[0], group[0]))):
             batch = self._queue.popleft()
             group.append(batch)
             room -= len(batch.data)
@@ -195,10 +206,10 @@ class Appender:
         data: Buffer = group[0].data if len(group) == 1 else bytearray().join([batch.data for batch in group])
         sent = SentEntry(group, data)
         try:
+            payload, fields = _encoded(group, data)
             sequence_id = self._producer.send(
-                (data,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000),
-                properties=KAFKA_FORMAT_PROPERTIES,
-            )  # fmt: skip
+                (payload,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000), properties=fields
+            )
         except PulsarError as error:
             self._log.entry_refused(sent, error)
             return
@@ -244,6 +255,17 @@ class Appender:
         if sent is not None:
             self._in_flight_bytes -= len(sent.data)
         return sent
+
+
+def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
+    """An entry holds batches or messages, not both."""
+    return (batch.messages is None) == (other.messages is None)
+
+
+def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
+    """An entry's payload and its metadata's fields."""
+    messages = [(parse_header(batch.data), batch.messages) for batch in group if batch.messages is not None]
+    return encode_entry(messages) if messages else (data, KAFKA_FORMAT_PROPERTIES)
 
 
 def _unpinned(data: memoryview) -> memoryview:

@@ -14,16 +14,20 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_entry import LogEntry, Slice, collect, from_pulsar
+from gateway.storage.opening import NOTHING
 from gateway.storage.positions import SparseIndex, find_position
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.offset_span import empty_batch
 
 MAX_PERMITS = 200_000
 PERMITS_GROWTH = 4
 """Messages may be large: so many times what has come already is asked for at once, to begin with one."""
 RETRY_S = 0.2
+ASK_END_EVERY_S = 1.0
 STALLED_MS = 1_000
 """A consumer that did not fetch for so long gives its reader's memory to others, if that is scarce."""
 READ_FAILURES = (PulsarError, TimeoutError, OSError)
@@ -36,6 +40,10 @@ class ReadLog(Protocol):
 
     pulsar_topic: str
     start_offset: int
+    compacted: bool
+
+    @property
+    def end_offset(self) -> int: ...
 
     def wake(self) -> None: ...
 
@@ -58,6 +66,10 @@ class CatchUpReader:
         self._messages = 0
         self._bytes = 0
         self._verified = False
+        self._position = NOTHING
+        self._compacted_end: tuple[Position, int] | None = None
+        self._end_asked_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._open())
 
     @property
@@ -84,11 +96,14 @@ class CatchUpReader:
         self.offset = max(self.offset, offset)
         self._top_up()
         if not self._entries or not self._verified:
+            self._ask_compacted_end()
             return None
         return collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one)
 
     def close(self) -> None:
         self._task.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
         reader, self._reader = self._reader, None
         if reader is not None and not reader.closed:
             asyncio.get_running_loop().create_task(reader.close())
@@ -96,13 +111,18 @@ class CatchUpReader:
     def on_entry(self, entry: Entry) -> None:
         self._outstanding -= entry.num_messages
         self._owner.metrics.entries_read.inc()
+        self._position = entry.position
         read = from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes)
         if read is None or read.next_offset <= self.offset:
             self._top_up()
-            return
-        self._owner.index(self.log).learn(read)
-        self._messages += entry.num_messages
-        self._bytes += read.size_bytes
+        else:
+            self._owner.index(self.log).learn(read)
+            self._messages += entry.num_messages
+            self._bytes += read.size_bytes
+            self._take(read)
+        self._step_over()
+
+    def _take(self, read: LogEntry) -> None:
         self._entries.append(read)
         self.buffered_bytes += read.size_bytes
         self._top_up()
@@ -110,6 +130,34 @@ class CatchUpReader:
             self._verify(read)
         if self._verified:
             self.log.wake()
+
+    # The end of a compacted log
+
+    def _ask_compacted_end(self) -> None:
+        """Nothing comes: has compaction taken what was there? It may have run since this was asked last."""
+        now = time.monotonic()
+        idle = self._asking is None or self._asking.done()
+        if self.log.compacted and self._reader is not None and idle and now - self._end_asked_at >= ASK_END_EVERY_S:
+            self._end_asked_at = now
+            self._asking = asyncio.create_task(self._learn_compacted_end(self._reader))
+
+    async def _learn_compacted_end(self, reader: Reader) -> None:
+        end_offset = self.log.end_offset
+        try:
+            self._compacted_end = await reader.last_position(), end_offset
+        except READ_FAILURES as error:
+            log.info("compacted end unknown", topic=self.log.pulsar_topic, error=str(error))
+        else:
+            self._step_over()
+
+    def _step_over(self) -> None:
+        """Behind the last entry that compaction has left, an empty batch stands for all others."""
+        if self._compacted_end is None or self._position < self._compacted_end[0]:
+            return
+        (last, end_offset), self._compacted_end = self._compacted_end, None
+        next_offset = self._entries[-1].next_offset if self._entries else self.offset
+        if next_offset < end_offset:
+            self._take(LogEntry(last, next_offset, end_offset, empty_batch(next_offset, end_offset - next_offset)))
 
     def _verify(self, first: LogEntry) -> None:
         """If the first entry lies behind the offset asked for, retention may have taken what was there."""
@@ -159,8 +207,13 @@ class CatchUpReader:
             position = known[1] if known and near else None
             if position is None:
                 position = await find_position(self._owner.admin, self.log.pulsar_topic, self.offset)
-            self._reader = await self._owner.client.open_reader(self.log.pulsar_topic, position or "earliest", self)
+            if position is not None:
+                self._position = position._replace(entry_id=position.entry_id - 1)
+            self._reader = await self._owner.client.open_reader(
+                self.log.pulsar_topic, position or "earliest", self, read_compacted=self.log.compacted
+            )
             self._top_up()
+            self._ask_compacted_end()
         except READ_FAILURES as error:
             self._fail(error)
             await asyncio.sleep(RETRY_S)

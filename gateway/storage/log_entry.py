@@ -1,9 +1,10 @@
 """One Pulsar entry as a piece of a Kafka log: whole record batches, numbered (DESIGN D1, D2).
 
 The broker entry index of an entry is that of its last message: ``base = index - num_messages + 1``. An entry whose
-property ``entry.format`` is ``kafka`` holds record batches as they came; any other is what a native producer wrote, and
-becomes one record batch. What has no records (a replication marker, say) becomes an empty batch, as compaction in Kafka
-leaves them, so that consumers step over its offsets.
+property ``entry.format`` is ``kafka`` holds record batches as they came, and one where it is ``pulsar`` the messages of
+such batches (message_entry.py). Any other is what a native producer wrote, and becomes one record batch. What has no
+records (a replication marker, say) becomes an empty batch, as compaction in Kafka leaves them, so that consumers step
+over its offsets.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import structlog
 
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
+from gateway.storage.message_entry import FORMAT_PROPERTY, decode_entry, stored_batches
 from protocol.kafka.batch import CorruptBatch, stamp_offsets
 from protocol.kafka.offset_span import batch_extents, empty_batch, span_offsets
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
 from protocol.pulsar.frames import encode_metadata_properties
 
-FORMAT_PROPERTY = "entry.format"
 KAFKA_FORMAT = "kafka"
 KAFKA_FORMAT_PROPERTIES = encode_metadata_properties([(FORMAT_PROPERTY, KAFKA_FORMAT)])
 _FORMAT_KEY, _FORMAT_VALUE = FORMAT_PROPERTY.encode(), KAFKA_FORMAT.encode()
@@ -85,26 +86,26 @@ def _numbered(entry: Entry, base_offset: int, count: int) -> Buffer:
 
 
 def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Buffer:
-    records = _native_records(entry, max_bytes)
+    if entry.is_marker:
+        return empty_batch(base_offset, count)
+    try:
+        messages = list(iter_messages(entry.metadata, entry.payload, max_bytes))
+        batches = stored_batches(entry.metadata)
+        if batches is not None:
+            return decode_entry(batches, messages, base_offset)
+        return _native_batch(messages, base_offset, count)
+    except EntryError as error:
+        log.error("unreadable entry", position=entry.position, reason=str(error))
+        return empty_batch(base_offset, count)
+
+
+def _native_batch(messages: Sequence[NativeMessage], base_offset: int, count: int) -> Buffer:
+    records = [_record(number, message) for number, message in enumerate(messages) if not message.compacted_out]
     if not records:
         return empty_batch(base_offset, count)
     data = encode_batch(records, base_offset=base_offset)
     span_offsets(data, count)
     return data
-
-
-def _native_records(entry: Entry, max_bytes: int) -> list[Record]:
-    if entry.is_marker:
-        return []
-    try:
-        return [
-            _record(number, message)
-            for number, message in enumerate(iter_messages(entry.metadata, entry.payload, max_bytes))
-            if not message.compacted_out
-        ]
-    except EntryError as error:
-        log.error("unreadable entry", position=entry.position, reason=str(error))
-        return []
 
 
 def _record(offset_delta: int, message: NativeMessage) -> Record:

@@ -78,7 +78,9 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     """Where a log starts and ends now. Raises PulsarError."""
     last = await client.last_position(topic)
     if last.entry_id < 0:
-        return await _empty_bounds(admin, topic)
+        end = await _empty_end(admin, topic)
+        start = await find_start(client, admin, topic)
+        return LogBounds(NOTHING, end, end if start is None else start)
     next_offset: int | None = None
     async with aclosing(read_entries(client, topic, last, last)) as entries:
         async for entry in entries:
@@ -94,15 +96,13 @@ async def read_end(admin: AdminClient, topic: str, last: Position) -> int:
     """The offset behind the last entry, which lies at ``last``. Raises PulsarError."""
     entry = None if last.entry_id < 0 else await admin.topics.entry(topic, last)
     if entry is None:
-        return (await _empty_bounds(admin, topic)).next_offset
+        return await _empty_end(admin, topic)
     return 0 if entry.index is None else entry.index + 1
 
 
-async def _empty_bounds(admin: AdminClient, topic: str) -> LogBounds:
-    """No entry is left: the broker keeps the last index beside the ledgers."""
-    properties = await admin.topics.managed_ledger_properties(topic)
-    next_offset = int(properties.get("index", "-1")) + 1
-    return LogBounds(NOTHING, next_offset, next_offset)
+async def _empty_end(admin: AdminClient, topic: str) -> int:
+    """No entry is left, but perhaps compacted ones: the broker keeps the last index beside the ledgers."""
+    return int((await admin.topics.managed_ledger_properties(topic)).get("index", "-1")) + 1
 
 
 async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
@@ -112,7 +112,10 @@ async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> in
 
 
 async def _first_stored(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
-    stored = [ledger for ledger in (await admin.topics.internal_stats(topic)).ledgers if ledger.entries > 0]
+    stats = await admin.topics.internal_stats(topic)
+    if stats.compacted_ledger.ledger_id >= 0:
+        return 0  # as in Kafka: compaction takes records away, and leaves the start where it was
+    stored = [ledger for ledger in stats.ledgers if ledger.entries > 0]
     if not stored:
         return None
     last = Position(stored[-1].ledger_id, stored[-1].entries - 1)

@@ -22,7 +22,7 @@ from gateway.storage.known_producers import KnownProducers
 from gateway.storage.log_end import LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.opening import SETTLE_S, LogBounds, find_start, read_bounds, read_tail, settled
-from gateway.storage.producer_state import ActiveProducer, Done, SequencedBatch
+from gateway.storage.producer_state import ActiveProducer, Done
 from gateway.storage.shared import Shared
 from gateway.storage.shared_run import SharedRun
 from gateway.storage.tail_follower import TailFollower
@@ -33,6 +33,7 @@ QUIET_S = 0.01
 """Consumers wait and nothing of ours was written for so long: look for what others write."""
 START_CHECK_S = 15.0
 WRITER_RETRY_S = 1.0
+NO_LEDGER = -1
 UNKNOWN_OFFSET = -1
 """Resolves a receipt whose entry will not be read."""
 
@@ -55,6 +56,8 @@ class PartitionLog:
         self.limits = shared.limits
         self.metrics = shared.metrics
         self.start_offset = bounds.start_offset
+        self.compacted = False
+        """Older data is read as Pulsar's compaction left it."""
         self.last_used = time.monotonic()
         self.waiters: set[Waiter] = set()
         self._shared = shared
@@ -74,6 +77,7 @@ class PartitionLog:
         self._start_checked = time.monotonic()
         self._deleting = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
+        self._compacted_ledger_id = NO_LEDGER
 
     # Writing
 
@@ -132,19 +136,24 @@ class PartitionLog:
         await self.refresh_end()
         await read_tail(self.client, self.pulsar_topic, stats, self._end.last, self.limits, take)
 
-    def append(self, data: memoryview, header: BatchHeader, source: int, done: Done) -> bool:
+    def append(
+        self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: bytes | None = None
+    ) -> bool:
         """Append one checked batch; ``done`` gets its base offset, or the error. Raises KafkaError at once.
+
+        ``messages`` are its records as Pulsar messages, where the topic holds those.
 
         True if the batch repeats one of its producer's last five: then ``done`` gets that one's offset.
         """
         self._check_open()
         self.last_used = time.monotonic()
         if header.producer_id < 0:
-            self._queue(data, header, None, done)
+            self._queue(PendingBatch(data, header.last_offset_delta + 1, None, done, messages))
             return False
         duplicate = self._producers.find_duplicate(header)
         if duplicate is None:
-            self._queue(data, header, self._producers.begin(header), done)
+            sequenced = self._producers.begin(header)
+            self._queue(PendingBatch(data, header.last_offset_delta + 1, sequenced, done, messages))
         elif duplicate.base_offset >= 0:
             done(duplicate.base_offset, None)
         else:
@@ -156,12 +165,12 @@ class PartitionLog:
         if self.closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being opened anew")
 
-    def _queue(self, data: memoryview, header: BatchHeader, sequenced: SequencedBatch | None, done: Done) -> None:
+    def _queue(self, batch: PendingBatch) -> None:
         try:
-            self._appender.append(PendingBatch(data, header.last_offset_delta + 1, sequenced, done))
+            self._appender.append(batch)
         except KafkaError as error:
-            if sequenced is not None:
-                self._producers.abort(sequenced, error)
+            if batch.sequenced is not None:
+                self._producers.abort(batch.sequenced, error)
             raise
         if self._appender.producer is None:  # it was lost after ``prepare``
             self._start_writer()
@@ -382,8 +391,17 @@ class PartitionLog:
         if now - self._start_checked < at_most_every_s:
             return
         self._start_checked = now
+        if self.compacted:
+            await self._forget_compacted()
         found = await find_start(self.client, self.admin, self.pulsar_topic)
         self.start_offset = self.end_offset if found is None else max(found, self.start_offset)
+
+    async def _forget_compacted(self) -> None:
+        """What is in memory was there before the last compaction."""
+        ledger_id = (await self.admin.topics.internal_stats(self.pulsar_topic)).compacted_ledger.ledger_id
+        if ledger_id != self._compacted_ledger_id:
+            self._compacted_ledger_id = ledger_id
+            self._tail.clear()
 
     async def delete_before(self, offset: int) -> None:
         """Raise the start to ``offset``, for good and for every gateway; it is never lowered. Raises PulsarError."""

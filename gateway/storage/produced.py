@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from gateway.config import Limits
 from gateway.storage.errors import KafkaError, RejectedRecords
+from gateway.storage.message_entry import encode_records
 from gateway.storage.topics import Topic
 from protocol.kafka.batch import (
     HEADER_BYTES,
@@ -18,13 +19,19 @@ from protocol.kafka.batch import (
 )
 from protocol.kafka.compression import DecompressionError, UnsupportedCompression
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.records import decode_records
+from protocol.kafka.recompression import recompress
+from protocol.kafka.records import Record, decode_records
 from protocol.kafka.up_conversion import up_convert
 
 FIRST_BATCH_VERSION = 3
 FIRST_ZSTD_VERSION = 7
 ZSTD = 4
 MAGIC_OFFSET = 16
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": ZSTD}
+"""By ``compression.type``; any other keeps the producer's."""
+TIMESTAMP_AFTER, TIMESTAMP_BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
+"""Counts where the other two are not set."""
 
 
 class Produced(NamedTuple):
@@ -33,6 +40,8 @@ class Produced(NamedTuple):
     data: memoryview
     header: BatchHeader
     log_append_time_ms: int
+    messages: bytes | None = None
+    """The records as Pulsar messages, where the topic holds those."""
 
 
 def check_produced(
@@ -54,15 +63,22 @@ def check_produced(
     header = parse_header(data)
     if version < FIRST_BATCH_VERSION:
         _check_allowed(header, version, transactional=transactional)
-    if "compact" in topic.config("cleanup.policy"):
-        _check_keys(data, header, limits)
+    if topic.compacts:
+        _check_keys(_decoded(data, header, limits))
+    if "compression.type" in topic.configs:
+        data, header = _recompressed(data, header, topic.configs["compression.type"], limits)
     if header.size_bytes > int(topic.config("max.message.bytes")):
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    log_append_time_ms = -1
     if topic.config("message.timestamp.type") == "LogAppendTime":
         set_log_append_time(data, 0, now_ms)
-        return Produced(data, parse_header(data), now_ms)
-    _check_timestamps(header, topic, now_ms)
-    return Produced(data, header, -1)
+        header, log_append_time_ms = parse_header(data), now_ms
+    else:
+        _check_timestamps(header, topic, now_ms)
+    if not topic.writes_messages:
+        return Produced(data, header, log_append_time_ms)
+    messages = encode_records(_decoded(data, header, limits), compacted=topic.compacts)
+    return Produced(data, header, log_append_time_ms, messages)
 
 
 def _batch(records: memoryview, version: int, *, transactional: bool) -> memoryview:
@@ -110,12 +126,30 @@ def _check_allowed(header: BatchHeader, version: int, *, transactional: bool) ->
         raise KafkaError(code, "transactions are not served by this gateway")
 
 
-def _check_keys(data: memoryview, header: BatchHeader, limits: Limits) -> None:
-    """Compaction keeps the last record of each key: the only case in which records are looked into."""
+def _decoded(data: memoryview, header: BatchHeader, limits: Limits) -> list[Record]:
+    """Records are looked into only where their keys count, or where each becomes a message."""
     try:
-        records = decode_records(data, 0, header, limits.max_decompressed_bytes)
+        return decode_records(data, 0, header, limits.max_decompressed_bytes)
     except DecompressionError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+
+def _recompressed(
+    data: memoryview, header: BatchHeader, compression_type: str, limits: Limits
+) -> tuple[memoryview, BatchHeader]:
+    """The batch with the topic's codec."""
+    codec = CODECS.get(compression_type, header.compression)
+    if codec == header.compression:
+        return data, header
+    try:
+        data = memoryview(recompress(data, header, codec, limits.max_decompressed_bytes))
+    except DecompressionError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    return data, parse_header(data)
+
+
+def _check_keys(records: list[Record]) -> None:
+    """Compaction keeps the last record of each key."""
     keyless = [number for number, record in enumerate(records) if record.key is None]
     if keyless:
         raise RejectedRecords(dict.fromkeys(keyless, "Compacted topic cannot accept message without key."))
@@ -123,11 +157,13 @@ def _check_keys(data: memoryview, header: BatchHeader, limits: Limits) -> None:
 
 def _check_timestamps(header: BatchHeader, topic: Topic, now_ms: int) -> None:
     """By the batch's header: its first and its largest timestamp stand for those of its records."""
-    if "message.timestamp.after.max.ms" in topic.configs:
-        limit = now_ms + int(topic.config("message.timestamp.after.max.ms"))
+    after_ms = topic.configs.get(TIMESTAMP_AFTER) or topic.configs.get(TIMESTAMP_DIFFERENCE)
+    if after_ms is not None:
+        limit = now_ms + int(after_ms)
         if header.max_timestamp > limit:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {header.max_timestamp} is above {limit}")
-    if "message.timestamp.before.max.ms" in topic.configs and header.base_timestamp >= 0:
-        limit = now_ms - int(topic.config("message.timestamp.before.max.ms"))
+    before_ms = topic.configs.get(TIMESTAMP_BEFORE) or topic.configs.get(TIMESTAMP_DIFFERENCE)
+    if before_ms is not None and header.base_timestamp >= 0:
+        limit = now_ms - int(before_ms)
         if header.base_timestamp < limit:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {header.base_timestamp} is below {limit}")

@@ -25,7 +25,10 @@ class LogRegistry:
 
     def get(self, topic: Topic, partition: int) -> PartitionLog | None:
         """The log if it is open."""
-        return self.find(topic.name, partition)
+        found = self.find(topic.name, partition)
+        if found is not None:
+            found.compacted = topic.compacts
+        return found
 
     def find(self, topic_name: str, partition: int) -> PartitionLog | None:
         found = self._logs.get((topic_name, partition))
@@ -41,7 +44,9 @@ class LogRegistry:
         if task is None:
             task = self._opening[key] = asyncio.create_task(self._open(key, topic.pulsar_topic(partition)))
             task.add_done_callback(lambda done: self._opened(key, done))
-        return await asyncio.shield(task)
+        opened = await asyncio.shield(task)
+        opened.compacted = topic.compacts
+        return opened
 
     async def _open(self, key: tuple[str, int], pulsar_topic: str) -> PartitionLog:
         predecessor = self._logs.get(key)

@@ -96,9 +96,12 @@ async def _search_start(log: PartitionLog, timestamp: int) -> Start:
 
 async def _entries(log: PartitionLog, start: Start) -> AsyncGenerator[LogEntry, None]:
     last = log.last_position()
+    if log.compacted:  # its last entries may be gone
+        last = min(last, await log.client.last_position(log.pulsar_topic, read_compacted=True))
     if last.entry_id < 0 or (isinstance(start, Position) and start > last):
         return
-    async with aclosing(read_entries(log.client, log.pulsar_topic, start, last)) as entries:
+    found = read_entries(log.client, log.pulsar_topic, start, last, read_compacted=log.compacted)
+    async with aclosing(found) as entries:
         async for entry in entries:
             read = from_pulsar(entry, max_bytes=log.limits.max_decompressed_bytes)
             if read is not None:

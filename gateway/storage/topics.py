@@ -52,21 +52,20 @@ class Topic:
     loaded_at: float = field(compare=False)
     defaults: Mapping[str, str] = field(default_factory=lambda: DEFAULTS, compare=False)
     messages_only: bool = False
+    """Every entry holds messages: Pulsar can compact the topic."""
+    writes_messages: bool = field(init=False, compare=False)
+    """Each record becomes a Pulsar message of its own (``entry.format=pulsar``)."""
+    compacts: bool = field(init=False, compare=False)
 
-    @property
-    def writes_messages(self) -> bool:
-        """Each record becomes a Pulsar message of its own (``entry.format=pulsar``)."""
-        return writes_messages(self.configs)
-
-    @property
-    def compacts(self) -> bool:
-        return has_policy(self.configs, "compact")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "writes_messages", writes_messages(self.configs))
+        object.__setattr__(self, "compacts", has_policy(self.configs, "compact"))
 
     def pulsar_topic(self, partition: int) -> str:
         return f"{self.pulsar_name}-partition-{partition}" if self.partitioned else self.pulsar_name
 
     def config(self, name: str) -> str:
-        return self.configs.get(name) or self.defaults[name]
+        return self.configs.get(name, self.defaults[name])
 
 
 class TopicCatalog:

@@ -18,12 +18,14 @@ _CRC: Final = struct.Struct(">I")
 _CRC_OFFSET: Final = 17
 
 
-def empty_batch(base_offset: int, offset_count: int) -> bytearray:
+def empty_batch(
+    base_offset: int, offset_count: int, *, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
+) -> bytearray:
     """A batch without records over ``offset_count`` offsets; consumers step over it (KAFKA-5443)."""
     batch = bytearray(HEADER_BYTES)
     _HEADER.pack_into(
         batch, 0, base_offset, HEADER_BYTES - LOG_OVERHEAD_BYTES, 0, MAGIC_V2, 0, 0, offset_count - 1,
-        NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0,
+        NO_TIMESTAMP, NO_TIMESTAMP, producer_id, producer_epoch, base_sequence, 0,
     )  # fmt: skip
     _sign(batch)
     return batch

@@ -80,6 +80,11 @@ def decompress(metadata: MessageMetadata, payload: Buffer, max_bytes: int) -> me
     return memoryview(data)
 
 
+def compress(compression: int, payload: Buffer) -> bytes:
+    """An entry's payload as Pulsar's own producers compress it, for the CompressionType of its metadata."""
+    return _COMPRESSORS[compression](payload)
+
+
 def iter_messages(metadata: MessageMetadata, payload: Buffer, max_bytes: int) -> Iterator[NativeMessage]:
     """The messages of an entry, in order. Raises EntryError, at the latest where the payload is wrong.
 
@@ -144,7 +149,7 @@ def _iter_batch(metadata: MessageMetadata, payload: memoryview) -> Iterator[Nati
             null_value=single.null_value,
             properties=_properties(single.properties),
             publish_time_ms=metadata.publish_time,
-            event_time_ms=single.event_time or None,
+            event_time_ms=single.event_time if single.HasField("event_time") else None,
             batch_index=batch_index,
             compacted_out=single.compacted_out,
         )
@@ -229,6 +234,13 @@ def _snappy(payload: Buffer, size: int) -> bytes:
     return data
 
 
+_COMPRESSORS: dict[int, Callable[[Buffer], bytes]] = {
+    CompressionType.NONE: bytes,
+    CompressionType.LZ4: lambda payload: bytes(lz4.block.compress(payload, store_size=False)),
+    CompressionType.ZLIB: zlib.compress,
+    CompressionType.ZSTD: lambda payload: zstandard.ZstdCompressor().compress(payload),
+    CompressionType.SNAPPY: lambda payload: bytes(snappy.compress(bytes(payload))),
+}
 _DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
     CompressionType.LZ4: _lz4,
     CompressionType.ZLIB: _zlib,

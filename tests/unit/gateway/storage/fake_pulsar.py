@@ -12,7 +12,8 @@ from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
 from gateway.pulsar.reader import Entry, EntryListener
-from gateway.storage.log_entry import FORMAT_PROPERTY, KAFKA_FORMAT
+from gateway.storage.log_entry import KAFKA_FORMAT
+from gateway.storage.message_entry import FORMAT_PROPERTY
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
 
 
@@ -57,8 +58,9 @@ class FakeProducer:
 class FakeReader:
     """Delivers while it has permits."""
 
-    def __init__(self, topic: FakeTopic, listener: EntryListener, next_entry: int) -> None:
+    def __init__(self, topic: FakeTopic, listener: EntryListener, next_entry: int, read_compacted: bool) -> None:
         self.topic, self.listener, self.next_entry = topic, listener, next_entry
+        self.read_compacted = read_compacted
         self.permits = 0
         self.closed = False
 
@@ -70,11 +72,16 @@ class FakeReader:
         while not self.closed and self.permits > 0 and self.next_entry < len(self.topic.entries):
             entry = self.topic.entry_at(self.next_entry)
             self.next_entry += 1
+            if self.read_compacted and entry.position in self.topic.compacted_away:
+                continue
             self.permits -= entry.num_messages
             self.listener.on_entry(entry)
 
     async def last_position(self) -> Position:
-        return self.topic.last
+        if not self.read_compacted:
+            return self.topic.last
+        left = [each for each, *_ in self.topic.entries if each not in self.topic.compacted_away]
+        return left[-1] if left else Position(-1, -1)
 
     async def close(self) -> None:
         self.closed = True
@@ -98,6 +105,9 @@ class FakeTopic:
         self.delivers = True
         self.open_failures: list[PulsarError] = []
         self.properties: dict[str, str] = {}
+        self.compacted_ledger_id = -1
+        self.compacted_away: set[Position] = set()
+        """Readers of the compacted topic do not get these."""
         self.topics = self  # as an AdminClient
 
     @property
@@ -151,13 +161,16 @@ class FakeTopic:
         if isinstance(start, Position):
             before = [p for p, *_ in self.entries if p < start or (p == start and not inclusive)]
             first = len(before)
-        self.readers.append(FakeReader(self, listener, first))
+        self.readers.append(FakeReader(self, listener, first, read_compacted))
         return self.readers[-1]
 
     async def internal_stats(self, topic: str) -> Any:
         ids = [position.ledger_id for position, *_ in self.entries]
         ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted(set(ids))]
-        return SimpleNamespace(pending_adds=0, entries_added=len(self.entries), ledgers=ledgers)
+        compacted = Ledger(self.compacted_ledger_id, 0, 0)
+        return SimpleNamespace(
+            pending_adds=0, entries_added=len(self.entries), ledgers=ledgers, compacted_ledger=compacted
+        )
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
         return self.properties

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
-from gateway.storage.log_entry import FORMAT_PROPERTY, KAFKA_FORMAT, LogEntry, collect, from_pulsar
+from gateway.storage.log_entry import KAFKA_FORMAT, LogEntry, collect, from_pulsar
+from gateway.storage.message_entry import FORMAT_PROPERTY
 from protocol.kafka.batch import iter_headers
 from protocol.kafka.records import Record, decode_records, encode_batch
 from protocol.pulsar.entry import encode_message

@@ -1,0 +1,204 @@
+"""Record batches as an ordinary Pulsar batch, a message for each record, and back (``entry.format=pulsar``, DESIGN D2).
+
+Native consumers see messages with the record's key, value, headers as properties, and timestamp as event time; Pulsar's
+compaction sees their keys. What only Kafka knows stays in properties that the gateway reads again:
+
+    of the entry   entry.format   "pulsar"
+                   kafka.batches  for each batch `count,attributes,producer id,producer epoch,base sequence`, between
+                                  them a semicolon: the producers' windows can be rebuilt from the log
+    of a message,  kafka.record   words, between them a space:
+    where needed                  `empty`     the value is empty and stands as one byte, because compaction takes
+                                              messages without bytes for tombstones
+                                  `3v`, `3n`  the value of header 3 is base64 here; is null
+                                  `3k`, `3K`  name and value of header 3 are base64; and its value is null
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from protocol.kafka.batch import BatchHeader
+from protocol.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from protocol.kafka.offset_span import empty_batch, span_offsets
+from protocol.kafka.records import Headers, Record, encode_batch
+from protocol.pulsar.entry import EntryError, NativeMessage, compress, encode_message
+from protocol.pulsar.frames import encode_metadata_properties
+from protocol.pulsar.pulsar_commands_pb2 import CompressionType, MessageMetadata
+
+FORMAT_PROPERTY, MESSAGES_FORMAT = "entry.format", "pulsar"
+BATCHES_PROPERTY = "kafka.batches"
+RECORD_PROPERTY = "kafka.record"
+EMPTY = "empty"
+STANDS_FOR_EMPTY = b"\0"
+_TIMESTAMP_TYPE, _TRANSACTIONAL = 0x08, 0x10
+_NO_TIMESTAMP = -1
+_CODECS = {
+    NONE: CompressionType.NONE,
+    GZIP: CompressionType.ZLIB,
+    SNAPPY: CompressionType.SNAPPY,
+    LZ4: CompressionType.LZ4,
+    ZSTD: CompressionType.ZSTD,
+}
+
+Properties = list[tuple[str, bytes]]
+
+
+class StoredBatch(NamedTuple):
+    """What an entry keeps of a record batch besides its records."""
+
+    record_count: int
+    attributes: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class EncodedEntry(NamedTuple):
+    """``fields`` are those of the entry's MessageMetadata, encoded."""
+
+    payload: bytes
+    fields: bytes
+
+
+def encode_records(records: Sequence[Record], *, compacted: bool) -> bytes:
+    """The messages of one batch. ``compacted`` guards empty values against Pulsar's compaction."""
+    return b"".join([_message(record, compacted) for record in records])
+
+
+def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]]) -> EncodedEntry:
+    """Batches, each with its encoded messages, as one entry, compressed as the first compressed one of them."""
+    codec = next((header.compression for header, _ in batches if header.compression), NONE)
+    plain = b"".join([messages for _, messages in batches])
+    stored = ";".join(
+        f"{header.last_offset_delta + 1},{header.attributes},{header.producer_id},{header.producer_epoch},"
+        f"{header.base_sequence}"
+        for header, _ in batches
+    )
+    fields = encode_metadata_properties([(FORMAT_PROPERTY, MESSAGES_FORMAT), (BATCHES_PROPERTY, stored)])
+    if codec != NONE:
+        metadata = MessageMetadata(compression=_CODECS[codec], uncompressed_size=len(plain))
+        fields += metadata.SerializePartialToString()
+    return EncodedEntry(compress(_CODECS[codec], plain), fields)
+
+
+def _message(record: Record, compacted: bool) -> bytes:
+    properties, words = _properties(record.headers)
+    value = record.value
+    if compacted and value == b"":
+        value = STANDS_FOR_EMPTY
+        words.append(EMPTY)
+    if words:
+        properties.append((RECORD_PROPERTY, " ".join(words).encode()))
+    event_time_ms = record.timestamp if record.timestamp >= 0 else None
+    return encode_message(value, key=record.key, properties=properties, event_time_ms=event_time_ms)
+
+
+def _properties(headers: Headers) -> tuple[Properties, list[str]]:
+    properties: Properties = []
+    words: list[str] = []
+    for number, (name, value) in enumerate(headers):
+        if isinstance(name, bytes) or name == RECORD_PROPERTY:
+            raw = name if isinstance(name, bytes) else name.encode()
+            words.append(f"{number}{'K' if value is None else 'k'}")
+            properties.append((base64.b64encode(raw).decode(), base64.b64encode(value or b"")))
+        elif value is None:
+            words.append(f"{number}n")
+            properties.append((name, b""))
+        elif not _is_text(value):
+            words.append(f"{number}v")
+            properties.append((name, base64.b64encode(value)))
+        else:
+            properties.append((name, value))
+    return properties, words
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# Reading
+
+
+def stored_batches(metadata: MessageMetadata) -> list[StoredBatch] | None:
+    """The batches that an entry of messages was made of; None for any other entry. Raises EntryError."""
+    properties = {p.key: p.value for p in metadata.properties}
+    if properties.get(FORMAT_PROPERTY.encode()) != MESSAGES_FORMAT.encode():
+        return None
+    try:
+        text = properties[BATCHES_PROPERTY.encode()].decode()
+        batches = [StoredBatch(*map(int, each.split(","))) for each in text.split(";")]
+    except (KeyError, ValueError, TypeError) as error:
+        raise EntryError(f"unreadable {BATCHES_PROPERTY}: {error!r}") from None
+    if sum(batch.record_count for batch in batches) != metadata.num_messages_in_batch:
+        raise EntryError(f"{BATCHES_PROPERTY} counts differently from the entry's metadata")
+    return batches
+
+
+def decode_entry(batches: Sequence[StoredBatch], messages: Sequence[NativeMessage], base_offset: int) -> bytearray:
+    """The record batches again, numbered; what compaction removed leaves gaps. Raises EntryError."""
+    data = bytearray()
+    first = 0
+    for batch in batches:
+        own = messages[first : first + batch.record_count]
+        data += _decode_batch(batch, list(_records(own)), base_offset + first)
+        first += batch.record_count
+    return data
+
+
+def _decode_batch(batch: StoredBatch, records: list[Record], base_offset: int) -> bytearray:
+    count, attributes, producer_id, producer_epoch, base_sequence = batch
+    if not records:
+        return empty_batch(
+            base_offset, count, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+        )
+    data = encode_batch(
+        records, base_offset=base_offset, log_append_time=bool(attributes & _TIMESTAMP_TYPE),
+        transactional=bool(attributes & _TRANSACTIONAL), producer_id=producer_id, producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )  # fmt: skip
+    span_offsets(data, count)
+    return data
+
+
+def _records(messages: Sequence[NativeMessage]) -> Iterator[Record]:
+    for offset_delta, message in enumerate(messages):
+        if message.compacted_out:
+            continue
+        words, properties = _words(message)
+        value = None if message.null_value else b"" if EMPTY in words else bytes(message.value)
+        timestamp = _NO_TIMESTAMP if message.event_time_ms is None else message.event_time_ms
+        yield Record(offset_delta, timestamp, message.key, value, _headers(properties, words))
+
+
+def _words(message: NativeMessage) -> tuple[set[str], Sequence[tuple[str, bytes]]]:
+    properties = message.properties
+    if properties and properties[-1][0] == RECORD_PROPERTY:
+        return set(properties[-1][1].decode(errors="replace").split()), properties[:-1]
+    return set(), properties
+
+
+def _headers(properties: Sequence[tuple[str, bytes]], words: set[str]) -> Headers:
+    if not words:
+        return tuple(properties)
+    return tuple(_header(number, name, value, words) for number, (name, value) in enumerate(properties))
+
+
+def _header(number: int, name: str, value: bytes, words: set[str]) -> tuple[str | bytes, bytes | None]:
+    try:
+        if f"{number}n" in words:
+            return name, None
+        if f"{number}v" in words:
+            return name, base64.b64decode(value, validate=True)
+        if f"{number}k" in words or f"{number}K" in words:
+            plain = None if f"{number}K" in words else base64.b64decode(value, validate=True)
+            return base64.b64decode(name, validate=True), plain
+    except binascii.Error as error:
+        raise EntryError(f"property {number} is not base64: {error}") from None
+    return name, value
