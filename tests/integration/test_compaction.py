@@ -1,0 +1,161 @@
+"""Compacted topics on a real Pulsar: its own compaction, and what Kafka and native clients read then."""
+
+from pathlib import Path
+from typing import Any
+
+import pulsar as native
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S, Record, consume, create_topic, produce, record_of, watermarks
+from tests.integration.native import Admin, full_name, wait_for
+from tests.integration.servers import gateway_on, running
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+
+HEADERS = (("a", b"1"), ("a", b"2"), ("binary", b"\xff\x00"), ("null", None))
+COMPACT = {"cleanup.policy": "compact"}
+
+Found = dict[int, tuple[bytes | None, bytes | None]]
+
+
+@pytest.fixture
+def admin(pulsar: PulsarStandalone) -> Admin:
+    return Admin(pulsar)
+
+
+def part(topic: str) -> str:
+    return f"{topic}-partition-0"
+
+
+def read_from(gateway: GatewayProcess, topic: str, offset: int) -> Found:
+    """Offset to key and value, from ``offset`` up to where the consumer says that the partition ends."""
+    low, _ = watermarks(gateway.bootstrap, topic)
+    assert low == 0, "compaction leaves the log's start where it was"
+    settings = {"group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    consumer = Consumer({"bootstrap.servers": gateway.bootstrap, "enable.partition.eof": True, **settings})
+    found: Found = {}
+    try:
+        consumer.assign([TopicPartition(topic, 0, offset)])
+        while True:
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None, f"no end of the partition after {sorted(found)}"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return found
+            at = message.offset()
+            assert at is not None
+            found[at] = message.key(), message.value()
+    finally:
+        consumer.close()
+
+
+def compact(admin: Admin, topic: str) -> None:
+    admin.topic("PUT", part(topic), "/compaction")
+    wait_for(lambda: admin.topic("GET", part(topic), "/compaction")["status"] == "SUCCESS", "compaction")
+
+
+def write(gateway: GatewayProcess, topic: str, *pairs: tuple[bytes, bytes | None], **config: Any) -> list[int]:
+    return produce(gateway.bootstrap, topic, [Record(value, key) for key, value in pairs], **config)
+
+
+def test_compaction(pulsar: PulsarStandalone, admin: Admin, tmp_path: Path) -> None:
+    topic = unique_topic("compacted")
+    with running(gateway_on(pulsar, tmp_path)) as gateway:
+        create_topic(gateway.bootstrap, topic, config=COMPACT)
+        pairs = [(b"key %d" % (number % 3), b"value %d" % number) for number in range(10)]
+        assert write(gateway, topic, *pairs, compression_type="lz4") == [*range(10)]
+        assert write(gateway, topic, (b"\xff\xfe", b"binary"), (b"", b"no key"), (b"empty", b"")) == [10, 11, 12]
+        assert write(gateway, topic, (b"key 1", None)) == [13]
+        assert len(read_from(gateway, topic, 0)) == 14
+
+        compact(admin, topic)
+        left: Found = {
+            8: (b"key 2", b"value 8"),
+            9: (b"key 0", b"value 9"),
+            10: (b"\xff\xfe", b"binary"),
+            11: (b"", b"no key"),
+            12: (b"empty", b""),
+        }
+        wait_for(lambda: read_from(gateway, topic, 0) == left, "the gateway forgets what is compacted away")
+        assert read_from(gateway, topic, 10) == {at: pair for at, pair in left.items() if at >= 10}
+        assert write(gateway, topic, (b"key 0", b"newer")) == [14]
+        left |= {14: (b"key 0", b"newer")}
+        assert read_from(gateway, topic, 0) == left
+
+        assert write(gateway, topic, (b"key 0", None), (b"key 2", None)) == [15, 16]
+        compact(admin, topic)
+        for gone in (8, 9, 14):
+            del left[gone]
+        drop_uncompacted(admin, topic)
+        gateway.stop()
+        gateway.start()
+        gateway.wait_ready()
+        assert watermarks(gateway.bootstrap, topic) == (0, 17)
+        assert read_from(gateway, topic, 0) == left
+        assert read_from(gateway, topic, 13) == {}
+        assert write(gateway, topic, (b"key 2", b"again")) == [17]
+        assert read_from(gateway, topic, 0) == left | {17: (b"key 2", b"again")}
+
+
+def drop_uncompacted(admin: Admin, topic: str) -> None:
+    """As retention does in its time: only what compaction left is there."""
+    admin.unload(part(topic))
+    wait_for(lambda: len(admin.ledgers(part(topic))) > 0, "the topic is loaded again")
+    admin.truncate(part(topic))
+    wait_for(lambda: sum(ledger["entries"] for ledger in admin.ledgers(part(topic))) == 0, "no ledger is left")
+
+
+def test_records_without_a_key_are_refused(gateway: GatewayProcess) -> None:
+    topic = unique_topic("keyless")
+    create_topic(gateway.bootstrap, topic, config=COMPACT)
+    with pytest.raises(AssertionError, match="INVALID_RECORD"):
+        produce(gateway.bootstrap, topic, [Record(b"value")])
+
+
+def test_messages_for_native_consumers(pulsar: PulsarStandalone, gateway: GatewayProcess) -> None:
+    """``entry.format=pulsar``: a message for each record; and all that Kafka knows comes back to Kafka."""
+    topic = unique_topic("messages")
+    create_topic(gateway.bootstrap, topic, config={"entry.format": "pulsar"})
+    records = [Record(b"value %d" % number, b"key %d" % number, HEADERS, 1_000 + number) for number in range(5)]
+    records += [Record(None, None, (), 7_000), Record(b"", b"", (), 1)]
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        produce(gateway.bootstrap, topic, records, compression_type=codec, enable_idempotence=True)
+    read = consume(gateway.bootstrap, topic, 5 * len(records))
+    assert [record_of(message) for message in read] == 5 * records
+
+    client = native.Client(pulsar.service_url, logger=native.ConsoleLogger(native.LoggerLevel.Error))
+    try:
+        reader = client.create_reader(full_name(part(topic)), native.MessageId.earliest)
+        messages = [reader.read_next(int(TIMEOUT_S * 1000)) for _ in range(5 * len(records))]
+        for message, record in zip(messages, 5 * records, strict=True):
+            assert message.data() == (record.value or b"")
+            assert message.event_timestamp() == record.timestamp_ms
+            assert message.partition_key() == (record.key or b"").decode()
+        assert messages[0].properties()["binary"] == "/wA="
+    finally:
+        client.close()
+
+
+def test_a_topic_with_record_batches_becomes_compacted(gateway: GatewayProcess, admin: Admin) -> None:
+    """Pulsar cannot compact what is there; so it keeps it, for ever, and is not told to compact."""
+    topic = unique_topic("late")
+    create_topic(gateway.bootstrap, topic, config={"retention.ms": "60000"})
+    assert write(gateway, topic, (b"key", b"old")) == [0]
+    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
+    client = AdminClient({"bootstrap.servers": gateway.bootstrap})
+    client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    assert write(gateway, topic, (b"key", b"new")) == [1]
+    assert read_from(gateway, topic, 0) == {0: (b"key", b"old"), 1: (b"key", b"new")}
+    assert not admin.topic("GET", topic, "/compactionThreshold")
+    retention = admin.topic("GET", topic, "/retention")
+    assert (retention["retentionTimeInMinutes"], retention["retentionSizeInMB"]) == (-1, -1)
+    with pytest.raises(KafkaException, match=r"entry\.format"):
+        bad = ConfigEntry("entry.format", "kafka", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[bad])
+        client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
