@@ -79,8 +79,8 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     last = await client.last_position(topic)
     if last.entry_id < 0:
         end = await _empty_end(admin, topic)
-        start = await find_start(client, admin, topic)
-        return LogBounds(NOTHING, end, end if start is None else start)
+        compacted = _is_compacted(await admin.topics.internal_stats(topic))
+        return LogBounds(NOTHING, end, await read_deleted(admin, topic) if compacted else end)
     next_offset: int | None = None
     async with aclosing(read_entries(client, topic, last, last)) as entries:
         async for entry in entries:
@@ -105,6 +105,11 @@ async def _empty_end(admin: AdminClient, topic: str) -> int:
     return int((await admin.topics.managed_ledger_properties(topic)).get("index", "-1")) + 1
 
 
+def _is_compacted(stats: InternalStats) -> bool:
+    """Then the log starts at 0, as in Kafka: compaction takes records away, and leaves the start where it was."""
+    return stats.compacted_ledger.ledger_id >= 0
+
+
 async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
     """The first offset that can be read; None if nothing is stored, though the log's end may name an expired entry."""
     stored = await _first_stored(client, admin, topic)
@@ -113,8 +118,8 @@ async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> in
 
 async def _first_stored(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
     stats = await admin.topics.internal_stats(topic)
-    if stats.compacted_ledger.ledger_id >= 0:
-        return 0  # as in Kafka: compaction takes records away, and leaves the start where it was
+    if _is_compacted(stats):
+        return 0
     stored = [ledger for ledger in stats.ledgers if ledger.entries > 0]
     if not stored:
         return None
