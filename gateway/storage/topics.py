@@ -289,7 +289,7 @@ class TopicCatalog:
         """Tell Pulsar what the configurations mean to it. Raises KafkaError POLICY_VIOLATION if it refuses."""
         had = policies(before.configs, before.defaults, compactable=before.messages_only)
         for policy, value in policies(after.configs, after.defaults, compactable=after.messages_only).items():
-            if value is not None or had[policy] is not None:
+            if value != had[policy]:
                 await self._apply_policy(after.pulsar_name, policy, value)
         if had[TopicPolicy.COMPACTION_THRESHOLD] is not None and not after.compacts:
             # The compaction cursor would hold all new data for ever.

@@ -45,6 +45,16 @@ def test_each_codec(conversation: Conversation, version: int, codec: str) -> Non
     try_to_write(conversation, version, encode_records(records(3), native_magic(version), CODECS[codec]))
 
 
+@case("Produce", [2, 7, 11])
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+@pytest.mark.parametrize("stored", ["uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"])
+def test_compression_type(conversation: Conversation, version: int, stored: str, codec: str) -> None:
+    """The topic's codec counts."""
+    topic = shared(conversation, f"compressed-{stored}", compression_type=stored)
+    produce(conversation, version, topic, encode_records(records(3), native_magic(version), CODECS[codec]))
+    read_back(conversation, topic)
+
+
 @case("Produce")
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_each_format(conversation: Conversation, version: int, magic: int) -> None:

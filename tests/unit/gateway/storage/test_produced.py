@@ -1,15 +1,17 @@
 """What a Produce request may carry: one whole, sound batch, or a message set that becomes one."""
 
+import struct
 import time
 import uuid
 
 import pytest
+from crc32c import crc32c
 
 from gateway.config import Limits
 from gateway.storage.errors import KafkaError, RejectedRecords, error_code
 from gateway.storage.produced import Produced, check_produced
 from gateway.storage.topics import Topic
-from protocol.kafka.batch import CorruptBatch, InvalidBatch, parse_header
+from protocol.kafka.batch import CorruptBatch, InvalidBatch, check_batch, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.message_set import LegacyMessage, encode_message_set
 from protocol.kafka.records import Record, decode_records, encode_batch
@@ -117,3 +119,60 @@ def test_compacted_topics_want_keys_and_name_the_records_without() -> None:
         check(batch(key=None), to=topic(cleanup_policy="compact"))
     assert sorted(caught.value.reasons) == [0, 1]
     assert check(batch(), to=topic(cleanup_policy="compact,delete")) is not None
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize(
+    ("name", "expected"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)]
+)
+def test_compression_type_compresses_anew(codec: int, name: str, expected: int) -> None:
+    sent = batch(compression=codec)
+    produced = check(sent, to=topic(compression_type=name))
+    assert produced is not None
+    header = produced.header
+    assert header == parse_header(produced.data)
+    check_batch(produced.data, 0, header)
+    assert header.compression == expected
+    assert decode_records(produced.data, 0, header, 1 << 20) == decode_records(sent, 0, parse_header(sent), 1 << 20)
+
+
+def test_compression_type_producer_leaves_batches_alone() -> None:
+    produced = check(batch(compression=3), to=topic(compression_type="producer"))
+    assert produced is not None
+    assert bytes(produced.data) == bytes(batch(compression=3))
+
+
+def test_the_size_that_counts_is_the_one_that_is_stored() -> None:
+    large = encode_batch([Record(0, NOW_MS, b"k", bytes(10_000))], compression=1)
+    assert check(large, to=topic(max_message_bytes="1000")) is not None
+    assert refusal(large, to=topic(max_message_bytes="1000", compression_type="uncompressed")) == (
+        ErrorCode.MESSAGE_TOO_LARGE
+    )
+
+
+def test_records_become_messages_where_the_topic_holds_those() -> None:
+    plain, native = check(batch()), check(batch(), to=topic(entry_format="pulsar"))
+    assert plain is not None
+    assert native is not None
+    assert plain.messages is None
+    assert native.messages
+    earlier = batch(timestamp=NOW_MS - 5)
+    appended = check(earlier, to=topic(entry_format="pulsar", message_timestamp_type="LogAppendTime"))
+    assert appended is not None
+    assert appended.messages == native.messages, "they have the time of the append"
+
+
+def test_records_that_cannot_be_read_become_no_messages() -> None:
+    damaged = bytearray(batch())
+    damaged[-1] ^= 0xFF
+    damaged[-3] ^= 0xFF
+    struct.pack_into(">I", damaged, 17, crc32c(memoryview(damaged)[21:]))
+    assert check(damaged) is not None
+    assert refusal(damaged, to=topic(entry_format="pulsar")) == ErrorCode.INVALID_RECORD
+
+
+def test_one_bound_for_past_and_future() -> None:
+    bounded = topic(message_timestamp_difference_max_ms="1000")
+    assert refusal(batch(timestamp=NOW_MS - 1_001), to=bounded) == ErrorCode.INVALID_TIMESTAMP
+    assert refusal(batch(timestamp=NOW_MS + 1_001), to=bounded) == ErrorCode.INVALID_TIMESTAMP
+    assert check(batch(timestamp=NOW_MS + 1_000), to=bounded) is not None

@@ -1,0 +1,173 @@
+"""Altering topics: what is written to Pulsar, in which order, and that nobody's change is undone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import Ledger, PartitionedTopic, TopicPolicy
+from gateway.storage.errors import KafkaError
+from gateway.storage.topics import MESSAGES_ONLY, TOPIC_ID, TopicCatalog
+from protocol.kafka.errors import ErrorCode
+
+
+class FakeTopics:
+    """The admin API's topics; every call lets others go first."""
+
+    def __init__(self) -> None:
+        self.properties: dict[str, dict[str, str]] = {}
+        self.set_policies: dict[TopicPolicy, object] = {}
+        self.subscriptions_deleted: list[str] = []
+        self.refuses: TopicPolicy | None = None
+        self.entries = 0
+
+    async def partitioned(self, topic: str) -> PartitionedTopic:
+        await asyncio.sleep(0)
+        if topic not in self.properties:
+            raise AdminError(404, "no such topic")
+        return PartitionedTopic(2, dict(self.properties[topic]))
+
+    async def create_partitioned(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
+        self.properties[topic] = dict(properties)
+
+    async def delete_partitioned(self, topic: str, *, force: bool) -> None:
+        del self.properties[topic]
+
+    async def put_properties(self, topic: str, properties: Mapping[str, str]) -> None:
+        await asyncio.sleep(0)
+        self.properties[topic] |= properties
+
+    async def remove_property(self, topic: str, key: str) -> None:
+        await asyncio.sleep(0)
+        self.properties[topic].pop(key, None)
+
+    async def set_policy(self, topic: str, policy: TopicPolicy, value: object) -> None:
+        if policy is self.refuses:
+            raise AdminError(412, "Retention Quota must exceed configured backlog quota for topic.")
+        self.set_policies[policy] = value
+
+    async def remove_policy(self, topic: str, policy: TopicPolicy) -> None:
+        self.set_policies.pop(policy, None)
+
+    async def delete_subscription(self, topic: str, subscription: str, *, force: bool) -> None:
+        self.subscriptions_deleted.append(f"{topic} {subscription}")
+
+    async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
+        return {"index": "-1"}
+
+    async def internal_stats(self, topic: str) -> Any:
+        return SimpleNamespace(ledgers=(Ledger(1, self.entries, 0),))
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.pulsar = FakeTopics()
+        self.catalog = self.another_catalog()
+
+    def another_catalog(self) -> TopicCatalog:
+        return TopicCatalog(cast(AdminClient, SimpleNamespace(topics=self.pulsar)), "t/n", 60_000)
+
+    async def alter(self, catalog: TopicCatalog | None = None, *, validate_only: bool = False, **change: str) -> None:
+        named = {name.replace("_", "."): value for name, value in change.items()}
+        await (catalog or self.catalog).alter_configs(
+            "a", lambda present: {**present, **named}, validate_only=validate_only
+        )
+
+    @property
+    def stored(self) -> dict[str, str]:
+        found = self.pulsar.properties["persistent://t/n/a"]
+        return {name: value for name, value in found.items() if name != TOPIC_ID}
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    scene = Scene()
+    await scene.catalog.create("a", 2, {})
+    return scene
+
+
+async def test_effects_are_immediate(scene: Scene) -> None:
+    await scene.alter(retention_ms="60000", segment_bytes="123")
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    assert (topic.config("retention.ms"), topic.config("segment.bytes")) == ("60000", "123")
+    assert scene.stored == {"kafka.config.retention.ms": "60000", "kafka.config.segment.bytes": "123"}
+    assert scene.pulsar.set_policies[TopicPolicy.MESSAGE_TTL] == 60
+
+
+async def test_back_to_the_default(scene: Scene) -> None:
+    await scene.alter(retention_ms="60000", segment_bytes="123")
+    await scene.catalog.alter_configs("a", lambda _: {"segment.bytes": "123"}, validate_only=False)
+    assert scene.stored == {"kafka.config.segment.bytes": "123"}
+    assert scene.pulsar.set_policies == {}
+
+
+async def test_validate_only_and_refused_values_change_nothing(scene: Scene) -> None:
+    await scene.alter(retention_ms="60000", validate_only=True)
+    with pytest.raises(KafkaError):
+        await scene.alter(segment_bytes="1", retention_ms="60000")
+    assert (scene.stored, scene.pulsar.set_policies) == ({}, {})
+
+
+async def test_a_value_is_judged_before_the_topic(scene: Scene) -> None:
+    """As Kafka's controller does."""
+    with pytest.raises(KafkaError) as raised:
+        await scene.catalog.alter_configs("none", lambda _: {"retention.ms": "x"}, validate_only=False)
+    assert raised.value.code == ErrorCode.INVALID_CONFIG
+    with pytest.raises(KafkaError) as raised:
+        await scene.catalog.alter_configs("none", lambda _: {"retention.ms": "5"}, validate_only=False)
+    assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_two_gateways_alter_different_configurations_at_once(scene: Scene) -> None:
+    other = scene.another_catalog()
+    await asyncio.gather(
+        *(scene.alter(segment_ms=str(number)) for number in range(1, 9)),
+        *(scene.alter(other, flush_ms=str(number)) for number in range(1, 9)),
+    )
+    assert scene.stored.keys() == {"kafka.config.segment.ms", "kafka.config.flush.ms"}
+
+
+async def test_a_policy_that_pulsar_refuses(scene: Scene) -> None:
+    scene.pulsar.refuses = TopicPolicy.RETENTION
+    with pytest.raises(KafkaError, match="backlog quota") as raised:
+        await scene.alter(retention_ms="60000")
+    assert raised.value.code == ErrorCode.POLICY_VIOLATION
+    assert scene.stored == {}
+    with pytest.raises(KafkaError):
+        await scene.catalog.create("b", 2, {"retention.ms": "60000"})
+    assert "persistent://t/n/b" not in scene.pulsar.properties
+
+
+async def test_properties_that_are_no_configurations_do_no_harm(scene: Scene) -> None:
+    scene.pulsar.properties["persistent://t/n/a"]["kafka.config.max.message.bytes"] = "many"
+    topic = await scene.catalog.get("a", fresh=True)
+    assert topic is not None
+    assert topic.config("max.message.bytes") == "1048588"
+
+
+async def test_an_empty_topic_can_become_compacted_and_back(scene: Scene) -> None:
+    await scene.alter(cleanup_policy="compact")
+    assert MESSAGES_ONLY in scene.stored
+    assert TopicPolicy.COMPACTION_THRESHOLD in scene.pulsar.set_policies
+    await scene.alter(cleanup_policy="delete")
+    assert scene.stored == {"kafka.config.cleanup.policy": "delete"}
+    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.pulsar.set_policies
+    partitions = [f"persistent://t/n/a-partition-{number} __compaction" for number in range(2)]
+    assert scene.pulsar.subscriptions_deleted == partitions, "it would hold all new data"
+
+
+async def test_a_topic_with_record_batches_is_not_given_to_the_compactor(scene: Scene) -> None:
+    scene.pulsar.entries = 3
+    await scene.alter(cleanup_policy="compact")
+    assert MESSAGES_ONLY not in scene.stored
+    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.pulsar.set_policies
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    assert (topic.compacts, topic.writes_messages) == (True, True)
