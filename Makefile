@@ -1,11 +1,12 @@
-# The two commands: `make run` and `make test`. Everything they install stays in .venv and the user's caches,
-# except the Debian packages that the test suite needs.
+# The two commands: `make run` and `make test`. Everything they install stays in .venv, .venv-spark and the user's
+# caches, except the Debian packages that the test suite needs.
 
 PYTHON ?= python3
 BIN := .venv/bin
+SPARK_VERSIONS ?= 4.0.0 3.5.7
 
 .NOTPARALLEL:
-.PHONY: run test bench clean python packages
+.PHONY: run test bench spark clean python packages
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
@@ -20,9 +21,19 @@ test: packages .venv/test.stamp  ## Static checks, then all tests on a real Puls
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side
 	$(BIN)/python -m tests.bench
 
+spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared
+	@failed=; for version in $(SPARK_VERSIONS); do \
+	  echo "Spark $$version"; .venv-spark/$$version/bin/python -m spark_compat || failed=1; done; \
+	test -z "$$failed"
+
 clean:  ## All but ./data
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-spark build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv-spark/%/stamp: pyproject.toml | python
+	$(PYTHON) -m venv .venv-spark/$*
+	.venv-spark/$*/bin/python -m pip install --quiet --editable '.[spark]' pyspark==$*
+	@touch $@
 
 .venv/run.stamp: pyproject.toml | python
 	$(PYTHON) -m venv .venv

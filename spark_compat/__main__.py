@@ -1,0 +1,54 @@
+"""Run the jobs on Apache Kafka and on the gateway, compare, write the report: `python -m spark_compat [JOB …]`."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+import pyspark
+
+from spark_compat.runner.report import write_report
+from spark_compat.runner.run import job_names, run_job
+from spark_compat.runner.servers import both_sides
+from spark_compat.runner.session import start_session
+from spark_compat.runner.verdict import SAME, Verdict
+
+WARM_UP_JOB = "batch_read"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m spark_compat", description=__doc__)
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of: {', '.join(job_names())}; all by default")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="use this cluster instead of starting one")
+    parser.add_argument("--gateway", metavar="HOST:PORT", help="use this gateway instead of starting one on a Pulsar")
+    options = parser.parse_args()
+    verdicts = _run(options.jobs or job_names(), options.kafka, options.gateway)
+    if not options.jobs:
+        write_report(pyspark.__version__, verdicts)
+    sys.exit(any(verdict.result != SAME for verdict in verdicts))
+
+
+def _run(names: list[str], kafka: str | None, gateway: str | None) -> list[Verdict]:
+    work_dir = Path(tempfile.mkdtemp(prefix="spark-compat-"))
+    run_id = f"r{uuid.uuid4().hex[:6]}"
+    verdicts = []
+    try:
+        with both_sides(work_dir, kafka, gateway) as sides:
+            spark = start_session(work_dir)
+            # The first job in a JVM pays for loading Spark: let it be none that is timed.
+            run_job(WARM_UP_JOB, spark, sides, f"{run_id}-warm-up", work_dir / "warm-up")
+            for name in names:
+                verdict = run_job(name, spark, sides, run_id, work_dir)
+                print(f"{name}: {verdict.result}  {verdict.kafka.duration_s:.1f} s, {verdict.gateway.duration_s:.1f} s")
+                print("".join(f"  {line[:500]}\n" for line in verdict.details()), end="", flush=True)
+                verdicts.append(verdict)
+            spark.stop()
+    finally:
+        shutil.rmtree(work_dir, ignore_errors=True)
+    return verdicts
+
+
+if __name__ == "__main__":
+    main()

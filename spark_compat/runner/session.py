@@ -1,0 +1,47 @@
+"""The Spark session: local, small, and with the Kafka source of its own version."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from deploy.local.jars import pom_classpath
+from deploy.local.java import java_executable
+
+POM_DIR = Path(__file__).parents[1] / "poms"
+MASTER = "local[2]"
+DRIVER_MEMORY = "1g"
+# Jobs of seconds: code that is ready soon is worth more than code that is fast later.
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": JVM_OPTIONS,
+    "spark.driver.memory": DRIVER_MEMORY,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def kafka_jars() -> list[Path]:
+    """The Kafka source with what it needs and Spark does not bring. Raises ResolveError, MissingToolError."""
+    folder = Path(pom_classpath(POM_DIR / f"spark-{pyspark.__version__}.xml")).parent
+    brought = {jar.name for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    return sorted(jar for jar in folder.glob("*.jar") if jar.name not in brought)
+
+
+def start_session(work_dir: Path) -> SparkSession:
+    java_executable()  # says which package is missing
+    os.environ["SPARK_LOCAL_DIRS"] = tempfile.mkdtemp(prefix="spark-", dir=work_dir)
+    builder = SparkSession.builder.master(MASTER).appName("spark_compat")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.jars", ",".join(map(str, kafka_jars())))
+    spark = builder.config("spark.sql.warehouse.dir", str(work_dir / "warehouse")).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
