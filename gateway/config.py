@@ -62,6 +62,10 @@ class GroupsSection(Section):
     min_session_timeout_ms: int = Field(default=6_000, ge=1)
     max_session_timeout_ms: int = Field(default=1_800_000, ge=1)
     max_size: int = Field(default=2**31 - 1, ge=1)
+    consumer_heartbeat_interval_ms: int = Field(default=5_000, ge=1)
+    """Of members of the new consumer protocol (KIP-848), whom the coordinator tells both; Kafka's group.consumer.*"""
+    consumer_session_timeout_ms: int = Field(default=45_000, ge=1)
+    consumer_max_size: int = Field(default=2**31 - 1, ge=1)
     mirror: bool = True
     """Show each group to Pulsar as a subscription that stands where the group does."""
     mirror_replicated: bool = False
@@ -69,6 +73,8 @@ class GroupsSection(Section):
 
     @model_validator(mode="after")
     def _agree(self) -> GroupsSection:
+        if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
+            raise ValueError("consumer_heartbeat_interval_ms must be below consumer_session_timeout_ms")
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ValueError("min_session_timeout_ms must not exceed max_session_timeout_ms")
         return self

@@ -26,8 +26,9 @@ def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalon
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """Apache Kafka, the reference."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    """Apache Kafka, the reference, with its preview of the consumer protocol (KIP-848)."""
+    protocols = {"group.coordinator.rebalance.protocols": "classic,consumer"}
+    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=protocols)
     server.start()
     try:
         server.wait_ready()

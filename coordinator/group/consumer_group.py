@@ -18,6 +18,7 @@ from coordinator.group.consumer_records import (
     ConsumerMemberValue,
     CurrentMemberKey,
     CurrentMemberValue,
+    RegexKey,
     TargetEpochKey,
     TargetMemberKey,
     TopicsKey,
@@ -32,6 +33,7 @@ from protocol.kafka.errors import ErrorCode
 
 CONSUMER_TYPE = "consumer"
 DEFAULT_ASSIGNOR = "uniform"
+MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
 
 
 class ConsumerGroupState(Enum):
@@ -59,6 +61,7 @@ class ConsumerGroup:
         self.epoch = 0
         self.topics: dict[str, TopicInfo] = {}  # the subscribed ones that exist
         self.topics_are_current = False  # False: look again at the next heartbeat
+        self.matches: dict[str, frozenset[str]] = {}  # topic names by the members' regular expressions
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
         self.target_epoch = 0
@@ -78,6 +81,10 @@ class ConsumerGroup:
             case TopicsKey():
                 topics = () if value is None else value.topics
                 self.topics = {topic.topic_name: TopicInfo(topic.topic_id, topic.num_partitions) for topic in topics}
+            case RegexKey():
+                self.matches.pop(key.regex, None)
+                if value is not None:
+                    self.matches[key.regex] = frozenset(value.topics)
             case ConsumerMemberKey():
                 self._apply_member(key.member_id, value)
             case TargetEpochKey():
@@ -139,7 +146,10 @@ class ConsumerGroup:
         return not self.members
 
     def subscribed_names(self) -> frozenset[str]:
-        return frozenset[str]().union(*(member.topics for member in self.members.values()))
+        return frozenset[str]().union(*(member.topics for member in self.members.values()), *self.matches.values())
+
+    def regexes(self) -> set[str]:
+        return {member.topic_regex for member in self.members.values() if member.topic_regex}
 
     def assignor(self) -> str:
         """The one that most members ask for."""
@@ -151,18 +161,24 @@ class ConsumerGroup:
             MemberSpec(
                 member.member_id,
                 member.instance_id,
-                frozenset(self.topics[name].topic_id for name in member.topics if name in self.topics),
+                frozenset(self.topics[name].topic_id for name in self._names_of(member) if name in self.topics),
                 self.target.get(member.member_id, {}),
             )
             for member in self.members.values()
         ]
+
+    def _names_of(self, member: ConsumerMember) -> frozenset[str]:
+        return member.topics | self.matches.get(member.topic_regex or "", frozenset())
 
     # --- What OffsetCommands and the coordinator ask of any group
 
     def commit_error(self, request: CommitRequest) -> ErrorCode:
         if request.generation < 0 and not self.members:
             return ErrorCode.NONE
-        return self._epoch_error(request.member_id, request.generation)
+        error = self._epoch_error(request.member_id, request.generation)
+        if error is not ErrorCode.UNKNOWN_MEMBER_ID and request.version < MEMBER_EPOCH_COMMIT_VERSION:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return error
 
     def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         if member_id is None and member_epoch < 0:

@@ -25,6 +25,8 @@ from coordinator.group.consumer_records import (
     ConsumerGroupValue,
     ConsumerMemberKey,
     CurrentMemberKey,
+    RegexKey,
+    RegexValue,
     TargetEpochKey,
     TargetEpochValue,
     TargetMemberKey,
@@ -34,9 +36,7 @@ from coordinator.group.consumer_records import (
     TopicValue,
 )
 from coordinator.group.consumer_validation import (
-    RefusedError,
     check_epoch,
-    check_request,
     check_room,
     find_member,
     leaves,
@@ -46,6 +46,7 @@ from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId
 from coordinator.group.range import assign_range
 from coordinator.group.record_codec import Record, encode_record
 from coordinator.group.timers import Timers
+from coordinator.group.topic_regex import matching
 from coordinator.group.uniform import assign_uniform
 from protocol.kafka.errors import ErrorCode
 
@@ -76,13 +77,9 @@ class ConsumerProtocol:
     def heartbeat(
         self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
     ) -> None:
+        """The request was checked. Raises RefusedError."""
         changes = Changes(group)
-        try:
-            check_request(request, ASSIGNORS)
-            response = self._leave(changes, request) if leaves(request) else self._follow(changes, request, now_ms)
-        except RefusedError as refused:
-            reply(ConsumerHeartbeatResponse(refused.error, str(refused)))
-            return
+        response = self._leave(changes, request) if leaves(request) else self._follow(changes, request, now_ms)
 
         def on_durable(error: ErrorCode) -> None:
             reply(ConsumerHeartbeatResponse(CONSUMER_APPEND_ERRORS.get(error, error)) if error else response)
@@ -109,9 +106,7 @@ class ConsumerProtocol:
         self._restart_session(group, member_id, now_ms)
         member = group.members[member_id]
         is_full = request.member_epoch == JOIN_EPOCH or (
-            request.rebalance_timeout_ms != -1
-            and request.subscribed_topic_names is not None
-            and request.owned is not None
+            request.rebalance_timeout_ms != -1 and request.has_subscription and request.owned is not None
         )
         return ConsumerHeartbeatResponse(
             ErrorCode.NONE,
@@ -152,7 +147,8 @@ class ConsumerProtocol:
 
     def _update_subscription(self, changes: Changes, before: ConsumerMember, request: ConsumerHeartbeatRequest) -> bool:
         """Whether the member reads other topics than before."""
-        names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+        names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+        timeout_ms = request.rebalance_timeout_ms
         after = replace(
             before,
             instance_id=request.instance_id or before.instance_id,
@@ -160,31 +156,50 @@ class ConsumerProtocol:
             client_id=request.client_id,
             client_host=request.client_host,
             topics=before.topics if names is None else frozenset(names),
+            topic_regex=before.topic_regex if regex is None else regex,
             rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
             server_assignor=request.server_assignor or before.server_assignor,
         )
         if after != before:
             changes.make(ConsumerMemberKey(changes.group.group_id, before.member_id), after.subscription())
-        return after.topics != before.topics
+        return (after.topics, after.topic_regex) != (before.topics, before.topic_regex)
 
     def _update_epoch(self, changes: Changes, is_new: bool) -> None:
         group = changes.group
+        is_new |= group.epoch == 0  # which no member may be in
         if not is_new and group.topics_are_current:
             return
         is_new |= self._update_topics(changes)
-        group.topics_are_current = True
         if is_new:
             changes.make(ConsumerGroupKey(group.group_id), ConsumerGroupValue(group.epoch + 1))
 
     def _update_topics(self, changes: Changes) -> bool:
+        """Topics of which nothing is known stay as they were, and are looked for at the next heartbeat again."""
         group = changes.group
-        found = {name: self._topics.find(name) for name in sorted(group.subscribed_names())}
+        is_new = self._update_matches(changes)
+        names = sorted(group.subscribed_names())
+        known = {name for name in names if self._topics.is_known(name)}
+        matched_all = self._topics.names() is not None or not group.regexes()
+        group.topics_are_current = matched_all and len(known) == len(names)
+        found = {name: self._topics.find(name) if name in known else group.topics.get(name) for name in names}
         topics: dict[str, TopicInfo] = {name: topic for name, topic in found.items() if topic is not None}
         if topics == group.topics:
-            return False
+            return is_new
         values = [TopicValue(topic.topic_id, name, topic.partition_count) for name, topic in topics.items()]
         changes.make(TopicsKey(group.group_id), TopicsValue(values))
         return True
+
+    def _update_matches(self, changes: Changes) -> bool:
+        group, names = changes.group, self._topics.names()
+        regexes = group.regexes()
+        before = dict(group.matches)
+        for regex in before.keys() - regexes:
+            changes.make(RegexKey(group.group_id, regex), None)
+        for regex in sorted(regexes if names is not None else ()):
+            found = matching(regex, names or ())
+            if found != before.get(regex):
+                changes.make(RegexKey(group.group_id, regex), RegexValue(sorted(found)))
+        return before != group.matches
 
     def _update_target(self, changes: Changes) -> None:
         group = changes.group

@@ -1,15 +1,16 @@
-"""Records of a KIP-848 consumer group in `__consumer_offsets`: key versions 3 to 8, all values at version 0.
+"""Records of a KIP-848 consumer group in `__consumer_offsets`: key versions 3 to 8 and 16, all values at version 0.
 
-3  group epoch                     6  epoch of the target assignment
-4  subscribed topics' metadata     7  target assignment of a member
-5  a member's subscription         8  what a member owns now, and what it must give back
+3  group epoch                     6   epoch of the target assignment
+4  subscribed topics' metadata     7   target assignment of a member
+5  a member's subscription         8   what a member owns now, and what it must give back
+                                   16  topics that match a regular expression (Kafka 4)
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from construct import Construct, Int8sb, Int32sb
+from construct import Construct, Int8sb, Int32sb, Int64sb
 
 from coordinator.group.record_fields import (
     COMPACT_NULLABLE_STRING,
@@ -130,6 +131,22 @@ class CurrentMemberValue:
     tagged_fields: Sequence[Any] = ()
 
 
+@dataclass(frozen=True)
+class RegexKey:
+    group: str
+    regex: str
+
+
+@dataclass(frozen=True)
+class RegexValue:
+    """`version` and `timestamp_ms` say of which metadata; -1 says nothing, and has it resolved again."""
+
+    topics: Sequence[str]
+    version: int = -1
+    timestamp_ms: int = -1
+    tagged_fields: Sequence[Any] = ()
+
+
 _TOPIC_PARTITIONS = compact_array(
     AsDataclass(TopicPartitionsValue, topic_id=UUID, partitions=compact_array(Int32sb), tagged_fields=TAGGED_FIELDS)
 )
@@ -165,6 +182,13 @@ _CURRENT = AsDataclass(
     partitions_pending_revocation=_TOPIC_PARTITIONS,
     tagged_fields=TAGGED_FIELDS,
 )
+_REGEX = AsDataclass(
+    RegexValue,
+    topics=compact_array(COMPACT_STRING),
+    version=Int64sb,
+    timestamp_ms=Int64sb,
+    tagged_fields=TAGGED_FIELDS,
+)
 
 
 def _of_group(cls: type, version: int, value: Construct) -> RecordType:
@@ -186,4 +210,5 @@ CONSUMER_RECORDS = (
         AsDataclass(TargetMemberValue, topic_partitions=_TOPIC_PARTITIONS, tagged_fields=TAGGED_FIELDS),
     ),
     _of_member(CurrentMemberKey, 8, _CURRENT),
+    RecordType(RegexKey, AsDataclass(RegexKey, group=STRING, regex=STRING), 16, {0: _REGEX}, write_version=0),
 )

@@ -6,6 +6,7 @@ from coordinator.group.assignment import Assignment
 from coordinator.group.consumer_group import ConsumerGroup
 from coordinator.group.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
 from coordinator.group.consumer_messages import ConsumerHeartbeatRequest
+from coordinator.group.topic_regex import InvalidRegexError, matching
 from protocol.kafka.errors import ErrorCode
 
 MAX_ID_BYTES = 32_767  # a record key's string
@@ -14,7 +15,7 @@ MAX_ID_BYTES = 32_767  # a record key's string
 class RefusedError(Exception):
     """The heartbeat is answered with this error, and changes nothing."""
 
-    def __init__(self, error: ErrorCode, message: str) -> None:
+    def __init__(self, error: ErrorCode, message: str = "") -> None:
         super().__init__(message)
         self.error = error
 
@@ -26,9 +27,16 @@ def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str])
         raise RefusedError(ErrorCode.INVALID_REQUEST, problem)
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise RefusedError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"ServerAssignor must be one of {', '.join(assignors)}.")
+    try:
+        matching(request.subscribed_topic_regex or "", ())
+    except InvalidRegexError as error:
+        message = f"SubscribedTopicRegex is not a regular expression of RE2: {error}"
+        raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
 
 
 def _problem(request: ConsumerHeartbeatRequest) -> str | None:
+    if not request.group_id:
+        return "GroupId must have a value."
     if request.instance_id == "" or request.rack_id == "":
         return "InstanceId and RackId must be null or have a value."
     if len(request.member_id.encode()) > MAX_ID_BYTES:
@@ -49,12 +57,14 @@ def _problem_of_a_member(request: ConsumerHeartbeatRequest) -> str | None:
 
 
 def _problem_of_a_join(request: ConsumerHeartbeatRequest) -> str | None:
+    if request.has_own_id and not request.member_id:
+        return "MemberId must have a value."
     if request.rebalance_timeout_ms == -1:
         return "The first heartbeat must have a RebalanceTimeoutMs."
     if request.owned is None or request.owned:
         return "A member that joins owns no TopicPartitions."
-    if not request.subscribed_topic_names:
-        return "The first heartbeat must have SubscribedTopicNames."
+    if not (request.has_subscription if request.has_own_id else request.subscribed_topic_names):
+        return "The first heartbeat must have SubscribedTopicNames or a SubscribedTopicRegex."
     return None
 
 

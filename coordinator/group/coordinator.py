@@ -13,7 +13,7 @@ What Apache Kafka 3.9.2 would answer is the measure, error for error. Where Kafk
 ever (a second JoinGroup of a member overtakes its first), this answers the overtaken one REBALANCE_IN_PROGRESS.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import Enum, auto
 
 from coordinator.group.classic_group import ClassicGroup
@@ -21,7 +21,7 @@ from coordinator.group.classic_join import ClassicJoin
 from coordinator.group.classic_member import JoinReply, SyncReply
 from coordinator.group.classic_rebalance import ClassicRebalance, TimerKey, TimerKind
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer_group import ConsumerGroup
+from coordinator.group.consumer_group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup
 from coordinator.group.consumer_member import JOIN_EPOCH
 from coordinator.group.consumer_messages import (
     ConsumerHeartbeatRequest,
@@ -29,7 +29,8 @@ from coordinator.group.consumer_messages import (
     DescribedConsumerGroup,
     Topics,
 )
-from coordinator.group.consumer_protocol import ConsumerHeartbeatReply, ConsumerProtocol
+from coordinator.group.consumer_protocol import ASSIGNORS, ConsumerHeartbeatReply, ConsumerProtocol
+from coordinator.group.consumer_validation import RefusedError, check_request
 from coordinator.group.loading import Loader
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,
@@ -214,22 +215,31 @@ class GroupCoordinator:
     # --- KIP-848
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
-        error = self._status(request.group_id)
-        group = None if error else self._consumer_group(request)
-        if group is None:
-            reply(ConsumerHeartbeatResponse(error or ErrorCode.GROUP_ID_NOT_FOUND))
+        try:
+            check_request(request, ASSIGNORS)
+            error = self._status(request.group_id)
+            if error:
+                raise RefusedError(error)
+            group = self._consumer_group(request)
+            self._consumers.heartbeat(group, request, now_ms, reply)
+        except RefusedError as refused:
+            reply(ConsumerHeartbeatResponse(refused.error, str(refused) or None))
             return
-        self._consumers.heartbeat(group, request, now_ms, reply)
         if group.members:  # a new group whose first member was refused leaves no trace
             self._groups[request.group_id] = group
 
-    def _consumer_group(self, request: ConsumerHeartbeatRequest) -> ConsumerGroup | None:
-        """A joining member's group is made if need be, also in place of a classic group without members."""
+    def _consumer_group(self, request: ConsumerHeartbeatRequest) -> ConsumerGroup:
+        """A joining member's group is made if need be, also in place of a classic group without members.
+
+        Raises RefusedError.
+        """
         old = self._groups.get(request.group_id)
         if isinstance(old, ConsumerGroup):
             return old
-        if request.member_epoch != JOIN_EPOCH or (old is not None and not old.is_empty):
-            return None
+        if old is not None and not old.is_empty:
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+        if request.member_epoch != JOIN_EPOCH:
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
         group = ConsumerGroup(request.group_id, self._log)
         if old is not None:
             group.offsets = old.offsets
@@ -246,9 +256,19 @@ class GroupCoordinator:
     def topics_changed(self, names: Collection[str]) -> None:
         """To be called when topics appeared, went or got partitions: their groups look again at the next heartbeat."""
         changed = frozenset(names)
-        for group in self._groups.values():
-            if isinstance(group, ConsumerGroup) and changed & group.subscribed_names():
+        for group in self._consumer_groups():
+            if group.matches or changed & group.subscribed_names():
                 group.topics_are_current = False
+
+    def subscribed_names(self) -> frozenset[str]:
+        """Topics that consumer groups read, whether they exist or not."""
+        return frozenset[str]().union(*(group.subscribed_names() for group in self._consumer_groups()))
+
+    def subscribed_regexes(self) -> frozenset[str]:
+        return frozenset[str]().union(*(group.regexes() for group in self._consumer_groups()))
+
+    def _consumer_groups(self) -> Iterator[ConsumerGroup]:
+        return (group for group in self._groups.values() if isinstance(group, ConsumerGroup))
 
     # --- Offsets
 
@@ -258,6 +278,8 @@ class GroupCoordinator:
         if not error and group is None:
             if request.generation < 0:  # a simple consumer's: it needs no membership
                 group = self._new_classic(request.group_id, now_ms)
+            elif request.version >= MEMBER_EPOCH_COMMIT_VERSION:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
             else:
                 error = ErrorCode.ILLEGAL_GENERATION
         if not error and isinstance(group, ClassicGroup):

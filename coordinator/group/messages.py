@@ -120,7 +120,8 @@ class OffsetToCommit:
 class CommitRequest:
     """`generation` below 0 with an empty member id is a simple consumer or an admin client.
 
-    `generation` carries the member epoch of KIP-848 members. `retention_ms` is versions 2-4's own expiry.
+    `generation` carries the member epoch of KIP-848 members, who must use version 9. `retention_ms` is versions 2-4's
+    own expiry.
     """
 
     group_id: str
@@ -129,6 +130,7 @@ class CommitRequest:
     generation: int = NO_GENERATION
     group_instance_id: str | None = None
     retention_ms: int | None = None
+    version: int = 9
 
 
 CommitResponse = Mapping[TopicPartition, ErrorCode]

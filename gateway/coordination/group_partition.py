@@ -17,8 +17,8 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from coordinator.group.assignment import TopicInfo
 from coordinator.group.config import GroupConfig
+from coordinator.group.consumer_messages import Topics
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.ports import OffsetsListener
 from coordinator.group.record_codec import MalformedRecordError, encode_record
@@ -27,7 +27,6 @@ from gateway.coordination.internal_log import InternalLog
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ProducerFencedError, PulsarError
 from gateway.pulsar.producer import Producer
-from gateway.storage.topics import TopicCatalog
 
 PAUSE_FIRST_S = 0.1
 PAUSE_LONGEST_S = 10.0
@@ -64,17 +63,6 @@ class Leadership(Protocol):
         """It is placed here, and the lease is held: only the one before has to let go."""
 
 
-class CatalogTopics:
-    """The coordinator's view of the topics: what the catalog knows without asking."""
-
-    def __init__(self, catalog: TopicCatalog) -> None:
-        self._catalog = catalog
-
-    def find(self, name: str) -> TopicInfo | None:
-        topic = self._catalog.cached(name)
-        return None if topic is None else TopicInfo(topic.topic_id.bytes, topic.partitions)
-
-
 class GroupPartition:
     """`run` calls the coordinator. It is always there: while the partition is not, it says so itself."""
 
@@ -83,7 +71,7 @@ class GroupPartition:
         client: PulsarClient,
         topic: str,
         config: GroupConfig,
-        topics: CatalogTopics,
+        topics: Topics,
         clock: WallClock,
         leadership: Leadership,
         on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,

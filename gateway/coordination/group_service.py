@@ -20,10 +20,11 @@ from coordinator.group.mirror_schedule import MirrorKey
 from coordinator.group.ports import TopicPartition
 from gateway.config import GroupsSection
 from gateway.coordination.group_lag import EndOffsets, GroupLag
-from gateway.coordination.group_partition import CatalogTopics, GroupPartition, Leadership, WallClock
+from gateway.coordination.group_partition import GroupPartition, Leadership, WallClock
 from gateway.coordination.internal_topic import prepare_internal_topic
 from gateway.coordination.mirror import OffsetMirror
 from gateway.coordination.mirror_cursors import Cursors
+from gateway.coordination.subscribed_topics import SubscribedTopics, Subscriptions
 from gateway.fleet.fleet import Fleet
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -90,6 +91,8 @@ class GroupService:
             cursors = Cursors(client, admin, replicated=config.mirror_replicated)
             self._mirror = OffsetMirror(cursors, topics, logs, self._committed, metrics, self._clock.now_ms)
         self._lag = GroupLag(EndOffsets(client, admin, topics, logs), lambda: self._partitions, metrics)
+        self.subscribed_topics = SubscribedTopics(topics)
+        self._following: asyncio.Task[None] | None = None
         self._partitions: list[GroupPartition] = []
         self._unprepared = self._new_partition("", _Unknown())
         """Answers for all while the topic is not known: it is loading, for ever."""
@@ -97,13 +100,17 @@ class GroupService:
 
     async def start(self) -> None:
         """Prepare the topic and load the partitions placed here; return when each was tried once."""
+        self._following = asyncio.create_task(
+            self.subscribed_topics.follow(self._subscriptions, self._tell_topics_changed)
+        )
         self._starting = asyncio.create_task(self._start())
         await asyncio.shield(self._starting)
 
     async def stop(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+        for task in (self._following, self._starting):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         await self._lag.stop()
         if self._mirror is not None:
             await self._mirror.stop()
@@ -122,7 +129,7 @@ class GroupService:
         self._lag.start()
 
     def _new_partition(self, pulsar_topic: str, leadership: Leadership) -> GroupPartition:
-        config, topics = _group_config(self._config), CatalogTopics(self._topics)
+        config, topics = _group_config(self._config), self.subscribed_topics
         if self._mirror is None:
             return GroupPartition(self._client, pulsar_topic, config, topics, self._clock, leadership)
         return GroupPartition(
@@ -224,6 +231,18 @@ class GroupService:
 
     # What happened to topics
 
+    def _subscriptions(self) -> Subscriptions:
+        names: set[str] = set()
+        regexes: set[str] = set()
+        for partition in self._partitions:
+            names |= partition.run(lambda coordinator, now_ms: coordinator.subscribed_names())
+            regexes |= partition.run(lambda coordinator, now_ms: coordinator.subscribed_regexes())
+        return Subscriptions(names, regexes)
+
+    def _tell_topics_changed(self, names: Collection[str]) -> None:
+        for partition in self._partitions:
+            partition.run(lambda coordinator, now_ms: coordinator.topics_changed(names))
+
     def forget_topics(self, names: Iterable[str]) -> None:
         """The topics were deleted."""
         gone = frozenset(names)
@@ -248,4 +267,7 @@ def _group_config(section: GroupsSection) -> GroupConfig:
         max_size=section.max_size,
         initial_rebalance_delay_ms=section.initial_rebalance_delay_ms,
         offsets_retention_ms=section.offsets_retention_minutes * 60_000,
+        consumer_heartbeat_interval_ms=section.consumer_heartbeat_interval_ms,
+        consumer_session_timeout_ms=section.consumer_session_timeout_ms,
+        consumer_max_size=section.consumer_max_size,
     )

@@ -54,6 +54,7 @@ def _commit(call: Call, counts: PartitionCounts) -> Outcome:
         generation=request.generation_id_or_member_epoch,
         group_instance_id=request.group_instance_id,
         retention_ms=None if request.retention_time_ms == NO_RETENTION else request.retention_time_ms,
+        version=call.version,
     )
     return call.services.groups.ask(
         asked.group_id,

@@ -8,6 +8,8 @@ from gateway.handlers import (
     alter_configs,
     alter_partition_reassignments,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -40,6 +42,7 @@ from gateway.handlers import (
 )
 from gateway.handlers import metadata as metadata_handler
 from gateway.handlers.call import Api
+from protocol.kafka import schemas
 from protocol.kafka.produce_request import decode_produce
 
 APIS: dict[int, Api] = {
@@ -90,6 +93,14 @@ APIS: dict[int, Api] = {
         Api(47, 0, 0, consumer.OffsetDeleteRequest, consumer.OffsetDeleteResponse, offset_delete.handle),
         Api(60, 0, 2, admin.DescribeClusterRequest, admin.DescribeClusterResponse, describe_cluster.handle),
         Api(61, 0, 0, admin.DescribeProducersRequest, admin.DescribeProducersResponse, describe_producers.handle),
+        Api(
+            68, 0, 1, schemas.ConsumerGroupHeartbeatRequest, schemas.ConsumerGroupHeartbeatResponse,
+            consumer_group_heartbeat.handle,
+        ),
+        Api(
+            69, 0, 1, schemas.ConsumerGroupDescribeRequest, schemas.ConsumerGroupDescribeResponse,
+            consumer_group_describe.handle,
+        ),
         Api(
             74, 0, 0, admin.ListConfigResourcesRequest, admin.ListConfigResourcesResponse,
             list_config_resources.handle,

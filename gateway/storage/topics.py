@@ -80,19 +80,21 @@ class TopicCatalog:
         self._altering = asyncio.Lock()
         self._namespace = namespace
         self._prefix = f"persistent://{namespace}/"
-        self._max_age_s = max_age_ms / 1000
+        self.max_age_s = max_age_ms / 1000
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, str] = {}
         self._refreshing: dict[str, asyncio.Task[Topic | None]] = {}
         self._listed_at = float("-inf")
         self._slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
+        self.on_change: Callable[[str], None] = lambda name: None
+        """Told the name of each topic that appeared, went or is not what it was."""
 
     # Looking up
 
     def cached(self, name: str) -> Topic | None:
         """What is known without asking; old knowledge is used, and renewed in the background."""
         topic = self._topics.get(name)
-        if topic is not None and time.monotonic() - topic.loaded_at > self._max_age_s:
+        if topic is not None and time.monotonic() - topic.loaded_at > self.max_age_s:
             self._refresh(name)
         return topic
 
@@ -117,8 +119,8 @@ class TopicCatalog:
 
     async def all(self) -> list[Topic]:
         """Every topic that clients may see, by name."""
-        if time.monotonic() - self._listed_at > self._max_age_s:
-            names = await self._list_names()
+        if time.monotonic() - self._listed_at > self.max_age_s:
+            names = await self.list_names()
             for gone in self._topics.keys() - names:
                 self._forget(gone)
             found = await asyncio.gather(*(self.get(name) for name in names))
@@ -126,7 +128,8 @@ class TopicCatalog:
             return sorted((topic for topic in found if topic), key=lambda topic: topic.name)
         return sorted(self._topics.values(), key=lambda topic: topic.name)
 
-    async def _list_names(self) -> set[str]:
+    async def list_names(self) -> set[str]:
+        """Of every topic that clients may see, asked of Pulsar."""
         partitioned, single = await asyncio.gather(
             self._admin.topics.list_partitioned(self._namespace), self._admin.topics.list_topics(self._namespace)
         )
@@ -168,14 +171,18 @@ class TopicCatalog:
             partitions > 0, _stored_configs(name, properties), time.monotonic(), self._defaults,
             MESSAGES_ONLY in properties,
         )  # fmt: skip
+        before = self._topics.get(name)
         self._topics[name] = topic
         self._by_id[topic.topic_id] = name
+        if topic != before:
+            self.on_change(name)
         return topic
 
     def _forget(self, name: str) -> None:
         topic = self._topics.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.topic_id, None)
+            self.on_change(name)
 
     async def stored_bytes(self, topic: Topic, partition: int) -> int:
         """What Pulsar keeps of the partition, once."""

@@ -65,6 +65,8 @@ LAST_VERSION = {
     "ListPartitionReassignments": 0,
     "DescribeProducers": 0,
     "DescribeTopicPartitions": 0,
+    "ConsumerGroupHeartbeat": 0,
+    "ConsumerGroupDescribe": 0,
 }
 RECORD_FILE = os.environ.get("CONFORMANCE_RECORD")
 FOR_EVER = {"retention.ms": "-1"}  # the records of the cases are years old

@@ -18,7 +18,7 @@ TEXTS = {"error_message", "batch_index_error_message"}
 OFFSETS = {"base_offset", "offset", "high_watermark", "last_stable_offset"}
 _UUID_TEXT = re.compile("-".join(f"[0-9a-f]{{{digits}}}" for digits in (8, 4, 4, 4, 12)))
 """Member ids end so."""
-SORT_KEYS = ("name", "topic", "topic_id", "index", "partition_index", "api_key", "key", "group_id")
+SORT_KEYS = ("name", "topic", "topic_id", "index", "partition_index", "api_key", "key", "group_id", "member_id")
 
 
 class Names:

@@ -20,10 +20,10 @@ def main(bootstrap: str, group: str, topic: str, *options: str) -> None:
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "session.timeout.ms": 6000,
-        "heartbeat.interval.ms": 500,
         **dict(option.split("=", 1) for option in options),
     }
+    if config.get("group.protocol") != "consumer":  # whose coordinator has them
+        config |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
     consumer = Consumer(config)

@@ -1,10 +1,8 @@
 """Consumer groups of real clients: members come, leave and die while records flow, gateways too."""
 
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import kafka
@@ -15,93 +13,9 @@ from confluent_kafka.cimpl import NewPartitions
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, commit, committed, create_topic
-from tests.support.gateway_process import REPOSITORY, GatewayProcess
+from tests.integration.group import Group
+from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
-
-PARTITIONS = 6
-RECORDS = 300
-
-
-class Member:
-    """See group_member.py; what it printed is in a file."""
-
-    def __init__(self, output: Path, bootstrap: str, group: str, topic: str, *options: str) -> None:
-        self._output = output
-        command = [sys.executable, "-m", "tests.integration.group_member", bootstrap, group, topic, *options]
-        with output.open("wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, cwd=REPOSITORY)
-
-    def __enter__(self) -> "Member":
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    @property
-    def values(self) -> list[str]:
-        """Whole lines: a killed member may leave half of one."""
-        return self._output.read_text().split("\n")[:-1]
-
-    def leave(self) -> None:
-        self.process.terminate()
-        assert self.process.wait(TIMEOUT_S) == 0
-
-
-class Group:
-    """Members on one topic, and everything that any of them has read."""
-
-    def __init__(self, work_dir: Path, bootstrap: str, *options: str) -> None:
-        self.name = self.topic = unique_topic("group")
-        self.members: list[Member] = []
-        self._work_dir = work_dir
-        self._bootstrap = bootstrap
-        self._options = options
-        self._stack = ExitStack()
-        self._sent = 0
-        create_topic(bootstrap, self.topic, PARTITIONS)
-
-    def __enter__(self) -> "Group":
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self._stack.close()
-
-    def add(self, count: int = 1) -> None:
-        for _ in range(count):
-            output = self._work_dir / f"member{len(self.members)}"
-            member = Member(output, self._bootstrap, self.name, self.topic, *self._options)
-            self.members.append(self._stack.enter_context(member))
-
-    def send(self, count: int = RECORDS) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap})
-        for number in range(self._sent, self._sent + count):
-            producer.produce(self.topic, str(number), partition=number % PARTITIONS)
-        assert producer.flush(TIMEOUT_S) == 0
-        self._sent += count
-
-    def await_all_read(self) -> None:
-        expected = {str(number) for number in range(self._sent)}
-        deadline = time.monotonic() + TIMEOUT_S
-        while missing := expected.difference(*(member.values for member in self.members)):
-            assert time.monotonic() < deadline, f"{len(missing)} of {self._sent} records are not read: {missing}"
-            time.sleep(0.1)
-
-    def await_everybody_reads(self) -> None:
-        """Send until each living member has something: it is part of the group then."""
-        before = {member: len(member.values) for member in self.members}
-        deadline = time.monotonic() + TIMEOUT_S
-        while any(m.process.poll() is None and len(m.values) == before[m] for m in self.members):
-            assert time.monotonic() < deadline, "some member gets no records"
-            self.send(PARTITIONS)
-            time.sleep(0.2)
-
-    def committed(self) -> list[int]:
-        return committed(self._bootstrap, self.name, self.topic, PARTITIONS)
-
-    @property
-    def end_offsets(self) -> list[int]:
-        return [len(range(partition, self._sent, PARTITIONS)) for partition in range(PARTITIONS)]
 
 
 @pytest.mark.parametrize(("size", "strategy"), [(1, "range"), (2, "range"), (5, "range"), (5, "cooperative-sticky")])

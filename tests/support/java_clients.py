@@ -28,6 +28,8 @@ class JavaClient:
     codecs: Sequence[str]
     timestamps: bool = True
     idempotent: bool = True
+    has_consumer_protocol: bool = False
+    """GroupMember.java fits the version."""
 
     def __str__(self) -> str:
         return self.version
@@ -41,7 +43,7 @@ CLIENTS = (
     JavaClient("1.1.1", "v0_11", OLD_CODECS),
     JavaClient("2.8.2", "v2_0", CODECS),
     JavaClient("3.9.2", "v2_0", CODECS),
-    JavaClient("4.3.0", "v2_0", CODECS),
+    JavaClient("4.3.0", "v2_0", CODECS, has_consumer_protocol=True),
 )
 
 
@@ -53,14 +55,22 @@ class JavaClients:
 
     def run(self, client: JavaClient, bootstrap: str, steps: Iterable[str]) -> list[Event]:
         """Run RoundTrip's steps in one JVM; returns what it printed."""
-        classpath = f"{self._compiled(client)}:{_classpath(client)}"
-        command = [java_executable(), *JVM_OPTIONS, "-cp", classpath, "RoundTrip", bootstrap, *steps]
+        command = [*self._java(client), "RoundTrip", bootstrap, *steps]
         return [_decode(json.loads(line)) for line in _run(command, RUN_TIMEOUT_S).splitlines()]
+
+    def group_member(self, bootstrap: str, group: str, topic: str, *options: str) -> list[str]:
+        """The command of a member of a consumer group with the newest client; see GroupMember.java."""
+        return [*self._java(CLIENTS[-1]), "GroupMember", bootstrap, group, topic, *options]
+
+    def _java(self, client: JavaClient) -> list[str]:
+        return [java_executable(), *JVM_OPTIONS, "-cp", f"{self._compiled(client)}:{_classpath(client)}"]
 
     def _compiled(self, client: JavaClient) -> Path:
         classes = self._work_dir / client.version
         if not classes.exists():
             sources = [str(SOURCES / "RoundTrip.java"), str(SOURCES / client.api / "Api.java")]
+            if client.has_consumer_protocol:
+                sources.append(str(SOURCES / "GroupMember.java"))
             _run(
                 ["javac", "-encoding", "UTF-8", "-cp", _classpath(client), "-d", str(classes), *sources],
                 COMPILE_TIMEOUT_S,

@@ -18,7 +18,15 @@ import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
 
-MODULES = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
+import protocol.kafka.schemas
+
+MODULES = (
+    kafka.protocol.admin,
+    kafka.protocol.consumer,
+    kafka.protocol.metadata,
+    kafka.protocol.producer,
+    protocol.kafka.schemas,
+)
 TIMEOUT_S = 15.0
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 API_VERSIONS_KEY = 18

@@ -92,7 +92,9 @@ def as_dict(field: Any, version: int, decoded: Any) -> Any:
 
 
 def _get(decoded: Any, field: Any) -> Any:
-    return decoded.get(field.name) if isinstance(decoded, dict) else getattr(decoded, field.name, field.default)
+    if isinstance(decoded, dict):
+        return decoded.get(field.name)
+    return getattr(decoded, field.name) if hasattr(decoded, field.name) else field.default
 
 
 def as_object(field: Any, version: int, value: Any) -> Any:

@@ -77,8 +77,17 @@ class MemoryTopics:
     def __init__(self) -> None:
         self.counts = {"t": 6, "u": 3}
 
+        self.unknown: set[str] = set()
+        self.listed = True
+
+    def is_known(self, name: str) -> bool:
+        return name not in self.unknown
+
+    def names(self) -> list[str] | None:
+        return [*self.counts] if self.listed else None
+
     def find(self, name: str) -> TopicInfo | None:
-        return TopicInfo(name.encode() * 16, self.counts[name]) if name in self.counts else None
+        return TopicInfo((name.encode() * 16)[:16], self.counts[name]) if name in self.counts else None
 
 
 class Harness:

@@ -6,10 +6,12 @@ import pytest
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer_member import ConsumerMember, MemberState, reconcile
+from coordinator.group.consumer_messages import ConsumerHeartbeatResponse
 from coordinator.group.consumer_records import (
     ConsumerGroupKey,
     ConsumerMemberKey,
     CurrentMemberKey,
+    RegexKey,
     TargetEpochKey,
     TargetMemberKey,
     TopicsKey,
@@ -149,7 +151,7 @@ def test_a_refused_record_that_a_newer_one_replaced_is_not_written_again() -> No
         ({"epoch": 1, "member_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"epoch": -2}, ErrorCode.INVALID_REQUEST),
         ({"server_assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
-        ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group": ""}, ErrorCode.INVALID_REQUEST),
         ({"group": "other", "epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"group": "other", "epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"member_id": "m2", "epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -251,6 +253,91 @@ def test_the_assignor_that_most_members_want() -> None:
     assert h.coordinator.describe_consumer_group("g").assignor == "uniform"
 
 
+def test_what_is_unknown_of_topics_changes_nothing() -> None:
+    """A coordinator that just took over has not looked the topics up yet."""
+    h = Harness()
+    h.consumer_heartbeat("m1", subscribed_topic_names=["t", "u"])
+    h.topics.unknown = {"t", "u"}
+    h.topics.counts = {"t": 7}
+    h.coordinator.topics_changed(["t", "u"])
+    quiet = h.consumer_heartbeat("m1", 1).answer
+    assert (quiet.member_epoch, quiet.assignment) == (1, None)
+    h.topics.unknown = set()
+    assert h.consumer_heartbeat("m1", 1, owned=ALL_T).answer.assignment == {T: set(range(7))}
+
+
+class TestRegularExpressions:
+    def join(self, h: Harness, member_id: str = "m1", regex: str = "t|u", **changes: Any) -> ConsumerHeartbeatResponse:
+        changes = {"subscribed_topic_names": None, "has_own_id": True} | changes
+        return h.consumer_heartbeat(member_id, subscribed_topic_regex=regex, **changes).answer
+
+    def test_whole_names_match(self) -> None:
+        h = Harness()
+        h.topics.counts |= {"tu": 1}
+        assert self.join(h).assignment == {T: set(range(6)), U: set(range(3))}
+        assert dict(h.log.decoded())[RegexKey("g", "t|u")].topics == ["t", "u"]
+
+    def test_names_and_a_regular_expression(self) -> None:
+        h = Harness()
+        assert self.join(h, regex="u", subscribed_topic_names=["t"]).assignment == {T: set(range(6)), U: set(range(3))}
+
+    def test_no_topics_at_all(self) -> None:
+        h = Harness()
+        answer = self.join(h, regex="")
+        assert (answer.error, answer.member_epoch, answer.assignment) == (ErrorCode.NONE, 1, {})
+
+    @pytest.mark.parametrize("regex", ["(", "(?=t)", "[z-a]", "a**", "\ud800", "a" * 32_768])
+    def test_what_is_none(self, regex: str) -> None:
+        h = Harness()
+        assert self.join(h, regex=regex).error is ErrorCode.INVALID_REGULAR_EXPRESSION
+        self.join(h)
+        refused = h.consumer_heartbeat("m1", 1, subscribed_topic_regex=regex).answer
+        assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert h.consumer_heartbeat("m1", 1).answer.error is ErrorCode.NONE
+
+    def test_expensive_expressions_end(self) -> None:
+        h = Harness()
+        h.topics.counts = {"a" * 249: 1}
+        assert self.join(h, regex="(a*)*b|(a|a)+$|(.*.*.*.*)*=").error is ErrorCode.NONE
+
+    def test_new_and_deleted_topics(self) -> None:
+        h = Harness()
+        self.join(h)
+        h.topics.counts = {"t": 6, "v": 1}
+        h.coordinator.topics_changed(["u", "v"])
+        answer = h.consumer_heartbeat("m1", 1, owned={T: set(range(6))}).answer
+        assert (answer.member_epoch, answer.assignment) == (2, ALL_T)
+
+    def test_a_changed_expression(self) -> None:
+        h = Harness()
+        self.join(h)
+        given_back = h.consumer_heartbeat("m1", 1, subscribed_topic_regex="u").answer
+        assert given_back.assignment == {U: set(range(3))}
+        assert h.consumer_heartbeat("m1", 1, owned=given_back.assignment).answer.member_epoch == 2
+        assert h.log.decoded().count((RegexKey("g", "t|u"), None)) == 1
+
+    def test_an_expression_without_members_is_forgotten(self) -> None:
+        h = Harness()
+        self.join(h)
+        self.join(h, "m2", "u")
+        h.consumer_heartbeat("m1", -1)
+        assert h.coordinator.subscribed_regexes() == {"u"}
+        assert h.coordinator.subscribed_names() == {"u"}
+        h.consumer_heartbeat("m2", -1)
+        assert h.coordinator.subscribed_names() == frozenset()
+
+    def test_the_next_coordinator_knows_what_matched(self) -> None:
+        h = Harness()
+        self.join(h)
+        again = reloaded(h)
+        again.topics.listed = False
+        assert again.coordinator.subscribed_names() == {"t", "u"}
+        assert again.consumer_heartbeat("m1", 1).answer.assignment is None
+        again.topics.listed = True
+        again.topics.counts = {"t": 6}
+        assert again.consumer_heartbeat("m1", 1, owned={T: set(range(6))}).answer.assignment == ALL_T
+
+
 class TestStaticMembers:
     def test_a_restart_keeps_the_assignment(self) -> None:
         h = Harness()
@@ -289,6 +376,14 @@ class TestOffsets:
         assert h.commit().answer == {t0: ErrorCode.UNKNOWN_MEMBER_ID}
         h.consumer_heartbeat("m1", -1)
         assert h.commit().answer == {t0: ErrorCode.NONE}
+
+    def test_commits_of_members_need_version_9(self) -> None:
+        h = Harness()
+        h.consumer_heartbeat("m1")
+        answer = h.commit(member_id="m1", generation=1, version=8).answer
+        assert answer[TopicPartition("t", 0)] is ErrorCode.UNSUPPORTED_VERSION
+        answer = h.commit(member_id="m2", generation=1, version=8).answer
+        assert answer[TopicPartition("t", 0)] is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_fetches_of_members_too(self) -> None:
         h = Harness()

@@ -1,5 +1,6 @@
 """Random lives of one consumer group (KIP-848): clients that follow the protocol, answers that get lost, a log that is
-slow and fails, coordinators that change. No two clients ever own a partition; left in peace, all is assigned.
+slow and fails, coordinators that change and do not know the topics yet. No two clients ever own a partition; left in
+peace, all is assigned.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from coordinator.group.assignment import Assignment, TopicIdPartition, partitions_of
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer_messages import ConsumerHeartbeatResponse
+from coordinator.group.topic_regex import matching
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, Harness, Parked
 
@@ -34,6 +36,7 @@ class Client:
         self.instance_id = f"i{number}" if number == 0 else None
         self.incarnation = 0
         self.topics = ["t"]
+        self.regex = ""
         self.parked: Parked[ConsumerHeartbeatResponse] | None = None
         self.abandon()
 
@@ -79,6 +82,8 @@ class ConsumerGroupLife(RuleBasedStateMachine):
             fields = {
                 "rebalance_timeout_ms": REBALANCE_MS,
                 "subscribed_topic_names": client.topics,
+                "subscribed_topic_regex": client.regex,
+                "has_own_id": True,
                 "owned": client.owned,
             }
         client.tell_all = False
@@ -94,9 +99,10 @@ class ConsumerGroupLife(RuleBasedStateMachine):
             self.heartbeat(n)
         self.log_answers(ErrorCode.NONE)
 
-    @rule(n=CLIENTS, topics=st.sampled_from([["t"], ["t", "u"], ["u"]]))
-    def subscribe(self, n: int, topics: list[str]) -> None:
-        self.clients[n].topics, self.clients[n].tell_all = topics, True
+    @rule(n=CLIENTS, topics=st.sampled_from([["t"], ["t", "u"], ["u"], []]), regex=st.sampled_from(["", "", "u", ".*"]))
+    def subscribe(self, n: int, topics: list[str], regex: str) -> None:
+        client = self.clients[n]
+        client.topics, client.regex, client.tell_all = topics, regex, True
 
     @rule(n=CLIENTS)
     def leave(self, n: int) -> None:
@@ -122,6 +128,10 @@ class ConsumerGroupLife(RuleBasedStateMachine):
         self.h.topics.counts = dict(counts)
         self.h.coordinator.topics_changed(["t", "u"])
 
+    @rule()
+    def topics_are_looked_up(self) -> None:
+        self.h.topics.unknown, self.h.topics.listed = set(), True
+
     @rule(duration_ms=st.sampled_from([1_000, SESSION_MS // 2, SESSION_MS]))
     def time_passes(self, duration_ms: int) -> None:
         """Who has not been heard for a session gives up its partitions, as consumers do (max.poll.interval.ms)."""
@@ -146,6 +156,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
         assert all(parked.answers for parked in self.parked)
         self.h = Harness(auto=False, load=False)
         self.h.now_ms, self.h.log.durable, self.h.topics.counts = old.now_ms, old.log.durable, old.topics.counts
+        self.h.topics.unknown, self.h.topics.listed = {"t", "u"}, False
         for record in old.log.durable:
             self.h.coordinator.replay(*record)
         self.h.coordinator.loaded(self.h.now_ms)
@@ -187,6 +198,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "h"):
             return
+        self.topics_are_looked_up()
         self.h.coordinator.topics_changed(["t", "u"])
         self.time_passes(2 * SESSION_MS)
         for _ in range(12):
@@ -194,7 +206,8 @@ class ConsumerGroupLife(RuleBasedStateMachine):
         assert all(parked.answers for parked in self.parked)
         group = self.h.coordinator.describe_consumer_group("g")
         assert group.state == "Stable"
-        wanted = {topic for client in self.clients for topic in client.topics} & self.h.topics.counts.keys()
+        read = {topic for client in self.clients for topic in (*client.topics, *matching(client.regex, ["t", "u"]))}
+        wanted = read & self.h.topics.counts.keys()
         owned = [partition for client in self.clients for partition in partitions_of(client.owned)]
         assert len(owned) == sum(self.h.topics.counts[topic] for topic in wanted)
 

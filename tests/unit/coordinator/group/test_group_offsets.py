@@ -111,9 +111,10 @@ def test_metadata_is_limited_in_utf16_units() -> None:
     ("changes", "error"),
     [
         ({}, ErrorCode.NONE),
-        ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation": 0, "version": 8}, ErrorCode.ILLEGAL_GENERATION),
         ({"group": ""}, ErrorCode.NONE),
-        ({"generation": 3, "member_id": "m"}, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation": 3, "member_id": "m", "version": 8}, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation": 3, "member_id": "m", "version": 9}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
 def test_who_may_commit_without_a_group(changes: dict[str, Any], error: ErrorCode) -> None:

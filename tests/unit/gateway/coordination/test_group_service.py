@@ -11,8 +11,9 @@ from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import CommitRequest, CommitResponse, FetchOffsetsRequest, OffsetToCommit
 from coordinator.group.ports import TopicPartition
 from gateway.coordination import group_partition
-from gateway.coordination.group_partition import CatalogTopics, GroupPartition, WallClock
+from gateway.coordination.group_partition import GroupPartition, WallClock
 from gateway.coordination.group_service import partition_of
+from gateway.coordination.subscribed_topics import SubscribedTopics
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.storage.topics import TopicCatalog
@@ -57,7 +58,7 @@ class Harness:
         self.topic = topic or FakeInternalTopic()
         self.leadership = FakeLeadership()
         self.partition = GroupPartition(
-            cast(PulsarClient, self.topic), "t", GroupConfig(), CatalogTopics(cast(TopicCatalog, None)), WallClock(),
+            cast(PulsarClient, self.topic), "t", GroupConfig(), SubscribedTopics(cast(TopicCatalog, None)), WallClock(),
             self.leadership,
         )  # fmt: skip
 

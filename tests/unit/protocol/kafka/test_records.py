@@ -68,9 +68,7 @@ def test_kafka_python_reads_what_is_written(codec: int) -> None:
 def test_what_kafka_python_wrote_is_read(codec: int) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 20)
     for record in SPREAD[:-1]:
-        appended = builder.append(
-            record.offset_delta, record.timestamp, record.key, record.value, list(record.headers)
-        )
+        appended = builder.append(record.offset_delta, record.timestamp, record.key, record.value, list(record.headers))
         assert appended is not None
     assert decode(builder.build()) == SPREAD[:-1]
 

@@ -1,0 +1,117 @@
+"""What the group coordinators know of the topics that consumer groups (KIP-848) read, and how it is kept current.
+
+The catalog asks Pulsar about a topic when somebody asks the catalog: `follow` asks for every subscribed topic in turn,
+and so learns of topics and partitions that others than this gateway made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+
+from coordinator.group.assignment import TopicInfo
+from coordinator.group.topic_regex import matching
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.topics import TopicCatalog
+
+LIST_MAX_AGE_S = 30.0
+"""How old the list may be that regular expressions are matched with; topics made here are in it at once."""
+
+log = structlog.get_logger()
+
+
+class Subscriptions(NamedTuple):
+    """Of all consumer groups here: topic names, and regular expressions that RE2 takes."""
+
+    names: Collection[str]
+    regexes: Collection[str]
+
+
+class SubscribedTopics:
+    """The coordinators' `Topics`. What was not looked up yet, or Pulsar could not tell, is unknown."""
+
+    def __init__(self, catalog: TopicCatalog) -> None:
+        self._catalog = catalog
+        self._looked_up: set[str] = set()
+        self._names: set[str] | None = None
+        self._listed_at = float("-inf")
+        self._listing = asyncio.Lock()
+        self._changed: set[str] = set()
+        self._news = asyncio.Event()
+
+    def is_known(self, name: str) -> bool:
+        return name in self._looked_up
+
+    def find(self, name: str) -> TopicInfo | None:
+        topic = self._catalog.cached(name)
+        return None if topic is None else TopicInfo(topic.topic_id.bytes, topic.partitions)
+
+    def names(self) -> Collection[str] | None:
+        return self._names
+
+    def knows(self, names: Collection[str], regex: str | None) -> bool:
+        """Whether such a subscription can be resolved without asking Pulsar. Raises InvalidRegexError."""
+        if not regex:
+            return self._looked_up.issuperset(names)
+        return self._names is not None and self._looked_up.issuperset((*names, *matching(regex, self._names)))
+
+    async def learn(self, names: Iterable[str], regexes: Iterable[str]) -> set[str]:
+        """Look up the topics that such subscriptions mean; return their names. Raises InvalidRegexError."""
+        wanted = set(names)
+        for regex in regexes:
+            async with self._listing:
+                await self._list()
+            wanted |= matching(regex, self._names or ())
+        known = {name for name in wanted if self._catalog.cached(name) is not None}
+        self._looked_up |= known
+        await asyncio.gather(*(self._look_up(name) for name in wanted - known))
+        return wanted
+
+    async def _look_up(self, name: str) -> None:
+        try:
+            await self._catalog.get(name)
+        except PulsarError as error:
+            log.warning("cannot look up subscribed topic", topic=name, error=str(error))
+        else:
+            self._looked_up.add(name)
+
+    async def _list(self) -> None:
+        if time.monotonic() - self._listed_at < LIST_MAX_AGE_S:
+            return
+        try:
+            names = await self._catalog.list_names()
+        except PulsarError as error:
+            log.warning("cannot list topics", error=str(error))
+            return
+        self._changed |= names ^ (self._names or set())
+        self._names, self._listed_at = names, time.monotonic()
+
+    # Keeping up
+
+    async def follow(self, subscriptions: Callable[[], Subscriptions], tell: Callable[[Collection[str]], None]) -> None:
+        """Call `tell` with the names of topics that changed, when they are looked up; for ever."""
+        self._catalog.on_change = self._on_change
+        while True:
+            self._news.clear()
+            try:
+                # What nobody reads any more need not be remembered.
+                self._looked_up &= await self.learn(*subscriptions())
+            except Exception as error:  # a defect of ours must not leave groups with the topics of this moment
+                log.error("cannot look up subscribed topics", exc_info=error)
+            changed, self._changed = self._changed, set()
+            if changed:
+                tell(changed)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._catalog.max_age_s):
+                    await self._news.wait()
+
+    def _on_change(self, name: str) -> None:
+        if self._names is not None:
+            (self._names.discard if self._catalog.cached(name) is None else self._names.add)(name)
+        self._changed.add(name)
+        self._news.set()

@@ -1,0 +1,127 @@
+"""Groups of the consumer protocol (KIP-848), whose members the gateway tells what is theirs. The reference's preview of
+it knows less than these clients ask for, so they meet the gateway alone.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S, create_topic
+from tests.integration.group import Group
+from tests.integration.servers import gateway_on, running
+from tests.support.gateway_process import GatewayProcess
+from tests.support.java_clients import JavaClients
+from tests.support.names import unique_topic
+
+CONSUMER_PROTOCOL = "group.protocol=consumer"
+
+
+@pytest.fixture(scope="module")
+def java_clients(tmp_path_factory: pytest.TempPathFactory) -> JavaClients:
+    return JavaClients(tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture
+def own_gateway(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess]:
+    namespace = unique_topic("consumer-groups")
+    groups = {"consumer_session_timeout_ms": 6_000, "consumer_heartbeat_interval_ms": 500}
+    with running(gateway_on(pulsar, tmp_path / "gateway", pulsar={"namespace": namespace}, groups=groups)) as server:
+        yield server
+
+
+def test_members_of_two_clients_come_leave_and_die(
+    own_gateway: GatewayProcess, java_clients: JavaClients, tmp_path: Path
+) -> None:
+    with Group(tmp_path, own_gateway.bootstrap, CONSUMER_PROTOCOL) as group:
+        group.add(2)
+        group.add(1, java_clients.group_member)
+        group.send()
+        group.await_all_read()
+        group.await_everybody_reads()
+        group.members[0].process.kill()
+        group.add(1, java_clients.group_member)
+        group.add()
+        group.send()
+        group.await_all_read()
+        for member in group.members[1:3]:
+            member.leave()
+        group.send()
+        group.await_everybody_reads()
+        group.await_all_read()
+        for member in group.members[3:]:
+            member.leave()
+        assert group.committed() == group.end_offsets
+
+
+def test_topics_grow_and_appear_and_the_gateway_dies(
+    own_gateway: GatewayProcess, java_clients: JavaClients, tmp_path: Path
+) -> None:
+    """Members that read what matches a regular expression."""
+    with Group(tmp_path, own_gateway.bootstrap, CONSUMER_PROTOCOL) as group:
+        group.subscription = f"^{group.topic}.*"
+        group.add()
+        group.add(1, java_clients.group_member)
+        group.send()
+        group.await_all_read()
+        group.grow(9)
+        group.send()
+        group.await_all_read()
+        own_gateway.kill()
+        own_gateway.start()
+        own_gateway.wait_ready()
+        group.send()
+        group.await_everybody_reads()
+        create_topic(own_gateway.bootstrap, group.topic + "-too")
+        group.send(topic=group.topic + "-too")
+        group.await_all_read()
+        for member in group.members:
+            member.leave()
+
+
+def test_a_static_member_restarts(gateway: GatewayProcess) -> None:
+    """It gets its partitions back, and nobody else's move."""
+    topic = unique_topic("static")
+    create_topic(gateway.bootstrap, topic, 4)
+    first, second = (_static_member(gateway.bootstrap, topic, f"i{number}") for number in range(2))
+    try:
+        _await_two_each(first, second)
+        before = _assignments(gateway.bootstrap, topic)
+        first.close()
+        first = _static_member(gateway.bootstrap, topic, "i0")
+        _await_two_each(first, second)
+        assert _assignments(gateway.bootstrap, topic) == before
+    finally:
+        first.close()
+        second.close()
+
+
+def _static_member(bootstrap: str, topic: str, instance_id: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": topic,
+            "group.protocol": "consumer",
+            "group.instance.id": instance_id,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def _await_two_each(*consumers: Consumer) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while {len(consumer.assignment()) for consumer in consumers} != {2}:
+        assert time.monotonic() < deadline, "the members do not share the partitions"
+        for consumer in consumers:
+            consumer.poll(0.1)
+
+
+def _assignments(bootstrap: str, group: str) -> dict[str, list[TopicPartition]]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+    return {member.group_instance_id: sorted(member.assignment.topic_partitions) for member in described.members}

@@ -1,0 +1,161 @@
+"""What coordinators know of subscribed topics: only what was looked up, and soon what changed."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from typing import cast
+
+import pytest
+
+from coordinator.group.assignment import TopicInfo
+from coordinator.group.topic_regex import InvalidRegexError
+from gateway.coordination.subscribed_topics import SubscribedTopics, Subscriptions
+from gateway.pulsar.errors import ServiceNotReadyError
+from gateway.storage.topics import Topic, TopicCatalog
+
+TIMEOUT_S = 10.0
+NEVER_S = 3_600.0
+
+
+class FakeCatalog:
+    """Topics by name with their partition counts; `away` is what Pulsar cannot be asked about."""
+
+    def __init__(self, **topics: int) -> None:
+        self.topics = topics
+        self.max_age_s = NEVER_S
+        self.away = False
+        self.seen: set[str] = set()
+        self.on_change: Callable[[str], None] = lambda name: None
+
+    def cached(self, name: str) -> Topic | None:
+        return self._topic(name) if name in self.seen else None
+
+    async def get(self, name: str) -> Topic | None:
+        if self.away:
+            raise ServiceNotReadyError("away")
+        if name in self.topics and name not in self.seen:
+            self.seen.add(name)
+            self.on_change(name)
+        return self._topic(name)
+
+    async def list_names(self) -> set[str]:
+        if self.away:
+            raise ServiceNotReadyError("away")
+        return set(self.topics)
+
+    def change(self, name: str, partitions: int) -> None:
+        """0 deletes."""
+        self.topics[name] = partitions
+        if not partitions:
+            del self.topics[name]
+        self.seen.add(name)
+        self.on_change(name)
+
+    def _topic(self, name: str) -> Topic | None:
+        if name not in self.topics:
+            return None
+        return Topic(name, name, _id(name), self.topics[name], True, {}, 0.0)
+
+
+def _id(name: str) -> uuid.UUID:
+    return uuid.uuid5(uuid.NAMESPACE_URL, name)
+
+
+class Follower:
+    """Follows one set of subscriptions; `told` are the changes."""
+
+    def __init__(self, catalog: FakeCatalog, *names: str, regexes: Collection[str] = (), max_age_s: float = NEVER_S):
+        self.catalog = catalog
+        catalog.max_age_s = max_age_s
+        self.topics = SubscribedTopics(cast(TopicCatalog, catalog))
+        self.subscriptions = Subscriptions(names, regexes)
+        self.told: asyncio.Queue[set[str]] = asyncio.Queue()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Follower"]:
+        task = asyncio.create_task(self.topics.follow(lambda: self.subscriptions, self._tell))
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def _tell(self, names: Collection[str]) -> None:
+        self.told.put_nowait(set(names))
+
+    async def next_change(self) -> set[str]:
+        return await asyncio.wait_for(self.told.get(), TIMEOUT_S)
+
+
+async def test_unknown_until_looked_up() -> None:
+    topics = Follower(FakeCatalog(t=3)).topics
+    assert not topics.is_known("t")
+    assert not topics.knows(["t"], None)
+    await topics.learn(["t", "nowhere"], [])
+    assert topics.knows(["t", "nowhere"], None)
+    assert topics.find("t") == TopicInfo(_id("t").bytes, 3)
+    assert topics.find("nowhere") is None
+
+
+async def test_what_pulsar_cannot_tell_stays_unknown() -> None:
+    catalog = FakeCatalog(t=3)
+    topics = Follower(catalog).topics
+    catalog.away = True
+    await topics.learn(["t"], [".*"])
+    assert not topics.is_known("t")
+    assert topics.names() is None
+    catalog.away = False
+    await topics.learn(["t"], [".*"])
+    assert topics.find("t") is not None
+    assert topics.names() == {"t"}
+
+
+async def test_a_regular_expression_needs_the_topics_that_match() -> None:
+    topics = Follower(FakeCatalog(t=3, tt=1, u=1)).topics
+    assert not topics.knows([], "t+")
+    assert await topics.learn([], ["t+"]) == {"t", "tt"}
+    assert topics.knows([], "t+")
+    assert not topics.knows([], "u")
+    assert not topics.is_known("u")
+    with pytest.raises(InvalidRegexError):
+        topics.knows([], "(")
+
+
+async def test_changes_are_told_when_looked_up() -> None:
+    async with Follower(FakeCatalog(t=3), regexes=["t.*"]).running() as follower:
+        assert await follower.next_change() == {"t"}
+        follower.catalog.change("tt", 1)
+        assert await follower.next_change() == {"tt"}
+        assert follower.topics.knows([], "t.*")
+        assert follower.topics.find("tt") is not None
+        follower.catalog.change("t", 0)
+        assert await follower.next_change() == {"t"}
+        assert follower.topics.names() == {"tt"}
+
+
+async def test_topics_that_others_made_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.coordination.subscribed_topics.LIST_MAX_AGE_S", 0.0)
+    async with Follower(FakeCatalog(t=3), regexes=["t.*"], max_age_s=0.0).running() as follower:
+        assert await follower.next_change() == {"t"}
+        follower.catalog.topics["tt"] = 1
+        assert await follower.next_change() == {"tt"}
+        assert follower.topics.is_known("tt")
+
+
+async def test_what_nobody_reads_is_forgotten() -> None:
+    follower = Follower(FakeCatalog(t=3, u=1), "t")
+    await follower.topics.learn(["u"], [])
+    async with follower.running():
+        assert await follower.next_change() == {"t"}
+        assert follower.topics.is_known("t")
+        assert not follower.topics.is_known("u")
+
+
+async def test_a_defect_is_not_the_end() -> None:
+    follower = Follower(FakeCatalog(t=3), regexes=["("], max_age_s=0.0)
+    async with follower.running():
+        await asyncio.sleep(0)
+        follower.subscriptions = Subscriptions(["t"], ["t"])
+        assert await follower.next_change() == {"t"}
