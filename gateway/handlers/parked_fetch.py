@@ -58,6 +58,8 @@ class ParkedFetch:
         self._pending = False
         self._overdue = False
         self._endpoints: list[Node] = []
+        self._found_error = False
+        """Told at once, as Kafka tells what goes wrong when it reads."""
 
     def start(self) -> Outcome:
         """The answer now, if there is enough or nothing to wait for; else a future one."""
@@ -132,13 +134,13 @@ class ParkedFetch:
                 return True
             elif part.fetched.offset < part.log.end_offset:
                 total += self._at_hand(part.fetched.offset, part.log, need)
-        if failed == len(self._parts):
+        if failed == len(self._parts) or self._found_error:
             return True
         return total >= need or (self._call.request.min_bytes <= 0 and not self._pending)
 
     def _at_hand(self, offset: int, partition_log: PartitionLog, need: int) -> int:
         """Bytes that could be answered now; of older data, any is enough: more comes while it is answered."""
-        available = partition_log.available_bytes(offset, need)
+        available = partition_log.available_bytes(offset)
         if available:
             return available
         if partition_log.read(offset, need, at_least_one=True) is not None:
@@ -161,6 +163,7 @@ class ParkedFetch:
             part.error = error_code(error)
         if part.fetched.offset > partition_log.end_offset and not part.error:
             part.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        self._found_error = self._found_error or part.error != ErrorCode.NONE
         part.refreshing = False
         self._look_again()
 

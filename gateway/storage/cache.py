@@ -37,12 +37,15 @@ class TailCache:
 class LogTail:
     """The newest entries of one log, without a hole between them."""
 
-    __slots__ = ("_bases", "_cache", "_entries", "_head", "_stale")
+    __slots__ = ("_bases", "_bytes_before", "_cache", "_entries", "_head", "_stale", "_total_bytes")
 
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
         self._entries: list[LogEntry] = []
         self._bases: list[int] = []
+        self._bytes_before: list[int] = []
+        """Of all entries ever taken before each one."""
+        self._total_bytes = 0
         self._head = 0
         self._stale = 0
 
@@ -55,6 +58,8 @@ class LogTail:
         """Take the next entry of the log; the caller calls ``clear`` first if it does not follow on the last one."""
         self._entries.append(entry)
         self._bases.append(entry.base_offset)
+        self._bytes_before.append(self._total_bytes)
+        self._total_bytes += entry.size_bytes
         self._cache.admit(self, entry.size_bytes + ENTRY_OVERHEAD_BYTES)
 
     def clear(self) -> None:
@@ -62,6 +67,7 @@ class LogTail:
         self._stale += len(self._entries) - self._head
         self._entries.clear()
         self._bases.clear()
+        self._bytes_before.clear()
         self._head = 0
 
     def drop_first(self) -> None:
@@ -74,17 +80,28 @@ class LogTail:
         if self._head >= _COMPACT_AFTER and self._head * 2 >= len(self._entries):
             del self._entries[: self._head]
             del self._bases[: self._head]
+            del self._bytes_before[: self._head]
             self._head = 0
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
         """Batches from ``offset`` on, or None if that offset is not in memory."""
+        first = self._first_behind(offset)
+        return None if first is None else collect(self._entries, first, offset, max_bytes, at_least_one=at_least_one)
+
+    def available_bytes(self, offset: int) -> int:
+        """How many bytes lie from ``offset`` on; 0 if it is not in memory."""
+        first = self._first_behind(offset)
+        if first is None or first == len(self._entries):
+            return 0
+        return self._total_bytes - self._bytes_before[first]
+
+    def _first_behind(self, offset: int) -> int | None:
+        """Where the first entry is that ends behind ``offset``; None if that offset is not in memory."""
         start = self.start_offset
         if start is None or offset < start:
             return None
         first = bisect_right(self._bases, offset, lo=self._head) - 1
-        if self._entries[first].next_offset <= offset:
-            first += 1
-        return collect(self._entries, first, offset, max_bytes, at_least_one=at_least_one)
+        return first if self._entries[first].next_offset > offset else first + 1
 
     def position_before(self, offset: int) -> Position | None:
         """Where the last entry lies that ends at or before ``offset``; None if that is not in memory."""
@@ -94,18 +111,3 @@ class LogTail:
         elif at == len(self._entries) - 1 and at >= self._head and self._entries[at].next_offset < offset:
             return None  # later entries may lie in between
         return self._entries[at].position if at >= self._head else None
-
-    def available_bytes(self, offset: int, enough: int) -> int:
-        """How many bytes lie from ``offset`` on, counted no further than ``enough``; 0 if not in memory."""
-        start = self.start_offset
-        if start is None or offset < start:
-            return 0
-        total = 0
-        first = bisect_right(self._bases, offset, lo=self._head) - 1
-        for number in range(first, len(self._entries)):
-            entry = self._entries[number]
-            if entry.next_offset > offset:
-                total += entry.size_bytes
-            if total >= enough:
-                break
-        return total

@@ -220,8 +220,6 @@ class PartitionLog:
         self._refresh.known_up_to(self._end.last)
         if self._end.unresolved:
             self._follower.follow()
-        elif self._appender.idle:
-            self._end.forget_read_ahead()
 
     def _entry_resolved(self, sent: SentEntry, position: Position, base_offset: int) -> None:
         if base_offset < 0:
@@ -289,9 +287,9 @@ class PartitionLog:
             return self._end.last
         return self._tail.position_before(offset)
 
-    def available_bytes(self, offset: int, enough: int) -> int:
-        """Bytes that a read at ``offset`` would find in memory, counted up to ``enough``."""
-        return self._tail.available_bytes(offset, enough)
+    def available_bytes(self, offset: int) -> int:
+        """Bytes that a read at ``offset`` would find in memory."""
+        return self._tail.available_bytes(offset)
 
     def prefetch(self, offset: int) -> None:
         """Start to read what ``read`` did not find; waiters hear of it."""
@@ -351,13 +349,12 @@ class PartitionLog:
         if read is None:
             return
         claimed = self._appender.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
+        self._take(read)
         self._end.on_entry(read.position, read.base_offset, read.next_offset)
         if claimed is not None:
             self._complete(claimed, read.base_offset)
         else:
             self._known.appended(read)
-        self._take(read)
-        self._end.settle()
 
     def _take(self, entry: LogEntry) -> None:
         self._taken = entry.position

@@ -36,7 +36,7 @@ class FakeLog:
         chunks = [empty_batch(at, 1) for at in range(offset, min(self.end_offset, offset + count))]
         return chunks, sum(map(len, chunks))
 
-    def available_bytes(self, offset: int, enough: int) -> int:
+    def available_bytes(self, offset: int) -> int:
         if offset < self.memory_start:
             return 0
         return (self.end_offset - offset) * len(empty_batch(0, 1))
@@ -150,6 +150,16 @@ async def test_out_of_range(offset: int) -> None:
     log.refresh.set_result(None)
     outcome = fetch((log, offset)).start()
     assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
+
+
+async def test_an_error_found_late_is_told_at_once() -> None:
+    """Though the other partitions would wait for more."""
+    quiet, log = FakeLog(3), FakeLog(3)
+    outcome = parked(fetch((quiet, 3), (log, 9)))
+    await settle()
+    assert not outcome.done()
+    log.refresh.set_result(None)
+    assert await answer(outcome) == [(0, 0), (ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
 
 
 async def test_an_offset_beyond_the_known_end_is_looked_up() -> None:
