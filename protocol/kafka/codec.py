@@ -4,7 +4,7 @@ kafka-python is a client: its decoders trust the peer, and copy every record set
 are changed here, before any schema is compiled, and nowhere else:
 
 * strings, byte fields and varints are bounds-checked (the client's decoders accept a truncated last field and an
-  endless varint);
+  endless varint), and what may not be null is not;
 * the ``Records`` of a Fetch response are spliced between the encoded parts instead of copied into them.
 
 Frame layouts: https://kafka.apache.org/protocol (request header v0-v2, response header v0-v1).
@@ -19,10 +19,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.schemas.fields.array import ArrayField
 from kafka.protocol.schemas.fields.codecs import types as codecs
 from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
 from kafka.protocol.schemas.fields.codecs.tagged_fields import TaggedFields
+from kafka.protocol.schemas.fields.simple import SimpleField
 from kafka.protocol.schemas.fields.struct import StructField
+from kafka.protocol.schemas.fields.struct_array import StructArrayField
 
 API_VERSIONS = 18
 CONTROLLED_SHUTDOWN = 7
@@ -242,6 +245,23 @@ def _emit_bytes(_cls: Any, ctx: Any, name: str, indent: str, compact: bool = Fal
     _emit_field(ctx, name, indent, length, "bytes(%s)")
 
 
+def _refusing_null(kind: Any) -> Any:
+    """The decoder of a kind of field that may be null only where its schema says so."""
+    emit_plain = kind.emit_decode_from
+
+    def emit(
+        self: Any, ctx: Any, name: str, indent: str, version: int, compact: bool = False, tagged: bool = False
+    ) -> None:
+        may_be_null = self.nullable_for_version_q(version) or self.type_str == "uuid"  # whose zero is read as None
+        if self.is_array() and not compact and not may_be_null:  # any negative size is null
+            ctx.emit(indent, f"if data[pos] > 127: raise ValueError('{self.name} is null')")
+        emit_plain(self, ctx, name, indent, version=version, compact=compact, tagged=tagged)
+        if not may_be_null:
+            ctx.emit(indent, f"if {name} is None: raise ValueError('{self.name} is null')")
+
+    return emit
+
+
 def _emit_tagged_decode(self: Any, ctx: Any, name: str, indent: str, version: int) -> None:
     """Decode tagged fields from their own extent: the client copies all that is left of the frame, for each struct."""
     fields = ctx.next_var("tf")
@@ -297,6 +317,8 @@ def _harden() -> None:
     codecs.String.emit_decode_from = _emit_string
     codecs.Bytes.emit_decode_from = classmethod(_emit_bytes)
     StructField._emit_tagged_decode = _emit_tagged_decode
+    for kind in (SimpleField, ArrayField, StructArrayField):
+        kind.emit_decode_from = _refusing_null(kind)
     _replace_records_codec(FetchResponse, _SplicedRecords)
 
 

@@ -149,3 +149,22 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     tagged = body[:-1] + b"\x01\x63\x03abc"
     request = decode_request(API_VERSIONS.request, 3, memoryview(tagged), 0)
     assert (request.client_software_name, request.client_software_version) == ("app", "1")
+
+
+@pytest.mark.parametrize(
+    ("version", "body"),
+    [
+        pytest.param(0, struct.pack(">i", -1), id="array"),
+        pytest.param(0, struct.pack(">i", -2), id="array of a size below null"),
+        pytest.param(1, struct.pack(">ih", 1, -1), id="string in an array"),
+        pytest.param(1, struct.pack(">ih", 1, -2), id="string of a size below null"),
+        pytest.param(9, b"\x02\x00\x00" + b"\x01\x00\x00\x00", id="compact string"),
+    ],
+)
+def test_null_where_the_schema_has_none_is_malformed(version: int, body: bytes) -> None:
+    with pytest.raises(MalformedRequest, match="null"):
+        decode_request(METADATA.request, version, memoryview(body), 0)
+
+
+def test_null_where_the_schema_allows_it() -> None:
+    assert decode_request(METADATA.request, 1, memoryview(struct.pack(">i", -1)), 0).topics is None
