@@ -55,6 +55,20 @@ def _deletion(configs: Mapping[str, str], defaults: Mapping[str, str], *, expire
     }
 
 
+def backlog_quota(configs: Mapping[str, str]) -> object | None:
+    """Size retention is for what every subscription has read: the rest is limited by a quota, which moves them on.
+
+    Brokers want it below the retention, so it is set after the other policies, and taken away before they change.
+    """
+    retention_bytes = int(configs.get("retention.bytes", NO_LIMIT))
+    if retention_bytes < 0 or has_policy(configs, "compact") or not has_policy(configs, "delete"):
+        return None
+    megabytes = _at_least_one(retention_bytes, _MIB, INT_MAX)
+    if megabytes == NO_LIMIT:
+        return None
+    return {"limitSize": megabytes * _MIB - 1, "policy": "consumer_backlog_eviction"}
+
+
 def _no_deletion() -> Policies:
     return {
         TopicPolicy.RETENTION: {"retentionTimeInMinutes": NO_LIMIT, "retentionSizeInMB": NO_LIMIT},

@@ -23,7 +23,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
 from gateway.storage.errors import KafkaError
 from gateway.storage.topic_configs import DEFAULTS, check_configs, has_policy, usable_configs, writes_messages
-from gateway.storage.topic_policies import policies
+from gateway.storage.topic_policies import backlog_quota, policies
 from protocol.kafka.errors import ErrorCode
 
 TOPIC_ID = "kafka.topic.id"
@@ -294,14 +294,28 @@ class TopicCatalog:
 
     async def _apply_policies(self, before: Topic, after: Topic) -> None:
         """Tell Pulsar what the configurations mean to it. Raises KafkaError POLICY_VIOLATION if it refuses."""
+        had_quota, quota = backlog_quota(before.configs), backlog_quota(after.configs)
+        if had_quota is not None and had_quota != quota:
+            await self._apply_policy(after.pulsar_name, TopicPolicy.BACKLOG_QUOTA, None)
         had = policies(before.configs, before.defaults, compactable=before.messages_only)
         for policy, value in policies(after.configs, after.defaults, compactable=after.messages_only).items():
             if value != had[policy]:
                 await self._apply_policy(after.pulsar_name, policy, value)
+        if quota is not None and had_quota != quota:
+            await self._limit_backlog(after, quota)
         if had[TopicPolicy.COMPACTION_THRESHOLD] is not None and not after.compacts:
             # The compaction cursor would hold all new data for ever.
             for partition in range(after.partitions):
                 await self._drop_compaction(after.pulsar_topic(partition))
+
+    async def _limit_backlog(self, topic: Topic, quota: object) -> None:
+        """Brokers may not allow quotas, or not of this size; records are kept longer then, which is no loss."""
+        try:
+            await self._apply_policy(topic.pulsar_name, TopicPolicy.BACKLOG_QUOTA, quota)
+        except (KafkaError, AdminError) as error:
+            log.warning(
+                "groups that nobody uses may hold data beyond retention.bytes", topic=topic.name, error=str(error)
+            )
 
     async def _apply_policy(self, pulsar_name: str, policy: TopicPolicy, value: object | None) -> None:
         """The policy service of a new namespace may need a moment."""

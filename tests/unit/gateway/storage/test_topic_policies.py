@@ -4,7 +4,7 @@ import pytest
 
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.storage.topic_configs import DEFAULTS
-from gateway.storage.topic_policies import COMPACTION_THRESHOLD_BYTES, policies
+from gateway.storage.topic_policies import COMPACTION_THRESHOLD_BYTES, backlog_quota, policies
 
 RETENTION, TTL, THRESHOLD = TopicPolicy.RETENTION, TopicPolicy.MESSAGE_TTL, TopicPolicy.COMPACTION_THRESHOLD
 
@@ -65,3 +65,21 @@ def test_small_segments_mean_early_compaction() -> None:
 def test_what_cannot_be_compacted_is_kept(policy: str) -> None:
     found = policies({"cleanup.policy": policy, "retention.ms": "60000"}, compactable=False)
     assert found == {THRESHOLD: None, RETENTION: limits(-1, -1), TTL: 0}
+
+
+@pytest.mark.parametrize(
+    ("configs", "limit_bytes"),
+    [
+        ({}, None),
+        ({"retention.bytes": "-1"}, None),
+        ({"retention.bytes": "0"}, 2**20 - 1),
+        ({"retention.bytes": str(5 * 2**20)}, 5 * 2**20 - 1),
+        ({"retention.bytes": str(2**63 - 1)}, None),
+        ({"retention.bytes": "5", "cleanup.policy": "compact"}, None),
+        ({"retention.bytes": "5", "cleanup.policy": "compact,delete"}, None),
+    ],
+)
+def test_dead_groups_hold_no_more_than_retention_bytes(configs: dict[str, str], limit_bytes: int | None) -> None:
+    """Brokers refuse a quota that is not below the retention."""
+    quota = None if limit_bytes is None else {"limitSize": limit_bytes, "policy": "consumer_backlog_eviction"}
+    assert backlog_quota(configs) == quota
