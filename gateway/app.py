@@ -6,13 +6,13 @@ import asyncio
 import ctypes
 import gc
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
 from coordinator.fleet.messages import Address
-from gateway.config import Config
+from gateway.config import DEFAULT_LISTENER, Config
 from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
 from gateway.fleet.fleet import Fleet, NodeIdInUse
@@ -107,15 +107,15 @@ class Gateway:
             unread, self._groups, APIS,
         )  # fmt: skip
         self._server = KafkaServer(self.config, Dispatcher(services), self.metrics, unread)
-        port = await self._server.bind()
-        await self._join_fleet(port)
+        ports = await self._server.bind()
+        await self._join_fleet(ports)
         await self._server.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
         _settle_garbage_collector()
         self._not_ready = "loading consumer groups"
         await self._groups.start()
         self._not_ready = None
-        log.info("serving", bootstrap=f"{self.config.kafka.host}:{port}", namespace=self.config.pulsar.full_namespace)
+        log.info("serving", ports=ports, namespace=self.config.pulsar.full_namespace)
 
     async def stop(self) -> None:
         """Clients hear who leads in our place before their connections end."""
@@ -150,12 +150,15 @@ class Gateway:
                 log.warning("waiting for Pulsar", error=str(error))
                 await asyncio.sleep(WAIT_FOR_PULSAR_S)
 
-    async def _join_fleet(self, port: int) -> None:
+    async def _join_fleet(self, ports: Mapping[str, int]) -> None:
         self._not_ready = "joining the fleet"
         kafka = self.config.kafka
-        address = Address(host=kafka.advertised_host or kafka.host, port=kafka.advertised_port or port)
-        instance = f"{socket.gethostname()} {kafka.host}:{port}"
-        await self._until_pulsar_is_there(lambda: self._fleet.join(kafka.node_id, instance, {"": address}))
+        addresses = {
+            each.name: Address(host=each.advertised_host or each.host, port=each.advertised_port or ports[each.name])
+            for each in kafka.all_listeners
+        }
+        instance = f"{socket.gethostname()} {kafka.host}:{ports[DEFAULT_LISTENER]}"
+        await self._until_pulsar_is_there(lambda: self._fleet.join(kafka.node_id, instance, addresses))
 
     async def _let_go_of_logs(self) -> None:
         await self._logs.close_those(lambda topic, partition: not self._fleet.leads(topic, partition))

@@ -12,6 +12,7 @@ import typer
 import uvloop
 from rich.console import Console
 
+from deploy.haproxy.config import Backend, haproxy_config
 from deploy.local.jars import ResolveError
 from deploy.local.java import MissingToolError
 from deploy.local.process import StartError
@@ -23,6 +24,7 @@ from gateway.group_table import KafkaUnreachable, read_groups, render, with_back
 from gateway.namespace import UnfitCluster
 from gateway.observability import logs
 from gateway.pulsar.errors import PulsarError
+from gateway.workers import supervise, worker_config
 
 PIPED_COLUMNS = 200
 
@@ -32,6 +34,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kafka protoc
 @app.command()
 def serve(
     config: Annotated[Path, typer.Option(help="TOML file; see docs/configuration.md.")],
+    workers: Annotated[
+        int, typer.Option(min=1, help="Gateways on this machine, each on ports of its own: one higher than the last's.")
+    ] = 1,
+    worker: Annotated[int | None, typer.Option(hidden=True, help="Be this one of the workers.")] = None,
 ) -> None:
     """Serve Kafka clients from a Pulsar that already runs."""
     try:
@@ -39,7 +45,11 @@ def serve(
     except ConfigError as error:
         raise typer.Exit(_complain(str(error))) from error
     logs.configure(settings.log_level)
-    _run(settings)
+    if workers > 1:
+        own = [sys.executable, "-m", "gateway.cli", "serve", "--config", str(config), "--worker"]
+        uvloop.run(_supervise_until_signal([[*own, str(number)] for number in range(workers)]))
+    else:
+        _run(settings if worker is None else worker_config(settings, worker))
 
 
 @app.command()
@@ -66,6 +76,25 @@ def dev(
         raise typer.Exit(130) from None
     finally:
         pulsar.stop()
+
+
+@app.command()
+def haproxy(
+    gateway: Annotated[list[str], typer.Argument(help="host:port:http_port of each gateway, in their order.")],
+    bind_host: Annotated[str, typer.Option(help="Where haproxy listens.")] = "0.0.0.0",
+    bootstrap_port: Annotated[int, typer.Option(help="Where clients begin; gateways follow behind it.")] = 9092,
+) -> None:
+    """Print haproxy's configuration for a fleet; see docs/deployment.md for what the gateways need."""
+    try:
+        backends = [_backend(text) for text in gateway]
+    except ValueError:
+        raise typer.Exit(_complain("a gateway is host:port:http_port, such as 10.0.0.1:9092:9464")) from None
+    typer.echo(haproxy_config(backends, bind_host, bootstrap_port), nl=False)
+
+
+def _backend(text: str) -> Backend:
+    host, port, http_port = text.rsplit(":", 2)
+    return Backend(host, int(port), int(http_port))
 
 
 @app.command()
@@ -99,11 +128,19 @@ def _run(config: Config, ready: str | None = None) -> None:
         raise typer.Exit(_complain(str(error))) from error
 
 
-async def _serve_until_signal(config: Config, ready: str | None) -> None:
+def _stop_signal() -> asyncio.Event:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _supervise_until_signal(commands: list[list[str]]) -> None:
+    await supervise(commands, _stop_signal())
+
+
+async def _serve_until_signal(config: Config, ready: str | None) -> None:
+    stop = _stop_signal()
     gateway = Gateway(config)
     starting = asyncio.ensure_future(gateway.start())
     stopping = asyncio.ensure_future(stop.wait())

@@ -19,19 +19,48 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class KafkaSection(Section):
-    """The Kafka side: where clients connect, and what they are told."""
+class ListenerSection(Section):
+    """One address where clients connect."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=9092, ge=0, le=65_535)
     advertised_host: str | None = None
-    """Where Metadata sends clients; the listening host by default."""
+    """Where clients that came by this listener are sent; the listening host by default."""
     advertised_port: int | None = Field(default=None, ge=1, le=65_535)
+    proxy_protocol: bool = False
+    """Each connection begins with a PROXY header, v1 or v2, by which a load balancer names the client."""
+
+
+class NamedListenerSection(ListenerSection):
+    name: str = Field(min_length=1)
+    """The same in all gateways: who came by it is sent to the listener of this name of another gateway."""
+
+
+DEFAULT_LISTENER = "default"
+
+
+class KafkaSection(ListenerSection):
+    """The Kafka side: where clients connect, and what they are told."""
+
+    listeners: tuple[NamedListenerSection, ...] = ()
+    """More of them, besides the one of this section."""
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Of each gateway in a namespace its own; by default the lowest that is free when it starts."""
     cluster_id: str = "kafka-gateway"
     auto_create_topics: bool = True
     default_partitions: int = Field(default=1, ge=1)
+
+    @property
+    def all_listeners(self) -> list[NamedListenerSection]:
+        own = {name: getattr(self, name) for name in ListenerSection.model_fields}
+        return [NamedListenerSection(name=DEFAULT_LISTENER, **own), *self.listeners]
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> KafkaSection:
+        names = [listener.name for listener in self.all_listeners]
+        if len(set(names)) < len(names):
+            raise ValueError(f"listeners must have different names, and none may be called {DEFAULT_LISTENER}")
+        return self
 
     @property
     def advertised(self) -> str:

@@ -14,6 +14,7 @@ from gateway.dispatch import Dispatcher
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response, Unread
 from gateway.observability.metrics import Metrics
 from protocol.kafka.codec import Buffer, MalformedRequest
+from protocol.proxy.header import MAX_HEADER_BYTES, MalformedProxyHeaderError, parse_proxy_header
 
 LENGTH_BYTES = 4
 READ_BUFFER_BYTES = 256 * 1024
@@ -55,8 +56,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
     of an incomplete frame is kept here.
     """
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, listener: str = "", *, proxied: bool = False) -> None:
+        """`listener` is the name of the one that took the connection; `proxied`: a PROXY header comes first."""
         self._owner = owner
+        self._listener = listener
+        self._awaits_proxy_header = proxied
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._client = Client("")
@@ -81,7 +85,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self._client = Client(f"{peer[0]}:{peer[1]}" if peer else "unknown")
+        self._client = Client(f"{peer[0]}:{peer[1]}" if peer else "unknown", self._listener)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if not self._owner.opened(self):
             self._close("too many connections")
@@ -96,13 +100,33 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._owner.metrics.bytes_in.inc(nbytes)
         if self._frame is None:
             data = self._owner.read_buffer[:nbytes]
-            self._split(memoryview(self._rest + data) if self._rest else data)
+            if self._rest:
+                data = memoryview(self._rest + data)
+            if self._awaits_proxy_header:
+                self._take_proxy_header(data)
+            else:
+                self._split(data)
         else:
             self._filled += nbytes
             if self._filled == len(self._frame):
                 frame, self._frame = self._frame, None
                 self._backlog.append(frame)
         self._work()
+
+    def _take_proxy_header(self, data: memoryview) -> None:
+        """Once it is whole; frames may follow at once."""
+        try:
+            header = parse_proxy_header(bytes(data[:MAX_HEADER_BYTES]))
+        except MalformedProxyHeaderError as error:
+            self._close("no PROXY header", error=str(error))
+            return
+        if header is None:
+            self._rest = bytes(data)
+            return
+        self._awaits_proxy_header = False
+        if header.source is not None:
+            self._client.address = f"{header.source.host}:{header.source.port}"
+        self._split(data[header.size_bytes :])
 
     def _split(self, data: memoryview) -> None:
         """Cut whole frames off; keep the rest, or make room for it where it is long."""

@@ -1,4 +1,4 @@
-"""The Kafka listener: accepts connections within their limit, closes idle ones."""
+"""The Kafka listeners: accept connections within their limit, close idle ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 
 import structlog
 
-from gateway.config import Config
+from gateway.config import Config, NamedListenerSection
 from gateway.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.dispatch import Dispatcher
 from gateway.handlers.call import Unread
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class KafkaServer:
-    """Owns the listening socket and its connections."""
+    """Owns the listening sockets and their connections."""
 
     def __init__(self, config: Config, dispatcher: Dispatcher, metrics: Metrics, unread: Unread) -> None:
         self.dispatcher = dispatcher
@@ -31,28 +31,32 @@ class KafkaServer:
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._kafka = config.kafka
         self._connections: set[KafkaConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._listening: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def bind(self) -> int:
-        """Take the port and return it; nobody can connect before `start`. Raises OSError."""
+    async def bind(self) -> dict[str, int]:
+        """Take the ports and return them by listener; nobody can connect before `start`. Raises OSError."""
         _raise_file_limit()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: KafkaConnection(self), self._kafka.host, self._kafka.port, backlog=BACKLOG, start_serving=False
-        )
-        return int(self._server.sockets[0].getsockname()[1])
+        return {listener.name: await self._bind(listener) for listener in self._kafka.all_listeners}
+
+    async def _bind(self, listener: NamedListenerSection) -> int:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: KafkaConnection(self, listener.name, proxied=listener.proxy_protocol),
+            listener.host, listener.port, backlog=BACKLOG, start_serving=False,
+        )  # fmt: skip
+        self._listening.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
         """Listen."""
-        assert self._server is not None
-        await self._server.start_serving()
+        for server in self._listening:
+            await server.start_serving()
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight be answered for a moment, then close."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._listening:
+            server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         deadline = asyncio.get_running_loop().time() + DRAIN_S

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from deploy.local.process import StartError
+from deploy.haproxy.config import Backend, haproxy_config
+from deploy.local.process import ChildProcess, StartError, free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Sender, committed, create_topic, read_all
 from tests.integration.fleet_history import FleetMember, check_commits_hold, check_one_owner_each
 from tests.integration.native import wait_for
 from tests.integration.servers import running
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
-from tests.support.raw_client import connected
+from tests.support.raw_client import ConnectionClosedError, connected
 
 PARTITIONS = 8
 MOVED_S = 10.0
@@ -26,9 +28,10 @@ NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR = 6, 16
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
-@pytest.fixture
-def gateways(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[list[GatewayProcess]]:
-    """Two, in a namespace of their own."""
+@pytest.fixture(scope="module")
+def gateways(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[GatewayProcess]]:
+    """Two, in a namespace of their own. Who ends one starts it again."""
+    tmp_path = tmp_path_factory.mktemp("fleet")
     namespace = {"pulsar": {"namespace": unique_topic("fleet")}}
     with ExitStack() as stack:
         yield [
@@ -153,6 +156,140 @@ def test_records_of_one_who_ends(gateways: list[GatewayProcess], end: Callable[[
         assert read_all(bootstrap, topic, number) == expected
 
 
+def test_workers(pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    """Two on one machine: one that dies comes back, and all end together."""
+    first, *_ = ports = free_ports(2)
+    sections: dict[str, dict[str, Any]] = {
+        "kafka": {"host": HOST, "port": first},
+        "http": {"host": HOST, "port": 0},
+        "pulsar": {"namespace": unique_topic("workers")},
+    }
+    supervisor = GatewayProcess(tmp_path, pulsar.service_url, pulsar.admin_url, sections, workers=2)
+    supervisor.start()
+    try:
+        wait_for(lambda: serves(supervisor, ports), "both serve")
+        before = worker_pids(supervisor)
+        os.kill(before[1], signal.SIGKILL)
+        wait_for(lambda: before[1] not in worker_pids(supervisor), "it is gone")
+        wait_for(lambda: len(worker_pids(supervisor)) == 2 and serves(supervisor, ports), "both serve again")
+        after = worker_pids(supervisor)
+    finally:
+        supervisor.stop()
+    assert len(after) == 2 and before[1] not in after
+    assert not any(Path(f"/proc/{pid}").exists() for pid in after)
+
+
+def serves(supervisor: GatewayProcess, ports: list[int]) -> bool:
+    try:
+        return all(brokers(f"{HOST}:{each}") == set(ports) for each in ports)
+    except (OSError, ConnectionClosedError):
+        return False
+
+
+def worker_pids(supervisor: GatewayProcess) -> list[int]:
+    """Oldest first."""
+    text = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text()
+    return sorted(int(pid) for pid in text.split())
+
+
+@pytest.fixture
+def behind_haproxy(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[tuple[str, list[GatewayProcess]]]:
+    """The bootstrap address, and two gateways that advertise haproxy's; clients inside have listeners of their own."""
+    bootstrap_port, *advertised = free_ports(3)
+    namespace = {"namespace": unique_topic("haproxy")}
+    gateways = [
+        GatewayProcess(tmp_path / name, pulsar.service_url, pulsar.admin_url, {"pulsar": namespace, "kafka": kafka})
+        for name, kafka in (("first", outside_and_inside(advertised[0])), ("second", outside_and_inside(advertised[1])))
+    ]
+    backends = [Backend(HOST, port(each), int(each.config["http"]["port"])) for each in gateways]
+    file = tmp_path / "haproxy.cfg"
+    file.write_text(haproxy_config(backends, HOST, bootstrap_port))
+    haproxy = ChildProcess("haproxy", tmp_path / "haproxy.log")
+    with running(gateways[0]), running(gateways[1]):
+        haproxy.start(["haproxy", "-db", "-f", str(file)])
+        try:
+            yield f"{HOST}:{bootstrap_port}", gateways
+        finally:
+            haproxy.stop()
+
+
+def outside_and_inside(advertised_port: int) -> dict[str, Any]:
+    outside, inside = free_port(), free_port()
+    return {
+        "host": HOST, "port": outside, "proxy_protocol": True, "advertised_port": advertised_port,
+        "listeners": [{"name": "inside", "host": HOST, "port": inside}],
+    }  # fmt: skip
+
+
+def test_behind_haproxy(behind_haproxy: tuple[str, list[GatewayProcess]], tmp_path: Path) -> None:
+    """Clients know nothing but haproxy; one gateway is killed under a group. Inside, other addresses are told."""
+    bootstrap, (first, second) = behind_haproxy
+    topic = unique_topic("haproxy")
+    wait_for(lambda: answers(bootstrap), "haproxy has found the gateways")
+    create_topic(bootstrap, topic, PARTITIONS)
+    outside = {each.config["kafka"]["advertised_port"] for each in (first, second)}
+    inside = [each.config["kafka"]["listeners"][0]["port"] for each in (first, second)]
+    assert brokers(bootstrap) == outside
+    assert brokers(f"{HOST}:{inside[0]}") == set(inside)
+    senders = [Sender(bootstrap, topic, partition=number, enable_idempotence=True) for number in range(PARTITIONS)]
+    sent = [[b"%d of %d" % (number, part) for number in range(200)] for part in range(PARTITIONS)]
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(FleetMember(tmp_path / f"member{number}", bootstrap, "g", topic)) for number in range(2)
+        ]
+
+        def read() -> set[bytes]:
+            return {value.encode() for member in members for value in member.values}
+
+        for values, sender in zip(sent, senders, strict=True):
+            sender.send(values[:100])
+        wait_for(lambda: read() >= {value for values in sent for value in values[:100]}, "all is read")
+        second.kill()
+        for values, sender in zip(sent, senders, strict=True):
+            sender.send(values[100:])
+        wait_for(lambda: read() >= {value for values in sent for value in values}, "all is read")
+        for member in members:
+            member.process.terminate()
+        for member in members:
+            member.process.wait(TIMEOUT_S)
+    for part, sender in enumerate(senders):
+        sender.flush()
+        assert sender.errors == []
+        assert read_all(bootstrap, topic, part) == sent[part]
+    check_one_owner_each(members)
+    check_commits_hold(members, committed(bootstrap, "g", topic, PARTITIONS))
+
+
+def brokers(bootstrap: str) -> set[int]:
+    with connected(bootstrap) as client:
+        return {node["port"] for node in client.call("Metadata", 9, topics=[])["brokers"]}
+
+
+def answers(bootstrap: str) -> bool:
+    try:
+        return len(brokers(bootstrap)) == 2
+    except (OSError, ConnectionClosedError):
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """One after the other."""
+    while True:
+        ports = [*range(first := free_port(), first + count)]
+        if all(is_free(each) for each in ports):
+            return ports
+
+
+def is_free(number: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, number))
+        except OSError:
+            return False
+    return True
+
+
 @pytest.mark.parametrize("fault", ["killed", "asleep"])
 def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault: str) -> None:
     """The group goes on at the other gateway: no commit is lost or moved back, no partition owned twice."""
@@ -160,7 +297,7 @@ def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault
     bootstrap = f"{first.bootstrap},{second.bootstrap}"
     topic = unique_topic("fleet")
     create_topic(first.bootstrap, topic, PARTITIONS)
-    group = next(f"g{number}" for number in range(99) if coordinator_port(first, f"g{number}") == port(second))
+    group = next(name for name in map(unique_topic, "g" * 99) if coordinator_port(first, name) == port(second))
     senders = [
         Sender(bootstrap, topic, partition=number, enable_idempotence=True, socket_timeout_ms=4_000)
         for number in range(PARTITIONS)

@@ -23,8 +23,11 @@ class GatewayProcess:
     Stopped or killed, it may be started again and has the same address and configuration.
     """
 
-    def __init__(self, work_dir: Path, service_url: str, admin_url: str, overrides: Sections | None = None) -> None:
+    def __init__(
+        self, work_dir: Path, service_url: str, admin_url: str, overrides: Sections | None = None, *, workers: int = 1
+    ) -> None:
         self.work_dir = work_dir
+        self._workers = workers
         self.config = _merge(
             {
                 "kafka": {"host": HOST, "port": free_port()},
@@ -62,6 +65,7 @@ class GatewayProcess:
         file = self.work_dir / "gateway.toml"
         file.write_text(_to_toml(self.config))
         command = [sys.executable, "-m", "gateway.cli", "serve", "--config", str(file)]
+        command += ["--workers", str(self._workers)] if self._workers > 1 else []
         self._process.start(command, env={"PYTHONPATH": str(REPOSITORY)})
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -95,8 +99,16 @@ def _merge(base: Sections, overrides: Sections) -> dict[str, dict[str, Any]]:
 
 
 def _to_toml(sections: Sections) -> str:
-    """Strings, numbers, booleans and lists of them are written alike in JSON and TOML."""
     lines = []
     for name, values in sections.items():
-        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """Strings, numbers and booleans are written alike in JSON and TOML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)

@@ -31,10 +31,12 @@ class FakeDispatcher:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
+        self.client: Client | None = None
         self.futures: dict[str, asyncio.Future[Any]] = {}
         self.serial: dict[str, asyncio.Future[Any]] = {}
 
     def begin(self, frame: bytearray, client: Client) -> Call:
+        self.client = client
         if not frame or frame[:1] == b"m":
             raise MalformedRequest("m")
         return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), client, NO_SERVICES)
@@ -122,12 +124,12 @@ class FakeServer:
 class Conversation:
     """A connection with a fake at each end."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, *, proxied: bool = False, **limits: int) -> None:
         self.server = FakeServer(**limits)
-        self.connection, self.transport = self.connect()
+        self.connection, self.transport = self.connect(proxied=proxied)
 
-    def connect(self) -> tuple[KafkaConnection, FakeTransport]:
-        connection, transport = KafkaConnection(cast(Owner, self.server)), FakeTransport()
+    def connect(self, *, proxied: bool = False) -> tuple[KafkaConnection, FakeTransport]:
+        connection, transport = KafkaConnection(cast(Owner, self.server), proxied=proxied), FakeTransport()
         connection.connection_made(transport)
         return connection, transport
 
@@ -170,6 +172,28 @@ async def test_frames_may_be_cut_anywhere() -> None:
             for part in (stream[:first], stream[first:second], stream[second:]):
                 conversation.feed(part)
             assert conversation.answers == ["1", "2", "3", "4"]
+
+
+PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
+
+
+async def test_frames_behind_a_proxy_header() -> None:
+    stream = PROXY_LINE + frame("n1") + frame("n2", 300)
+    for cut in range(len(stream) + 1):
+        conversation = Conversation(proxied=True)
+        for part in (stream[:cut], stream[cut:]):
+            conversation.feed(part)
+        assert conversation.answers == ["1", "2"]
+        assert conversation.dispatcher.client is not None
+        assert conversation.dispatcher.client.address == "192.0.2.7:51000"
+
+
+@pytest.mark.parametrize("data", [frame("n1"), b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 nobody\r\n" + frame("n1")])
+async def test_no_proxy_header_ends_the_connection(data: bytes) -> None:
+    conversation = Conversation(proxied=True)
+    conversation.feed(data)
+    assert conversation.transport.closing
+    assert conversation.answers == []
 
 
 async def test_byte_by_byte() -> None:

@@ -1,0 +1,82 @@
+"""Several gateways on one machine, one a core: a process each, started again when it dies, and drained together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pydantic import BaseModel
+
+import deploy.local
+from gateway.config import Config
+
+PAUSE_FIRST_S = 1.0
+PAUSE_LONGEST_S = 10.0
+HEALTHY_S = 60.0
+"""Who lived for so long is started again after the first pause."""
+DRAIN_S = 30.0
+_EXEC_BOUND = Path(deploy.local.__path__[0]) / "exec_bound.py"
+
+log = structlog.get_logger()
+
+
+def worker_config(config: Config, number: int) -> Config:
+    """Every port, and the node id if there is one, raised by the worker's number; port 0 stays any port."""
+    kafka = _raised(config.kafka, number, "port", "advertised_port", "node_id")
+    listeners = tuple(_raised(listener, number, "port", "advertised_port") for listener in config.kafka.listeners)
+    kafka = kafka.model_copy(update={"listeners": listeners})
+    return config.model_copy(update={"kafka": kafka, "http": _raised(config.http, number, "port")})
+
+
+def _raised(section: Any, number: int, *fields: str) -> Any:
+    assert isinstance(section, BaseModel)
+    values = {field: getattr(section, field) for field in fields}
+    fixed = {field: value for field, value in values.items() if value or (field == "node_id" and value is not None)}
+    return section.model_copy(update={field: value + number for field, value in fixed.items()})
+
+
+async def supervise(commands: Sequence[Sequence[str]], stop: asyncio.Event) -> None:
+    """Run a worker of each command until `stop` is set; then let them drain."""
+    workers = [asyncio.create_task(_keep_running(number, command)) for number, command in enumerate(commands)]
+    await stop.wait()
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def _keep_running(number: int, command: Sequence[str]) -> None:
+    pause_s = PAUSE_FIRST_S
+    while True:
+        started = time.monotonic()
+        code = await _run(command)
+        pause_s = PAUSE_FIRST_S if time.monotonic() - started > HEALTHY_S else pause_s
+        log.warning("worker ended: it is started again", worker=number, exit_code=code, pause_s=pause_s)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_LONGEST_S)
+
+
+async def _run(command: Sequence[str]) -> int:
+    """The exit code. Cancelled, it ends the process first, in good order if there is time."""
+    # The kernel kills a worker whose supervisor is gone.
+    bound = [sys.executable, str(_EXEC_BOUND), str(os.getpid()), *command]
+    process = await asyncio.create_subprocess_exec(*bound, start_new_session=True)
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), DRAIN_S)
+        except TimeoutError:
+            log.warning("worker does not drain: it is killed", pid=process.pid)
+            process.kill()
+            await process.wait()
+        raise

@@ -1,0 +1,105 @@
+"""The header by which a load balancer tells whose connection it passes on: PROXY protocol, versions 1 and 2.
+
+v1 is a line of text of at most 107 bytes, ended by CR LF: `PROXY TCP4|TCP6 SOURCE DESTINATION SPORT DPORT`, or
+`PROXY UNKNOWN…`.
+v2 is binary, big-endian:
+
+    signature         12 bytes
+    version, command  u8     0x2 and 0 (LOCAL: the balancer's own connection) or 1 (PROXY)
+    family, transport u8     0x11 TCP over IPv4, 0x21 TCP over IPv6; others name no address that we could show
+    length            u16    of what follows: addresses, then fields that are passed over
+
+https://www.haproxy.org/download/2.6/doc/proxy-protocol.txt
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from typing import NamedTuple
+
+V1_START = b"PROXY "
+V1_MAX_BYTES = 107
+V2_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
+V2_FIXED_BYTES = 16
+MAX_HEADER_BYTES = 4_096
+"""Of v2, whose length field allows more: what balancers send is a few hundred bytes."""
+
+_V2_FIXED = struct.Struct(">12sBBH")
+_V2_ADDRESSES = {0x11: struct.Struct(">4s4sHH"), 0x21: struct.Struct(">16s16sHH")}
+_V1_FAMILIES = {b"TCP4": ipaddress.IPv4Address, b"TCP6": ipaddress.IPv6Address}
+_LOCAL, _PROXY = 0x20, 0x21
+
+
+class MalformedProxyHeaderError(Exception):
+    """The connection does not begin with a PROXY header."""
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+
+class ProxyHeader(NamedTuple):
+    size_bytes: int
+    source: Endpoint | None
+    """The client; None if the balancer does not say, or speaks for itself."""
+
+
+def parse_proxy_header(data: bytes) -> ProxyHeader | None:
+    """The header that a connection begins with; None if it is not whole yet. Raises MalformedProxyHeaderError."""
+    if _begins(data, V2_SIGNATURE):
+        return _parse_v2(data)
+    if _begins(data, V1_START):
+        return _parse_v1(data)
+    raise MalformedProxyHeaderError("no PROXY header")
+
+
+def _begins(data: bytes, start: bytes) -> bool:
+    return data[: len(start)] == start[: len(data)]
+
+
+def _parse_v1(data: bytes) -> ProxyHeader | None:
+    end = data.find(b"\r\n", 0, V1_MAX_BYTES)
+    if end < 0:
+        if len(data) >= V1_MAX_BYTES:
+            raise MalformedProxyHeaderError("PROXY line without an end")
+        return None
+    words = data[len(V1_START) : end].split(b" ")
+    if words[0] == b"UNKNOWN":
+        return ProxyHeader(end + 2, None)
+    family = _V1_FAMILIES.get(words[0])
+    if family is None or len(words) != 5:
+        raise MalformedProxyHeaderError("PROXY line of an unknown form")
+    try:
+        source, _ = family(words[1].decode("ascii")), family(words[2].decode("ascii"))
+    except ValueError as error:
+        raise MalformedProxyHeaderError(f"PROXY line: {error}") from None
+    port, _ = _port(words[3]), _port(words[4])
+    return ProxyHeader(end + 2, Endpoint(str(source), port))
+
+
+def _port(word: bytes) -> int:
+    if not word.isdigit() or len(word) > 5 or int(word) > 65_535:
+        raise MalformedProxyHeaderError("PROXY line with a port that is none")
+    return int(word)
+
+
+def _parse_v2(data: bytes) -> ProxyHeader | None:
+    if len(data) < V2_FIXED_BYTES:
+        return None
+    _, command, family, length = _V2_FIXED.unpack_from(data)
+    if command not in {_LOCAL, _PROXY}:
+        raise MalformedProxyHeaderError(f"PROXY header of version and command {command:#04x}")
+    size_bytes = V2_FIXED_BYTES + length
+    if size_bytes > MAX_HEADER_BYTES:
+        raise MalformedProxyHeaderError(f"PROXY header of {size_bytes} bytes")
+    if len(data) < size_bytes:
+        return None
+    addresses = _V2_ADDRESSES.get(family)
+    if command == _LOCAL or addresses is None:
+        return ProxyHeader(size_bytes, None)
+    if length < addresses.size:
+        raise MalformedProxyHeaderError("PROXY header too short for its addresses")
+    source, _, port, _ = addresses.unpack_from(data, V2_FIXED_BYTES)
+    return ProxyHeader(size_bytes, Endpoint(str(ipaddress.ip_address(source)), port))

@@ -1,0 +1,26 @@
+"""haproxy itself accepts what is generated, and every gateway has its place in it."""
+
+import subprocess
+from pathlib import Path
+
+from deploy.haproxy.config import Backend, haproxy_config
+
+GATEWAYS = [Backend("127.0.0.1", 9_093, 9_464), Backend("127.0.0.2", 9_094, 9_465)]
+
+
+def test_each_gateway_has_a_frontend() -> None:
+    text = haproxy_config(GATEWAYS, "127.0.0.1", 19_092)
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("frontend")] == [
+        "bootstrap", "gateway-0", "gateway-1",
+    ]  # fmt: skip
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("    bind")] == [
+        "127.0.0.1:19092", "127.0.0.1:19093", "127.0.0.1:19094",
+    ]  # fmt: skip
+
+
+def test_haproxy_accepts_it(tmp_path: Path) -> None:
+    file = tmp_path / "haproxy.cfg"
+    file.write_text(haproxy_config(GATEWAYS, "127.0.0.1", 19_092))
+    checked = subprocess.run(["haproxy", "-c", "-f", str(file)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert "[WARNING]" not in checked.stderr, checked.stderr
