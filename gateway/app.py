@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import gc
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -84,8 +84,13 @@ class Gateway:
         self._groups = GroupService(
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
         )
+        self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
+        self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
+        self.metrics.fleet_lease.set_function(lambda: self._fleet.holds_lease)
         self._fleet.on_change.append(self._groups.take_placed)
+        self._fleet.on_deletion.append(self._forget_topics)
         self._fleet.let_go += [self._groups.let_go, self._let_go_of_logs]
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"
         self._health = HealthServer(config.http.host, config.http.port, self.metrics, lambda: self._not_ready)
@@ -162,6 +167,14 @@ class Gateway:
 
     async def _let_go_of_logs(self) -> None:
         await self._logs.close_those(lambda topic, partition: not self._fleet.leads(topic, partition))
+
+    def _forget_topics(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._topics.forget(name)
+            task = asyncio.create_task(self._logs.forget_topic(name))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
+        self._groups.forget_topics(names)
 
     async def _keep_house(self) -> None:
         malloc_trim = _find_malloc_trim()

@@ -90,7 +90,15 @@ class Eviction(_Part):
     snapshot: Snapshot
 
 
-Message = Heartbeat | Goodbye | Eviction
+class Deletion(_Part):
+    """Topics are gone: what gateways know and keep of them is of no use any more."""
+
+    kind: Literal["deletion"] = "deletion"
+    topics: tuple[str, ...]
+    snapshot: Snapshot
+
+
+Message = Heartbeat | Goodbye | Eviction | Deletion
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
 
 

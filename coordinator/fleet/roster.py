@@ -7,7 +7,8 @@
 | goodbye | its sender is a member | no member any more; the epoch rises |
 | eviction | it names a member and that one's last heartbeat | no member any more; the epoch rises |
 
-Everything else changes nothing. Partitions move only when the epoch rises, so the epoch serves as their leader epoch.
+Everything else, such as news of deleted topics, changes nothing. Partitions move only when the epoch rises, so the
+epoch serves as their leader epoch.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from coordinator.fleet.membership import Identity, Membership
-from coordinator.fleet.messages import Address, LogPosition, Member, Message
+from coordinator.fleet.messages import Address, Deletion, LogPosition, Member, Message
 from coordinator.fleet.placement import PartitionKey
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms
@@ -45,6 +45,8 @@ class Fleet:
     def __init__(self, client: PulsarClient, admin: AdminClient, namespace: str, config: FleetSection) -> None:
         self.on_change: list[Callable[[], None]] = []
         self.let_go: list[LetGo] = []
+        self.on_deletion: list[Callable[[tuple[str, ...]], None]] = []
+        """Called with the names of topics that some gateway has deleted."""
         self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
         """Done when another gateway has taken this one's node id."""
         self._client = client
@@ -100,6 +102,11 @@ class Fleet:
                 self._log.send(self._membership.goodbye())
             await self._log.close()
 
+    def announce_deletion(self, topics: tuple[str, ...]) -> None:
+        """To all gateways, as far as the log can be written: who misses it finds out when it looks topics up again."""
+        if self._membership is not None and self._log is not None:
+            self._log.send(Deletion(topics=topics, snapshot=self._membership.roster.snapshot()))
+
     # Who leads
 
     @property
@@ -150,6 +157,9 @@ class Fleet:
     def _read(self, position: LogPosition, message: Message) -> None:
         membership = self._membership
         assert membership is not None
+        if isinstance(message, Deletion):
+            for on_deletion in self.on_deletion:
+                on_deletion(message.topics)
         epoch = membership.roster.epoch
         membership.read(position, message, lease_now_ms())
         if membership.node_id_taken_by is not None and not self.expelled.done():

@@ -60,6 +60,7 @@ async def _delete(call: Call, topic: Topic | None, name: str | None, topic_id: u
         await call.services.topics.delete(topic)
         await call.services.logs.forget_topic(topic.name)
         call.services.groups.forget_topics([topic.name])
+        call.services.fleet.announce_deletion((topic.name,))
     except PulsarError as error:
         code = error_code(error)
         call.count_error(code)

@@ -186,6 +186,8 @@ class ProduceCall:
             if part.produced is None or part.topic is None:
                 return
             part.log = await self.call.services.logs.open(part.topic, part.answer.index)
+            # First, so that what a leader before us wrote last is in what the log reads of its producers.
+            self._check_leader(part, part.produced.header)
             await part.log.prepare(part.produced.header, self.call.client.number)
         except _STORAGE_ERRORS as error:
             self._failed(part, error)

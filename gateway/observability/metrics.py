@@ -95,6 +95,9 @@ class Metrics(Collector):
         self.mirror_dropped = self._make(Counter, "mirror_dropped", "Offsets not mirrored because too many wait")
         self.mirror_pending = self._make(Gauge, "mirror_pending", "Offsets that wait to be mirrored")
         self.mirror_lag_seconds = self._make(Gauge, "mirror_lag_seconds", "For how long the oldest of them has waited")
+        self.fleet_members = self._make(Gauge, "fleet_members", "Gateways that lead partitions")
+        self.fleet_epoch = self._make(Gauge, "fleet_epoch", "Rises when partitions move between gateways")
+        self.fleet_lease = self._make(Gauge, "fleet_lease", "1 while this gateway may coordinate groups")
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
 

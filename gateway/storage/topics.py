@@ -178,6 +178,10 @@ class TopicCatalog:
             self.on_change(name)
         return topic
 
+    def forget(self, name: str) -> None:
+        """Another gateway has deleted the topic; perhaps there is another one of that name by now."""
+        self._forget(name)
+
     def _forget(self, name: str) -> None:
         topic = self._topics.pop(name, None)
         if topic is not None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from deploy.haproxy.config import Backend, haproxy_config
 from deploy.local.process import ChildProcess, StartError, free_port
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import TIMEOUT_S, Sender, committed, create_topic, read_all
+from tests.integration.confluent import TIMEOUT_S, Sender, commit, committed, create_topic, read_all
 from tests.integration.fleet_history import FleetMember, check_commits_hold, check_one_owner_each
 from tests.integration.native import wait_for
 from tests.integration.servers import running
@@ -104,6 +105,23 @@ def test_all_agree_and_the_wrong_one_says_so(gateways: list[GatewayProcess]) -> 
         assert [node["port"] for node in fetched["node_endpoints"]] == [port(second)]
         beat = client.call("Heartbeat", 0, group_id=foreign, generation_id=1, member_id="m")
         assert beat["error_code"] == NOT_COORDINATOR
+
+
+def test_a_deleted_topic_is_gone_everywhere(gateways: list[GatewayProcess]) -> None:
+    """Whoever deletes it: of another one with its name, the gateway that led it knows nothing old."""
+    topic, bootstrap = unique_topic("fleet"), gateways[0].bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for values in ([b"old"] * 5, [b"new"]):
+        create_topic(bootstrap, topic, 4)
+        commit(bootstrap, topic, topic, 1)
+        for number in range(4):
+            sender = Sender(bootstrap, topic, partition=number)
+            sent = [b"%s %d" % (value, index) for index, value in enumerate(values)]
+            sender.send(sent)
+            sender.flush()
+            assert read_all(bootstrap, topic, number) == sent
+        admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+        wait_for(lambda: committed(bootstrap, topic, topic) == [-1001], "its committed offsets are gone")
 
 
 def test_a_node_id_belongs_to_one(gateways: list[GatewayProcess], pulsar: PulsarStandalone, tmp_path: Path) -> None:

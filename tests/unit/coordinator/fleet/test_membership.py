@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.fleet.messages import Heartbeat, MalformedMessageError, decode_message
+from coordinator.fleet.messages import Deletion, Heartbeat, LogPosition, MalformedMessageError, decode_message
 from coordinator.fleet.times import FleetTimes
-from tests.unit.coordinator.fleet.fleet_harness import KEYS, TIMES, World
+from tests.unit.coordinator.fleet.fleet_harness import KEYS, LEDGER_ID, TIMES, World
 
 
 def epochs(world: World) -> set[int]:
@@ -178,6 +178,18 @@ def test_an_eviction_behind_a_heartbeat_is_void() -> None:
     judge.deliver()
     judge.read(world.now_ms)
     assert slow.membership.member.node_id in judge.membership.roster.members
+
+
+def test_news_of_topics_change_nobody() -> None:
+    world = World()
+    only = world.start("a")
+    world.run(1_000)
+    before = only.membership.roster.snapshot()
+    world.log.append(Deletion(topics=("t",), snapshot=before))
+    only.read(world.now_ms)
+    assert only.membership.roster.snapshot() == before.model_copy(
+        update={"position": LogPosition(LEDGER_ID, len(world.log) - 1)}
+    )
 
 
 def test_epochs_go_on_over_an_empty_fleet() -> None:
