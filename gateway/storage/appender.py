@@ -34,7 +34,7 @@ LARGE_BATCH_BYTES = 16 * 1024
 class PendingBatch:
     """One produced batch until its offset is known."""
 
-    __slots__ = ("base_offset", "count", "data", "done", "messages", "sequenced")
+    __slots__ = ("base_offset", "count", "data", "done", "messages", "sequenced", "size_bytes")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class PendingBatch:
         self.data = _unpinned(data)
         self.messages = messages
         """The records as Pulsar messages, if the topic holds those (message_entry.py)."""
+        self.size_bytes = len(data) + len(messages or b"")
         self.count = count
         self.sequenced = sequenced
         self.done = done
@@ -129,10 +130,10 @@ class Appender:
 
     def append(self, batch: PendingBatch) -> None:
         """Queue a batch; its ``done`` hears of it. Raises KafkaError when too much waits already."""
-        if self._queued_bytes + len(batch.data) > self._log.limits.append_max_queued_bytes:
+        if self._queued_bytes + batch.size_bytes > self._log.limits.append_max_queued_bytes:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too much data waits for Pulsar")
         self._queue.append(batch)
-        self._queued_bytes += len(batch.data)
+        self._queued_bytes += batch.size_bytes
         if self._queued_bytes > self._log.limits.append_max_queued_bytes // 2:
             self.room.clear()
         if not self._pump_scheduled:
@@ -153,7 +154,7 @@ class Appender:
         if taken:
             gone = set(taken)
             self._queue = deque(batch for batch in self._queue if batch not in gone)
-            self._queued_bytes -= sum(len(batch.data) for batch in taken)
+            self._queued_bytes -= sum(batch.size_bytes for batch in taken)
             self.room.set()
         return taken
 
@@ -192,11 +193,11 @@ class Appender:
         assert self._producer is not None
         room = min(self._log.limits.append_max_entry_bytes, self._producer.max_message_bytes - METADATA_BYTES)
         group: list[PendingBatch] = []
-        while self._queue and (not group or (len(self._queue[0].data) <= room and _alike(self._queue[0], group[0]))):
+        while self._queue and (not group or (self._queue[0].size_bytes <= room and _alike(self._queue[0], group[0]))):
             batch = self._queue.popleft()
             group.append(batch)
-            room -= len(batch.data)
-            self._queued_bytes -= len(batch.data)
+            room -= batch.size_bytes
+            self._queued_bytes -= batch.size_bytes
         if self._queued_bytes <= self._log.limits.append_max_queued_bytes // 2:
             self.room.set()
         return group

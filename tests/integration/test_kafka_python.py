@@ -1,13 +1,14 @@
 """kafka-python's producer, consumer and admin client; the same against Apache Kafka."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewPartitions, NewTopic
-from kafka.errors import MessageSizeTooLargeError
+from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+from kafka.errors import InvalidConfigurationError, MessageSizeTooLargeError
 
 from tests.support.names import unique_topic
 
@@ -109,6 +110,25 @@ def test_topics_are_administered(bootstrap: str, topic: str) -> None:
         assert len(described["partitions"]) == 5
         admin.delete_topics([topic])
         assert topic not in admin.list_topics()
+
+
+def test_topics_are_configured(bootstrap: str, topic: str) -> None:
+    def modified() -> dict[str, str]:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        found = admin.describe_configs([resource])["topic"][topic]
+        return {name: config["value"] for name, config in found.items()}
+
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        changes = {"retention.ms": "7000", "cleanup.policy": (AlterConfigOp.APPEND, "compact")}
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, changes)])
+        expected = {"retention.ms": "7000", "cleanup.policy": "delete,compact"}
+        deadline = time.monotonic() + TIMEOUT_S
+        while modified() != expected:  # Kafka's broker learns it from its controller
+            assert time.monotonic() < deadline, modified()
+        bad = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "soon"})
+        with pytest.raises(InvalidConfigurationError):
+            admin.alter_configs([bad])
+        assert modified() == expected
 
 
 def test_a_message_above_the_limit_is_refused(bootstrap: str, topic: str) -> None:

@@ -70,8 +70,8 @@ class Scene:
         self.pulsar = FakeTopics()
         self.catalog = self.another_catalog()
 
-    def another_catalog(self) -> TopicCatalog:
-        return TopicCatalog(cast(AdminClient, SimpleNamespace(topics=self.pulsar)), "t/n", 60_000)
+    def another_catalog(self, max_age_ms: int = 60_000) -> TopicCatalog:
+        return TopicCatalog(cast(AdminClient, SimpleNamespace(topics=self.pulsar)), "t/n", max_age_ms)
 
     async def alter(self, catalog: TopicCatalog | None = None, *, validate_only: bool = False, **change: str) -> None:
         named = {name.replace("_", "."): value for name, value in change.items()}
@@ -99,6 +99,18 @@ async def test_effects_are_immediate(scene: Scene) -> None:
     assert (topic.config("retention.ms"), topic.config("segment.bytes")) == ("60000", "123")
     assert scene.stored == {"kafka.config.retention.ms": "60000", "kafka.config.segment.bytes": "123"}
     assert scene.pulsar.set_policies[TopicPolicy.MESSAGE_TTL] == 60
+
+
+async def test_other_gateways_know_when_they_look_again(scene: Scene) -> None:
+    other = scene.another_catalog(max_age_ms=0)
+    await other.get("a")
+    await scene.alter(max_message_bytes="5000")
+    before = other.cached("a")
+    assert before is not None
+    assert before.config("max.message.bytes") == "1048588"
+    async with asyncio.timeout(5):
+        while (after := other.cached("a")) is None or after.config("max.message.bytes") != "5000":
+            await asyncio.sleep(0)
 
 
 async def test_back_to_the_default(scene: Scene) -> None:
