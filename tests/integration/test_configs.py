@@ -6,7 +6,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, create_topic, produce
-from tests.integration.native import Admin
+from tests.integration.native import Admin, wait_for
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
@@ -39,9 +39,9 @@ def test_pulsar_knows(pulsar: PulsarStandalone, gateway: GatewayProcess) -> None
     create_topic(gateway.bootstrap, topic, config={"retention.ms": "60000"})
     alter(gateway, topic, retention_ms="90000", retention_bytes="1048577", max_message_bytes="2000")
     assert described(gateway, topic, "retention.ms") == ("90000", False)
-    policy = admin.topic("GET", topic, "/retention")
-    assert (policy["retentionTimeInMinutes"], policy["retentionSizeInMB"]) == (2, 2)
-    assert admin.topic("GET", topic, "/messageTTL") == 90
+    expected = {"retentionTimeInMinutes": 2, "retentionSizeInMB": 2}
+    wait_for(lambda: admin.topic("GET", topic, "/retention") == expected, "the broker knows the retention")
+    wait_for(lambda: admin.topic("GET", topic, "/messageTTL") == 90, "the broker knows the TTL")
 
     produce(gateway.bootstrap, topic, [Record(b"x" * 1_000)])
     with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
@@ -49,5 +49,6 @@ def test_pulsar_knows(pulsar: PulsarStandalone, gateway: GatewayProcess) -> None
 
     alter(gateway, topic, retention_ms=None, retention_bytes=None, max_message_bytes=None)
     assert described(gateway, topic, "retention.ms") == ("604800000", True)
-    assert (admin.topic("GET", topic, "/retention"), admin.topic("GET", topic, "/messageTTL")) == (None, None)
+    wait_for(lambda: admin.topic("GET", topic, "/retention") is None, "the namespace's retention counts again")
+    wait_for(lambda: admin.topic("GET", topic, "/messageTTL") is None, "the namespace's TTL counts again")
     produce(gateway.bootstrap, topic, [Record(b"x" * 3_000)])

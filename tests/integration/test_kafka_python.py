@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, NewPartitions, NewTopic
-from kafka.errors import InvalidConfigurationError, MessageSizeTooLargeError
+from kafka.errors import MessageSizeTooLargeError
 
 from tests.support.names import unique_topic
 
@@ -126,8 +126,7 @@ def test_topics_are_configured(bootstrap: str, topic: str) -> None:
         while modified() != expected:  # Kafka's broker learns it from its controller
             assert time.monotonic() < deadline, modified()
         bad = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "soon"})
-        with pytest.raises(InvalidConfigurationError):
-            admin.alter_configs([bad])
+        assert "Invalid value soon for configuration retention.ms" in str(admin.alter_configs([bad]))
         assert modified() == expected
 
 
