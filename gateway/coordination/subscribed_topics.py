@@ -33,11 +33,11 @@ class Subscriptions(NamedTuple):
 
 
 class SubscribedTopics:
-    """The coordinators' `Topics`. What was not looked up yet, or Pulsar could not tell, is unknown."""
+    """The coordinators' `Topics`: those in the catalog, and those known to be absent. Of others nothing is known."""
 
     def __init__(self, catalog: TopicCatalog) -> None:
         self._catalog = catalog
-        self._looked_up: set[str] = set()
+        self._absent: set[str] = set()
         self._names: set[str] | None = None
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
@@ -45,7 +45,7 @@ class SubscribedTopics:
         self._news = asyncio.Event()
 
     def is_known(self, name: str) -> bool:
-        return name in self._looked_up
+        return name in self._absent or self._catalog.cached(name) is not None
 
     def find(self, name: str) -> TopicInfo | None:
         topic = self._catalog.cached(name)
@@ -56,9 +56,10 @@ class SubscribedTopics:
 
     def knows(self, names: Collection[str], regex: str | None) -> bool:
         """Whether such a subscription can be resolved without asking Pulsar. Raises InvalidRegexError."""
-        if not regex:
-            return self._looked_up.issuperset(names)
-        return self._names is not None and self._looked_up.issuperset((*names, *matching(regex, self._names)))
+        if regex and self._names is None:
+            return False
+        matched = matching(regex, self._names or ()) if regex else ()
+        return all(map(self.is_known, (*names, *matched)))
 
     async def learn(self, names: Iterable[str], regexes: Iterable[str]) -> set[str]:
         """Look up the topics that such subscriptions mean; return their names. Raises InvalidRegexError."""
@@ -67,18 +68,16 @@ class SubscribedTopics:
             async with self._listing:
                 await self._list()
             wanted |= matching(regex, self._names or ())
-        known = {name for name in wanted if self._catalog.cached(name) is not None}
-        self._looked_up |= known
-        await asyncio.gather(*(self._look_up(name) for name in wanted - known))
+        unknown = [name for name in wanted if self._catalog.cached(name) is None]
+        await asyncio.gather(*map(self._look_up, unknown))
         return wanted
 
     async def _look_up(self, name: str) -> None:
         try:
-            await self._catalog.get(name)
+            if await self._catalog.get(name) is None:
+                self._absent.add(name)
         except PulsarError as error:
             log.warning("cannot look up subscribed topic", topic=name, error=str(error))
-        else:
-            self._looked_up.add(name)
 
     async def _list(self) -> None:
         if time.monotonic() - self._listed_at < LIST_MAX_AGE_S:
@@ -88,6 +87,8 @@ class SubscribedTopics:
         except PulsarError as error:
             log.warning("cannot list topics", error=str(error))
             return
+        for name in self._changed:  # perhaps since Pulsar made the list
+            _enter(name, names, present=self._catalog.cached(name) is not None)
         self._changed |= names ^ (self._names or set())
         self._names, self._listed_at = names, time.monotonic()
 
@@ -100,7 +101,7 @@ class SubscribedTopics:
             self._news.clear()
             try:
                 # What nobody reads any more need not be remembered.
-                self._looked_up &= await self.learn(*subscriptions())
+                self._absent &= await self.learn(*subscriptions())
             except Exception as error:  # a defect of ours must not leave groups with the topics of this moment
                 log.error("cannot look up subscribed topics", exc_info=error)
             changed, self._changed = self._changed, set()
@@ -111,7 +112,13 @@ class SubscribedTopics:
                     await self._news.wait()
 
     def _on_change(self, name: str) -> None:
+        present = self._catalog.cached(name) is not None
+        _enter(name, self._absent, present=not present)
         if self._names is not None:
-            (self._names.discard if self._catalog.cached(name) is None else self._names.add)(name)
+            _enter(name, self._names, present=present)
         self._changed.add(name)
         self._news.set()
+
+
+def _enter(name: str, names: set[str], *, present: bool) -> None:
+    (names.add if present else names.discard)(name)

@@ -47,9 +47,9 @@ class FakeCatalog:
     def change(self, name: str, partitions: int) -> None:
         """0 deletes."""
         self.topics[name] = partitions
+        self.seen.add(name)
         if not partitions:
             del self.topics[name]
-        self.seen.add(name)
         self.on_change(name)
 
     def _topic(self, name: str) -> Topic | None:
@@ -145,12 +145,21 @@ async def test_topics_that_others_made_are_found(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_what_nobody_reads_is_forgotten() -> None:
-    follower = Follower(FakeCatalog(t=3, u=1), "t")
-    await follower.topics.learn(["u"], [])
+    follower = Follower(FakeCatalog(t=3), "t", "nowhere")
+    await follower.topics.learn(["nothing"], [])
     async with follower.running():
         assert await follower.next_change() == {"t"}
-        assert follower.topics.is_known("t")
-        assert not follower.topics.is_known("u")
+        assert follower.topics.is_known("nowhere")
+        assert not follower.topics.is_known("nothing")
+
+
+async def test_topics_of_a_first_subscription_stay_known_while_others_are_looked_up() -> None:
+    async with Follower(FakeCatalog(t=3, u=1)).running() as follower:
+        await follower.topics.learn(["t"], [])
+        assert await follower.next_change() == {"t"}
+        await follower.topics.learn(["u"], [])
+        assert await follower.next_change() == {"u"}
+        assert follower.topics.knows(["t", "u"], None)
 
 
 async def test_a_defect_is_not_the_end() -> None:
