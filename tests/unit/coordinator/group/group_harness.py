@@ -196,3 +196,13 @@ class Harness:
         syncs.append(self.sync(members[0], 1, {m: m.encode() for m in members}))
         assert all(parked.answer.error is ErrorCode.NONE for parked in syncs)
         return members
+
+
+def reloaded(old: Harness) -> Harness:
+    """A coordinator that has just loaded what the other one had written."""
+    h = Harness(load=False)
+    h.now_ms, h.topics.counts = old.now_ms, old.topics.counts
+    for record in old.log.durable:
+        h.coordinator.replay(*record)
+    h.coordinator.loaded(h.now_ms)
+    return h

@@ -6,12 +6,10 @@ import pytest
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer_member import ConsumerMember, MemberState, reconcile
-from coordinator.group.consumer_messages import ConsumerHeartbeatResponse
 from coordinator.group.consumer_records import (
     ConsumerGroupKey,
     ConsumerMemberKey,
     CurrentMemberKey,
-    RegexKey,
     TargetEpochKey,
     TargetMemberKey,
     TopicsKey,
@@ -20,7 +18,7 @@ from coordinator.group.messages import DeleteOffsetsResponse, FetchOffsetsReques
 from coordinator.group.ports import TopicPartition
 from coordinator.group.records import GroupKey
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, Harness, Parked
+from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, Harness, Parked, reloaded
 
 T, U, L = b"t" * 16, b"u" * 16, b"l" * 16
 ALL_T = {T: set(range(6))}
@@ -35,15 +33,6 @@ def two_members(h: Harness) -> None:
     h.consumer_heartbeat("m1", 1, owned=revoked.assignment)
     h.consumer_heartbeat("m2", 2, owned={})
     assert h.coordinator.describe_consumer_group("g").state == "Stable"
-
-
-def reloaded(old: Harness) -> Harness:
-    h = Harness(load=False)
-    h.now_ms, h.topics.counts = old.now_ms, old.topics.counts
-    for record in old.log.durable:
-        h.coordinator.replay(*record)
-    h.coordinator.loaded(h.now_ms)
-    return h
 
 
 def test_the_first_member_gets_everything() -> None:
@@ -264,78 +253,6 @@ def test_what_is_unknown_of_topics_changes_nothing() -> None:
     assert (quiet.member_epoch, quiet.assignment) == (1, None)
     h.topics.unknown = set()
     assert h.consumer_heartbeat("m1", 1, owned=ALL_T).answer.assignment == {T: set(range(7))}
-
-
-class TestRegularExpressions:
-    def join(self, h: Harness, member_id: str = "m1", regex: str = "t|u", **changes: Any) -> ConsumerHeartbeatResponse:
-        changes = {"subscribed_topic_names": None, "has_own_id": True} | changes
-        return h.consumer_heartbeat(member_id, subscribed_topic_regex=regex, **changes).answer
-
-    def test_whole_names_match(self) -> None:
-        h = Harness()
-        h.topics.counts |= {"tu": 1}
-        assert self.join(h).assignment == {T: set(range(6)), U: set(range(3))}
-        assert dict(h.log.decoded())[RegexKey("g", "t|u")].topics == ["t", "u"]
-
-    def test_names_and_a_regular_expression(self) -> None:
-        h = Harness()
-        assert self.join(h, regex="u", subscribed_topic_names=["t"]).assignment == {T: set(range(6)), U: set(range(3))}
-
-    def test_no_topics_at_all(self) -> None:
-        h = Harness()
-        answer = self.join(h, regex="")
-        assert (answer.error, answer.member_epoch, answer.assignment) == (ErrorCode.NONE, 1, {})
-
-    @pytest.mark.parametrize("regex", ["(", "(?=t)", "[z-a]", "a**", "\ud800", "a" * 32_768])
-    def test_what_is_none(self, regex: str) -> None:
-        h = Harness()
-        assert self.join(h, regex=regex).error is ErrorCode.INVALID_REGULAR_EXPRESSION
-        self.join(h)
-        refused = h.consumer_heartbeat("m1", 1, subscribed_topic_regex=regex).answer
-        assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
-        assert h.consumer_heartbeat("m1", 1).answer.error is ErrorCode.NONE
-
-    def test_expensive_expressions_end(self) -> None:
-        h = Harness()
-        h.topics.counts = {"a" * 249: 1}
-        assert self.join(h, regex="(a*)*b|(a|a)+$|(.*.*.*.*)*=").error is ErrorCode.NONE
-
-    def test_new_and_deleted_topics(self) -> None:
-        h = Harness()
-        self.join(h)
-        h.topics.counts = {"t": 6, "v": 1}
-        h.coordinator.topics_changed(["u", "v"])
-        answer = h.consumer_heartbeat("m1", 1, owned={T: set(range(6))}).answer
-        assert (answer.member_epoch, answer.assignment) == (2, ALL_T)
-
-    def test_a_changed_expression(self) -> None:
-        h = Harness()
-        self.join(h)
-        given_back = h.consumer_heartbeat("m1", 1, subscribed_topic_regex="u").answer
-        assert given_back.assignment == {U: set(range(3))}
-        assert h.consumer_heartbeat("m1", 1, owned=given_back.assignment).answer.member_epoch == 2
-        assert h.log.decoded().count((RegexKey("g", "t|u"), None)) == 1
-
-    def test_an_expression_without_members_is_forgotten(self) -> None:
-        h = Harness()
-        self.join(h)
-        self.join(h, "m2", "u")
-        h.consumer_heartbeat("m1", -1)
-        assert h.coordinator.subscribed_regexes() == {"u"}
-        assert h.coordinator.subscribed_names() == {"u"}
-        h.consumer_heartbeat("m2", -1)
-        assert h.coordinator.subscribed_names() == frozenset()
-
-    def test_the_next_coordinator_knows_what_matched(self) -> None:
-        h = Harness()
-        self.join(h)
-        again = reloaded(h)
-        again.topics.listed = False
-        assert again.coordinator.subscribed_names() == {"t", "u"}
-        assert again.consumer_heartbeat("m1", 1).answer.assignment is None
-        again.topics.listed = True
-        again.topics.counts = {"t": 6}
-        assert again.consumer_heartbeat("m1", 1, owned={T: set(range(6))}).answer.assignment == ALL_T
 
 
 class TestStaticMembers:
