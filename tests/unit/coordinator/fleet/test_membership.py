@@ -64,6 +64,23 @@ def test_the_dead_are_replaced_after_their_lease() -> None:
     assert living.leads(world.now_ms) == set(KEYS)
 
 
+def test_a_lease_counts_from_the_sending() -> None:
+    """Not from when the heartbeat is read back: others may have heard it long before."""
+    world = World()
+    slow, other = world.start("a"), world.start("b")
+    world.run(1_000)
+    slow.paused = True
+    sent_ms = world.now_ms = world.now_ms + TIMES.heartbeat_ms
+    slow.tick(sent_ms)
+    slow.deliver()
+    world.run(TIMES.lease_ms - 100)
+    slow.read(world.now_ms)
+    assert slow.membership.holds_lease(world.now_ms)
+    world.now_ms = sent_ms + TIMES.lease_ms
+    assert not slow.membership.holds_lease(world.now_ms)
+    assert other.membership.holds_lease(world.now_ms)
+
+
 def test_who_stood_still_leads_nothing_and_comes_back() -> None:
     world = World()
     sleeper, living = world.start("a"), world.start("b")
