@@ -5,6 +5,7 @@ The witness walks the schema and shares no code with the compiled codecs that `p
 
 import io
 import uuid
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,7 @@ def name_of(parameter: object) -> str | None:
     return parameter.name if isinstance(parameter, Api) else None
 
 
+@cache
 def values(message: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:
     """Messages as nested dictionaries, with the fields of one version."""
     return _struct(message._struct, version)
