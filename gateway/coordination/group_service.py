@@ -231,6 +231,11 @@ class GroupService:
 
     # What happened to topics
 
+    async def partitions_added(self, topic: Topic, count: int) -> None:
+        """The topic has so many partitions now. Raises PulsarError."""
+        if self._mirror is not None:
+            await self._mirror.partitions_added(topic, range(topic.partitions, count))
+
     def _subscriptions(self) -> Subscriptions:
         names: set[str] = set()
         regexes: set[str] = set()

@@ -27,7 +27,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError
 from gateway.storage.registry import LogRegistry
-from gateway.storage.topics import TopicCatalog
+from gateway.storage.topics import Topic, TopicCatalog
 
 UPDATE_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 5.0
@@ -170,6 +170,20 @@ class OffsetMirror:
                 topic=key.partition.topic, partition=key.partition.partition,
                 subscription=subscription_name(key.group_id), error=str(error) or type(error).__name__,
             )  # fmt: skip
+
+    async def partitions_added(self, topic: Topic, numbers: Iterable[int]) -> None:
+        """Take groups' subscriptions away from new partitions: Pulsar makes them as the first one has them, at the end.
+
+        A group has no place there yet: it would start behind what is written before it comes. Raises PulsarError.
+        """
+        first = (await self._cursors.read(topic.pulsar_topic(0))).by_name
+        groups = {name for name, cursor in first.items() if cursor.offset is not None}
+        for number in numbers:
+            partition = topic.pulsar_topic(number)
+            made = (await self._cursors.read(partition)).by_name
+            for name in groups & {name for name, cursor in made.items() if cursor.offset is None}:
+                await self._cursors.delete(partition, name)
+                self._reads.forget(partition, name)
 
     # From Pulsar
 

@@ -54,6 +54,7 @@ async def _grow(call: Call, wanted: Response) -> None:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar")
     if not call.request.validate_only:
         await call.services.topics.add_partitions(topic, wanted.count)
+        await call.services.groups.partitions_added(topic, wanted.count)
 
 
 def _row(name: str, code: ErrorCode, text: str | None) -> Response:

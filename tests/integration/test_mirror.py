@@ -10,6 +10,7 @@ from urllib.parse import quote_plus
 import pulsar as native
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, create_topic, produce
@@ -185,6 +186,15 @@ def test_group_that_only_pulsar_knows(mirroring: GatewayProcess, pulsar: PulsarS
         assert committed(mirroring.bootstrap, f"{topic}{entry}", topic) == [entry * BATCH_RECORDS]
     group = Group(mirroring.bootstrap, pulsar, topic, f"{topic}3")
     follow([group], [[(15, 2)]])
+
+
+def test_new_partitions_are_new_to_groups(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
+    """Pulsar makes subscriptions like those of the first partition, at the end of what was written meanwhile."""
+    group = Group(mirroring.bootstrap, pulsar, topic, topic)
+    follow([group], [[(10, 2)]])
+    admin = AdminClient({"bootstrap.servers": mirroring.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT_S)
+    assert committed(mirroring.bootstrap, topic, topic, partitions=3) == [10, NO_OFFSET, NO_OFFSET]
 
 
 def test_retention_counts_for_dead_groups_too(mirroring: GatewayProcess, pulsar: PulsarStandalone) -> None:

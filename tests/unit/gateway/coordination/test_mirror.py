@@ -20,7 +20,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConsumerBusyError, PulsarError, ServiceNotReadyError
 from gateway.pulsar.position import Position
 from gateway.storage.registry import LogRegistry
-from gateway.storage.topics import TopicCatalog
+from gateway.storage.topics import Topic, TopicCatalog
 from tests.unit.gateway.coordination.fake_coordinator import FakeCoordinator
 
 TIMEOUT_S = 10.0
@@ -32,6 +32,8 @@ class FakeCursors:
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, str], int] = {}
+        self.bare: set[tuple[str, str]] = set()
+        """Those that carry no offset."""
         self.failures: list[PulsarError] = []
         self.held: dict[str, asyncio.Event] = {}
         self.moves: list[tuple[str, str, int]] = []
@@ -54,6 +56,7 @@ class FakeCursors:
     async def delete(self, topic: str, name: str) -> None:
         await self._wait(topic)
         self.offsets.pop((topic, name), None)
+        self.bare.discard((topic, name))
 
     async def read(self, topic: str) -> TopicCursors:
         self.reads[topic] += 1
@@ -61,7 +64,8 @@ class FakeCursors:
         if self.failures:
             raise self.failures.pop(0)
         mine = {name: offset for (where, name), offset in self.offsets.items() if where == topic}
-        return TopicCursors({name: Cursor(Position(1, offset), offset) for name, offset in mine.items()}, ())
+        bare = {name: Cursor(Position(1, -1), None) for where, name in self.bare if where == topic}
+        return TopicCursors(bare | {name: Cursor(Position(1, offset), offset) for name, offset in mine.items()}, ())
 
     async def offset_at(self, topic: str, cursors: TopicCursors, cursor: Cursor) -> int | None:
         return cursor.offset
@@ -214,3 +218,12 @@ async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) 
     await harness.settle()
     assert set(harness.cursors.moves) == {("t-0", "wrong", 5), ("t-0", "new", 1), ("t-1", "new", 2)}
     assert harness.cursors.offsets["t-0", "stranger"] == 9
+
+
+async def test_groups_stand_nowhere_in_new_partitions(harness: Harness) -> None:
+    harness.cursors.offsets["t-0", "group"] = harness.cursors.offsets["t-3", "group"] = 5
+    harness.cursors.bare = {("t-0", "native"), ("t-1", "native"), ("t-1", "group"), ("t-2", "group")}
+    topic = SimpleNamespace(pulsar_topic=lambda number: f"t-{number}")
+    await harness.mirror.partitions_added(cast(Topic, topic), range(1, 4))
+    assert harness.cursors.bare == {("t-0", "native"), ("t-1", "native")}
+    assert harness.cursors.offsets == {("t-0", "group"): 5, ("t-3", "group"): 5}
