@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import uuid
@@ -10,7 +11,7 @@ from pathlib import Path
 import pyspark
 
 from spark_compat.runner.report import write_report
-from spark_compat.runner.run import job_names, run_job
+from spark_compat.runner.run import can_run, job_names, run_job
 from spark_compat.runner.servers import both_sides
 from spark_compat.runner.session import start_session
 from spark_compat.runner.verdict import SAME, Verdict
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--kafka", metavar="HOST:PORT", help="use this cluster instead of starting one")
     parser.add_argument("--gateway", metavar="HOST:PORT", help="use this gateway instead of starting one on a Pulsar")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and clean up
     verdicts = _run(options.jobs or job_names(), options.kafka, options.gateway)
     if not options.jobs:
         write_report(pyspark.__version__, verdicts)
@@ -40,6 +42,9 @@ def _run(names: list[str], kafka: str | None, gateway: str | None) -> list[Verdi
             # The first job in a JVM pays for loading Spark: let it be none that is timed.
             run_job(WARM_UP_JOB, spark, sides, f"{run_id}-warm-up", work_dir / "warm-up")
             for name in names:
+                if not can_run(name, sides):
+                    print(f"{name}: not run, it kills the server")
+                    continue
                 verdict = run_job(name, spark, sides, run_id, work_dir)
                 print(f"{name}: {verdict.result}  {verdict.kafka.duration_s:.1f} s, {verdict.gateway.duration_s:.1f} s")
                 print("".join(f"  {line[:500]}\n" for line in verdict.details()), end="", flush=True)

@@ -1,9 +1,10 @@
 """What a trial has in hand: the session, the cluster of one side, and topics that no other trial uses."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ class Lab:
     """Part of every topic name. Both sides have the same, so the rows' topic columns compare."""
     work_dir: Path
     """Empty, of this trial on this side: for checkpoints and output."""
+    timings: dict[str, float] = field(default_factory=dict)
+    """What was measured → seconds."""
 
     @property
     def bootstrap(self) -> str:
@@ -76,6 +79,29 @@ class Lab:
                 raise failure
             assert time.monotonic() < deadline, f"{found} rows in {table}, {count} expected"
             time.sleep(POLL_S)
+
+    def wait_for_progress(self, query: StreamingQuery, batches: int) -> None:
+        """Until the query has written that many micro-batches."""
+        deadline = time.monotonic() + ROWS_TIMEOUT_S
+        while (progress := query.lastProgress) is None or progress["batchId"] < batches:
+            assert time.monotonic() < deadline, f"{query.status}"
+            time.sleep(POLL_S)
+
+    def wait_until_gone(self, name: str) -> None:
+        """Until the cluster does not list a deleted topic. Asking for all topics creates none."""
+        deadline = time.monotonic() + ROWS_TIMEOUT_S
+        admin = self._admin()
+        while name in admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics:
+            assert time.monotonic() < deadline, f"{name} is still there"
+            time.sleep(POLL_S)
+
+    @contextmanager
+    def measured(self, name: str) -> Iterator[None]:
+        """The best of several measurements of one name counts."""
+        began = time.monotonic()
+        yield
+        duration_s = time.monotonic() - began
+        self.timings[name] = min(duration_s, self.timings.get(name, duration_s))
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap})

@@ -37,14 +37,31 @@ def _section(run: dict[str, Any]) -> str:
     lines = [
         f"## Spark {run['spark']}: {same} of {len(verdicts)} jobs the same",
         "",
-        "| job | result | rows compared | Kafka s | gateway s | ratio |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| job | what it does | result | rows compared | Kafka s | gateway s | ratio |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
         *(_row(verdict) for verdict in verdicts),
         "",
     ]
+    lines += _timings(verdicts)
     for verdict in verdicts:
         lines += [f"- {verdict['job']}: {line[:300]}" for line in verdict["details"]]
     return "\n".join(lines) + "\n"
+
+
+def _timings(verdicts: list[dict[str, Any]]) -> list[str]:
+    """What trials measured apart. The ratio is that of the rates: above 1 the gateway is faster."""
+    rows = [
+        f"| {name} | {kafka_s:.2f} | {verdict['gateway']['timings'][name]:.2f} "
+        f"| {kafka_s / max(verdict['gateway']['timings'][name], SHORTEST_S):.2f} |"
+        for verdict in verdicts
+        if not verdict["gateway"]["error"]
+        for name, kafka_s in verdict["kafka"]["timings"].items()
+    ]
+    head = [
+        "| measured alone, best of several | Kafka s | gateway s | rate against Kafka's |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    return [*head, *rows, ""] if rows else []
 
 
 def _row(verdict: dict[str, Any]) -> str:
@@ -53,4 +70,5 @@ def _row(verdict: dict[str, Any]) -> str:
     failed = kafka["error"] or gateway["error"]
     ratio = "" if failed else f"{gateway['seconds'] / max(kafka['seconds'], SHORTEST_S):.2f}"
     job = f"[{verdict['job']}](jobs/{verdict['job']}.py)"
-    return f"| {job} | {verdict['result']} | {rows} | {kafka['seconds']:.1f} | {gateway['seconds']:.1f} | {ratio} |"
+    times = f"{kafka['seconds']:.1f} | {gateway['seconds']:.1f} | {ratio}"
+    return f"| {job} | {verdict['title']} | {verdict['result']} | {rows} | {times} |"

@@ -21,10 +21,19 @@ def job_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(jobs.__path__))
 
 
+def can_run(name: str, sides: Sequence[Side]) -> bool:
+    """Jobs that kill servers run on those that were started for it."""
+    return all(side.server for side in sides) or not getattr(_module(name), "NEEDS_OWN_SERVERS", False)
+
+
 def run_job(name: str, spark: SparkSession, sides: Sequence[Side], run_id: str, work_dir: Path) -> Verdict:
-    module = importlib.import_module(f"spark_compat.jobs.{name}")
+    module = _module(name)
     outcomes = [_outcome(module, Lab(spark, side, run_id, _new_dir(work_dir / side.name / name))) for side in sides]
     return Verdict(name, _title(module), *outcomes)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"spark_compat.jobs.{name}")
 
 
 def _outcome(module: ModuleType, lab: Lab) -> Outcome:
@@ -38,7 +47,7 @@ def _outcome(module: ModuleType, lab: Lab) -> Outcome:
     finally:
         for query in lab.spark.streams.active:
             query.stop()
-    return Outcome(time.monotonic() - began, rows, error)
+    return Outcome(time.monotonic() - began, rows, error, lab.timings)
 
 
 def _title(module: ModuleType) -> str:

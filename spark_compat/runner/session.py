@@ -1,6 +1,7 @@
 """The Spark session: local, small, and with the Kafka source of its own version."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,13 +14,10 @@ from deploy.local.java import java_executable
 POM_DIR = Path(__file__).parents[1] / "poms"
 MASTER = "local[2]"
 DRIVER_MEMORY = "1g"
-# Jobs of seconds: code that is ready soon is worth more than code that is fast later.
-JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": JVM_OPTIONS,
     "spark.driver.memory": DRIVER_MEMORY,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
@@ -37,6 +35,7 @@ def kafka_jars() -> list[Path]:
 
 def start_session(work_dir: Path) -> SparkSession:
     java_executable()  # says which package is missing
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_DIRS"] = tempfile.mkdtemp(prefix="spark-", dir=work_dir)
     builder = SparkSession.builder.master(MASTER).appName("spark_compat")
     for name, value in SETTINGS.items():

@@ -19,6 +19,8 @@ class Outcome:
     rows: dict[str, list[str]] = field(default_factory=dict)
     """What was tried → its rows, in the form of `compare.canonical`."""
     error: str | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+    """What was measured apart → seconds."""
 
 
 @dataclass
@@ -55,4 +57,5 @@ def _to_json(outcome: Outcome) -> dict[str, Any]:
         "seconds": round(outcome.duration_s, 2),
         "rows": {name: len(rows) for name, rows in outcome.rows.items()},
         "error": outcome.error,
+        "timings": {name: round(seconds, 2) for name, seconds in outcome.timings.items()},
     }

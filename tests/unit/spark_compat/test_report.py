@@ -50,4 +50,4 @@ def test_results_are_kept_for_the_next_report(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(report, "REPORT", tmp_path / "REPORT.md")
     write_report("4.0.0", [_verdict(_rows("[1]"), _rows("[1]"))])
     kept = json.loads((tmp_path / "4.0.0.json").read_text())
-    assert kept["verdicts"][0]["kafka"] == {"seconds": 2.0, "rows": {"all": 1}, "error": None}
+    assert kept["verdicts"][0]["kafka"] == {"seconds": 2.0, "rows": {"all": 1}, "error": None, "timings": {}}
