@@ -27,8 +27,6 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and clean up
     verdicts = _run(options.jobs or job_names(), options.kafka, options.gateway)
-    if not options.jobs:
-        write_report(pyspark.__version__, verdicts)
     sys.exit(any(verdict.result != SAME for verdict in verdicts))
 
 
@@ -49,6 +47,7 @@ def _run(names: list[str], kafka: str | None, gateway: str | None) -> list[Verdi
                 print(f"{name}: {verdict.result}  {verdict.kafka.duration_s:.1f} s, {verdict.gateway.duration_s:.1f} s")
                 print("".join(f"  {line[:500]}\n" for line in verdict.details()), end="", flush=True)
                 verdicts.append(verdict)
+                write_report(pyspark.__version__, verdict)
             spark.stop()
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)

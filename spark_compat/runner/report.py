@@ -14,12 +14,16 @@ SHORTEST_S = 0.01
 REPORT = REPOSITORY / "spark_compat" / "REPORT.md"
 
 
-def write_report(version: str, verdicts: list[Verdict]) -> None:
+def write_report(version: str, verdict: Verdict) -> None:
+    """The newest verdict on each job counts, of every Spark version that has any."""
     RESULTS_DIR.mkdir(parents=True, exist_ok=True)
-    result = {"spark": version, "verdicts": [verdict.to_json() for verdict in verdicts]}
-    (RESULTS_DIR / f"{version}.json").write_text(json.dumps(result, indent=1))
-    runs = [json.loads(path.read_text()) for path in sorted(RESULTS_DIR.glob("*.json"), reverse=True)]
-    REPORT.write_text("\n".join([HEAD.format(cores=os.cpu_count()), *(_section(run) for run in runs)]))
+    path = RESULTS_DIR / f"{version}.json"
+    verdicts = json.loads(path.read_text()) if path.exists() else {}
+    verdicts[verdict.job] = verdict.to_json()
+    path.write_text(json.dumps(verdicts, indent=1, sort_keys=True))
+    versions = sorted((path.stem for path in RESULTS_DIR.glob("*.json")), reverse=True)
+    sections = [_section(each, json.loads((RESULTS_DIR / f"{each}.json").read_text())) for each in versions]
+    REPORT.write_text("\n".join([HEAD.format(cores=os.cpu_count()), *sections]))
 
 
 HEAD = """\
@@ -31,11 +35,11 @@ whole trials, feeding included, on a machine of {cores} cores. What differs is e
 """
 
 
-def _section(run: dict[str, Any]) -> str:
-    verdicts = run["verdicts"]
+def _section(version: str, by_job: dict[str, Any]) -> str:
+    verdicts = [by_job[job] for job in sorted(by_job)]
     same = sum(verdict["result"] == "same" for verdict in verdicts)
     lines = [
-        f"## Spark {run['spark']}: {same} of {len(verdicts)} jobs the same",
+        f"## Spark {version}: {same} of {len(verdicts)} jobs the same",
         "",
         "| job | what it does | result | rows compared | Kafka s | gateway s | ratio |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",
