@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from deploy.local.process import ChildProcess
 from spark_compat.runner.compare import Rows
 from spark_compat.runner.lab import Lab
 from spark_compat.runner.records import numbered
@@ -17,7 +16,6 @@ from spark_compat.runner.session import start_session
 RECORDS = 2_000
 KILLS = 2
 TIMEOUT_S = 180.0
-POLL_S = 0.05
 
 
 def run(spark: SparkSession, bootstrap: str, topic: str, output: Path) -> None:
@@ -54,17 +52,14 @@ def trial(lab: Lab) -> Rows:
 def _kill_driver_after_batch(lab: Lab, topic: str, batch_id: int) -> None:
     """Run the job in a driver of its own, and SIGKILL it with its JVM once it has written this batch."""
     command = [sys.executable, "-m", "spark_compat.jobs.parquet_sink", lab.bootstrap, topic, str(lab.work_dir)]
-    with (lab.work_dir / "driver.log").open("ab") as log:
-        driver = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    driver = ChildProcess("the driver", lab.work_dir / "driver.log")
+    driver.start(command)
     written = lab.work_dir / "rows" / f"batch={batch_id}" / "_SUCCESS"
-    deadline = time.monotonic() + TIMEOUT_S
     try:
-        while not written.exists():
-            assert driver.poll() is None and time.monotonic() < deadline, f"batch {batch_id} was not written"
-            time.sleep(POLL_S)
+        driver.wait_until(written.exists, TIMEOUT_S)
     finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+        os.killpg(driver.pid, signal.SIGKILL)  # its JVM too
+        driver.kill()
 
 
 if __name__ == "__main__":

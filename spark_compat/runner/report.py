@@ -31,7 +31,8 @@ HEAD = """\
 
 Written by `make spark`: each job of [jobs](jobs) ran on Apache Kafka 3.9.2 and on the gateway with Pulsar 4.0.7: same
 records, same code, another bootstrap address. *Same* means the same rows, all columns compared. Times are those of
-whole trials, feeding included, on a machine of {cores} cores. What differs is explained in [FINDINGS.md](FINDINGS.md).
+whole trials, feeding included; who goes first pays for what Spark loads for the job, and the sides take turns. It was a
+machine of {cores} cores. What differs is explained in [FINDINGS.md](FINDINGS.md).
 """
 
 

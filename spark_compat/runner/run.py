@@ -28,8 +28,10 @@ def can_run(name: str, sides: Sequence[Side]) -> bool:
 
 def run_job(name: str, spark: SparkSession, sides: Sequence[Side], run_id: str, work_dir: Path) -> Verdict:
     module = _module(name)
-    outcomes = [_outcome(module, Lab(spark, side, run_id, _new_dir(work_dir / side.name / name))) for side in sides]
-    return Verdict(name, _title(module), *outcomes)
+    outcomes = {}
+    for side in sides:
+        outcomes[side.name] = _outcome(module, Lab(spark, side, run_id, _new_dir(work_dir / side.name / name)))
+    return Verdict(name, _title(module), outcomes["kafka"], outcomes["gateway"])
 
 
 def _module(name: str) -> ModuleType:
