@@ -1,6 +1,7 @@
 """Records that both sides get alike: partitions and timestamps are given, so that every column may be compared."""
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,19 +43,32 @@ def feed(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
 
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
     for record in records:
-        producer.produce(
-            topic,
-            value=record.value,
-            key=record.key,
-            partition=record.partition,
-            timestamp=record.timestamp_ms,
-            headers=list(record.headers),
-            on_delivery=delivered,
-        )
+        _produce(producer, topic, record, delivered)
         producer.poll(0)
     left = producer.flush(TIMEOUT_S)
     if left or failures:
         raise RuntimeError(f"{topic}: {left} records not acknowledged; {failures[:3]}")
+
+
+def _produce(producer: Producer, topic: str, record: Record, delivered: Callable[[object, object], None]) -> None:
+    """Waits while the producer's queue is full. Raises RuntimeError if no place becomes free."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                timestamp=record.timestamp_ms,
+                headers=list(record.headers),
+                on_delivery=delivered,
+            )
+        except BufferError:
+            producer.poll(POLL_S)
+        else:
+            return
+    raise RuntimeError(f"{topic}: the producer's queue stays full")
 
 
 def read_all(bootstrap: str, topic: str) -> list[Record]:
