@@ -45,6 +45,10 @@ _JOIN_BELOW_BYTES = 16_384
 """Chunks that are smaller on average than this are joined: a system call handles few large buffers best."""
 
 
+_READ_AS_NONE = ("uuid", "bitfield")
+"""Types whose zero, or lowest number, kafka-python reads as None."""
+
+
 class MalformedRequest(ValueError):
     """The bytes of a request do not follow its schema."""
 
@@ -252,7 +256,7 @@ def _refusing_null(kind: Any) -> Any:
     def emit(
         self: Any, ctx: Any, name: str, indent: str, version: int, compact: bool = False, tagged: bool = False
     ) -> None:
-        may_be_null = self.nullable_for_version_q(version) or self.type_str == "uuid"  # whose zero is read as None
+        may_be_null = self.nullable_for_version_q(version) or self.type_str in _READ_AS_NONE
         if self.is_array() and not compact and not may_be_null:  # any negative size is null
             ctx.emit(indent, f"if data[pos] > 127: raise ValueError('{self.name} is null')")
         emit_plain(self, ctx, name, indent, version=version, compact=compact, tagged=tagged)
