@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.standalone import PulsarStandalone
 from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
 
 Server = TypeVar("Server", PulsarStandalone, GatewayProcess)
 
@@ -27,6 +28,11 @@ def running(server: Server) -> Iterator[Server]:
 def gateway_on(pulsar: PulsarStandalone, work_dir: Path, /, **sections: dict[str, Any]) -> GatewayProcess:
     """Not started yet; ``sections`` are those of its configuration."""
     return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
+
+
+def lone_gateway_on(pulsar: PulsarStandalone, work_dir: Path) -> GatewayProcess:
+    """Not started yet; the only one of its namespace, so that nothing is led by another."""
+    return gateway_on(pulsar, work_dir, pulsar={"namespace": unique_topic("alone")})
 
 
 def metric(gateway: GatewayProcess, name: str, /, **labels: str) -> float:

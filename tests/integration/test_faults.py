@@ -27,7 +27,7 @@ from tests.integration.confluent import (
     watermarks,
 )
 from tests.integration.native import wait_for
-from tests.integration.servers import gateway_on, metric, resident_bytes, running
+from tests.integration.servers import gateway_on, lone_gateway_on, metric, resident_bytes, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient
@@ -165,10 +165,12 @@ def test_a_pulsar_that_stands_still(own_pulsar: PulsarStandalone, own_gateway: G
         each.check()
 
 
-def test_connections_that_say_nothing(pulsar: PulsarStandalone, topic: str, tmp_path: Path) -> None:
+def test_connections_that_say_nothing(pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    topic = unique_topic("faults")
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES
     count = min(IDLE_CONNECTIONS, allowed)
-    with running(gateway_on(pulsar, tmp_path)) as gateway, ExitStack() as idle:
+    with running(lone_gateway_on(pulsar, tmp_path)) as gateway, ExitStack() as idle:
+        create_topic(gateway.bootstrap, topic)
         produce(gateway.bootstrap, topic, [Record(b"value")] * 100)
         before = resident_bytes(gateway.pid)
         for _ in range(count):
@@ -179,9 +181,11 @@ def test_connections_that_say_nothing(pulsar: PulsarStandalone, topic: str, tmp_
         assert resident_bytes(gateway.pid) - before < count * BYTES_PER_IDLE_CONNECTION + 16 * MIB
 
 
-def test_clients_that_never_read(pulsar: PulsarStandalone, topic: str, tmp_path: Path) -> None:
+def test_clients_that_never_read(pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    topic = unique_topic("faults")
     value = random.Random(1).randbytes(100_000)
-    with running(gateway_on(pulsar, tmp_path)) as gateway, ExitStack() as stuck:
+    with running(lone_gateway_on(pulsar, tmp_path)) as gateway, ExitStack() as stuck:
+        create_topic(gateway.bootstrap, topic)
         produce(gateway.bootstrap, topic, [Record(value)] * 200)
         assert len(consume(gateway.bootstrap, topic, 200)) == 200
         before = resident_bytes(gateway.pid)

@@ -13,7 +13,7 @@ from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, assigned, consume, create_topic, produce, take
 from tests.integration.native import wait_for
-from tests.integration.servers import gateway_on, metric, running
+from tests.integration.servers import gateway_on, lone_gateway_on, metric, running
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient
@@ -25,7 +25,7 @@ SECRET = "a-secret-that-no-log-may-show"
 @pytest.fixture
 def observed(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess]:
     """A gateway that nobody else uses: its counters are this test's."""
-    with running(gateway_on(pulsar, tmp_path)) as gateway:
+    with running(lone_gateway_on(pulsar, tmp_path)) as gateway:
         yield gateway
 
 
@@ -103,7 +103,7 @@ def test_not_ready_without_pulsar(tmp_path: Path) -> None:
 def test_logs_hold_no_record_data(pulsar: PulsarStandalone, tmp_path: Path) -> None:
     """Whether records are taken, refused or garbled."""
     topic = unique_topic("logs")
-    with running(gateway_on(pulsar, tmp_path)) as gateway:
+    with running(lone_gateway_on(pulsar, tmp_path)) as gateway:
         create_topic(gateway.bootstrap, topic, config={"max.message.bytes": "50000"})
         secret = Record(SECRET.encode(), SECRET.encode(), ((SECRET, SECRET.encode()),))
         produce(gateway.bootstrap, topic, [secret] * 10)
