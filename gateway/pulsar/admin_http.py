@@ -19,6 +19,8 @@ from gateway.pulsar.tls import client_ssl_context
 _JSON = "application/json"
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _BUSY = frozenset({429, 502, 503, 504})
+_REFUSED, _BETWEEN_OWNERS = 412, "find owner"
+"""A topic that is being unloaded has no broker for a moment."""
 _IDEMPOTENT = frozenset({"GET", "HEAD"})
 _MAX_REASON_CHARS = 500
 
@@ -30,7 +32,7 @@ class AdminError(PulsarError):
         super().__init__(f"admin API: {status} {reason}" if status else f"admin API: {reason}")
         self.status = status
         self.reason = reason
-        self.retriable = status in {0, 500} or status in _BUSY
+        self.retriable = status in {0, 500} or status in _BUSY or (status == _REFUSED and _BETWEEN_OWNERS in reason)
 
     @property
     def not_found(self) -> bool:

@@ -49,5 +49,7 @@ def error_code(error: BaseException) -> ErrorCode:
         return error.code
     for kind, code in _BY_EXCEPTION:
         if isinstance(error, kind):
-            return code
+            # An error of the admin API passes or stays by its HTTP status.
+            passes = kind is pulsar.PulsarError and getattr(error, "retriable", False)
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if passes else code
     return ErrorCode.UNKNOWN_SERVER_ERROR

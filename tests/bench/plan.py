@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Plan:
-    rounds: int = 3
+    rounds: int = 2
     span_s: float = 1.2
     latency_s: float = 4.0
     catch_up_bytes: int = 128 << 20

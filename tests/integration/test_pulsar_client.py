@@ -295,11 +295,14 @@ def test_unloads_while_sending_and_reading_lose_and_misplace_nothing(pulsar: Pul
     async def send_through(cluster: Cluster, topic: str, acknowledged: dict[Position, bytes]) -> None:
         """What has no receipt when a producer ends is not sent again."""
         predecessor: Producer | None = None
+        sent = 0
         for _ in range(unloads):
             sends = Sends()
             producer = await cluster.client.open_producer(topic, sends, predecessor=predecessor)
             contents = await send_until_closed(cluster, producer, sends)
-            acknowledged.update({position: contents[n] for n, position in sends.receipts.items()})
+            receipts = {number - sent: position for number, position in sends.receipts.items()}
+            acknowledged.update({position: contents[n] for n, position in receipts.items()})
+            sent += len(contents)  # successors go on with the sequence ids
             predecessor = producer
 
     async def read_through(cluster: Cluster, topic: str, seen: dict[Position, tuple[int | None, bytes]]) -> None:

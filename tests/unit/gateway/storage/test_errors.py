@@ -1,0 +1,29 @@
+"""What clients are told when storage fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError
+from gateway.storage.errors import KafkaError, error_code
+from protocol.kafka.errors import ErrorCode
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KafkaError(ErrorCode.INVALID_RECORD), ErrorCode.INVALID_RECORD),
+        (ConnectionLostError("gone"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ProducerFencedError("by another"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (AdminError(503, "busy"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (AdminError(0, "refused"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (AdminError(412, "Can't find owner for topic t"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (AdminError(412, "Topic has active producers"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (AdminError(403, "forbidden"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (TimeoutError(), ErrorCode.REQUEST_TIMED_OUT),
+        (ZeroDivisionError(), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)  # fmt: skip
+def test_code(error: Exception, code: ErrorCode) -> None:
+    assert error_code(error) is code
