@@ -32,10 +32,11 @@ def producer(server: PulsarStandalone, topic: str, **options: Any) -> Iterator[p
 
 
 class Admin:
-    """Requests about the topics of the gateway's namespace."""
+    """Requests about the topics of a gateway's namespace."""
 
-    def __init__(self, server: PulsarStandalone) -> None:
+    def __init__(self, server: PulsarStandalone, namespace: str = NAMESPACE) -> None:
         self._address = urlsplit(server.admin_url).netloc
+        self._namespace = namespace
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The decoded answer to ``/admin/v2/{path}``. Fails on any status above 299."""
@@ -51,7 +52,7 @@ class Admin:
             connection.close()
 
     def topic(self, method: str, topic: str, suffix: str = "", body: Any = None) -> Any:
-        return self.call(method, f"persistent/{NAMESPACE}/{topic}{suffix}", body)
+        return self.call(method, f"persistent/{self._namespace}/{topic}{suffix}", body)
 
     def create_partitioned(self, topic: str, partitions: int) -> None:
         self.topic("PUT", topic, "/partitions", partitions)
