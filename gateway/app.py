@@ -181,6 +181,7 @@ class Gateway:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             try:
+                await self._logs.close_stalled()
                 await self._logs.close_idle()
             except PulsarError as error:
                 log.warning("housekeeping", error=str(error))

@@ -81,14 +81,14 @@ class AppendLog(Protocol):
 class Appender:
     """The queue, and what is in flight through one Pulsar producer. A SendListener."""
 
-    def __init__(self, log: AppendLog) -> None:
+    def __init__(self, log: AppendLog, predecessor: Producer | None = None) -> None:
         self._log = log
         self._queue: deque[PendingBatch] = deque()
         self._queued_bytes = 0
         self._in_flight: dict[int, SentEntry] = {}
         self._in_flight_bytes = 0
         self._producer: Producer | None = None
-        self._lost: Producer | None = None
+        self._lost = predecessor
         self._pump_scheduled = False
         self._unblocking: asyncio.Task[None] | None = None
         self.room = asyncio.Event()
@@ -103,7 +103,7 @@ class Appender:
 
     @property
     def predecessor(self) -> Producer | None:
-        """The producer that was lost, to be succeeded by the next one."""
+        """The producer that was lost, to be succeeded by the next one: what it sent may still be written till then."""
         return self._lost
 
     @property
@@ -124,7 +124,9 @@ class Appender:
             self._unblocking.cancel()
         producer, self._producer = self._producer, None
         if producer is not None:
+            self._lost = producer  # until the broker says that it has forgotten it
             await producer.close()
+            self._lost = None
 
     # Appending
 

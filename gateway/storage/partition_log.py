@@ -12,6 +12,7 @@ import structlog
 
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
 from gateway.storage.appender import Appender, PendingBatch, SentEntry
 from gateway.storage.cache import LogTail
@@ -33,6 +34,8 @@ QUIET_S = 0.01
 """Consumers wait and nothing of ours was written for so long: look for what others write."""
 START_CHECK_S = 15.0
 WRITER_RETRY_S = 1.0
+STALLED_S = 30.0
+"""So long nothing was heard of what was sent to Pulsar: clients have given their requests up."""
 NO_LEDGER = -1
 UNKNOWN_OFFSET = -1
 """Resolves a receipt whose entry will not be read."""
@@ -49,7 +52,9 @@ class Waiter(Protocol):
 class PartitionLog:
     """See the module; made by ``open_log``."""
 
-    def __init__(self, pulsar_topic: str, shared: Shared, bounds: LogBounds) -> None:
+    def __init__(
+        self, pulsar_topic: str, shared: Shared, bounds: LogBounds, predecessor: Producer | None = None
+    ) -> None:
         self.pulsar_topic = pulsar_topic
         self.client = shared.client
         self.admin = shared.admin
@@ -66,10 +71,11 @@ class PartitionLog:
         self._taken = bounds.last
         self._known = KnownProducers(shared.limits.max_producers_per_partition)
         self._producers = self._known.state
-        self._appender = Appender(self)
+        self._appender = Appender(self, predecessor)
         self._follower = TailFollower(self)
         self._writer_task: asyncio.Task[None] | None = None
         self._written_at = 0.0
+        self._busy_since = 0.0
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._refresh = EndRefresh()
         self._catch_up = SharedRun(self._read_what_others_sent)
@@ -166,6 +172,8 @@ class PartitionLog:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being opened anew")
 
     def _queue(self, batch: PendingBatch) -> None:
+        if self._idle:
+            self._busy_since = self.last_used
         try:
             self._appender.append(batch)
         except KafkaError as error:
@@ -209,6 +217,22 @@ class PartitionLog:
         self._appender.fail_queued(failure)
         if self._appender.predecessor is not None and not self._appender.idle:
             asyncio.get_running_loop().call_later(WRITER_RETRY_S, self.writer_lost, error)
+
+    @property
+    def stalled(self) -> bool:
+        """Batches wait, and for long none was written or refused. What holds them up, a new log may not have."""
+        if self.closed or self._idle:
+            return False
+        return time.monotonic() - max(self._written_at, self._busy_since) > STALLED_S
+
+    @property
+    def _idle(self) -> bool:
+        return self._appender.idle and not self._end.unresolved
+
+    @property
+    def lost_writer(self) -> Producer | None:
+        """A producer that the broker may still know, and have entries of: the next one has to succeed it."""
+        return self._appender.predecessor
 
     # What the appender reports
 
@@ -447,9 +471,10 @@ class PartitionLog:
         self.wake()
 
 
-async def open_log(pulsar_topic: str, shared: Shared) -> PartitionLog:
-    """Find both ends of a partition's log. Raises PulsarError."""
-    return PartitionLog(pulsar_topic, shared, await read_bounds(shared.client, shared.admin, pulsar_topic))
+async def open_log(pulsar_topic: str, shared: Shared, predecessor: Producer | None = None) -> PartitionLog:
+    """Find both ends of a partition's log; ``predecessor`` wrote it before. Raises PulsarError."""
+    bounds = await read_bounds(shared.client, shared.admin, pulsar_topic)
+    return PartitionLog(pulsar_topic, shared, bounds, predecessor)
 
 
 def _writable(data: Buffer) -> bytearray | memoryview:

@@ -49,10 +49,11 @@ class LogRegistry:
         return opened
 
     async def _open(self, key: tuple[str, int], pulsar_topic: str) -> PartitionLog:
-        predecessor = self._logs.get(key)
+        predecessor, lost_writer = self._logs.get(key), None
         if predecessor is not None:
             await predecessor.close()  # what it has in flight must be in the log, or never come, when this one is read
-        opened = await open_log(pulsar_topic, self.shared)
+            lost_writer = predecessor.lost_writer
+        opened = await open_log(pulsar_topic, self.shared, lost_writer)
         self._logs[key] = opened
         return opened
 
@@ -74,8 +75,15 @@ class LogRegistry:
         """Whoever opens it meanwhile waits for that."""
         opened = self._logs[key]
         await opened.close()
-        if self._logs.get(key) is opened:
+        if self._logs.get(key) is opened and opened.lost_writer is None:  # else its successor has to know
             del self._logs[key]
+
+    async def close_stalled(self) -> None:
+        """Those whose batches Pulsar does not answer: their clients are told to try again."""
+        stalled = [key for key, opened in self._logs.items() if opened.stalled]
+        for topic, partition in stalled:
+            log.warning("Pulsar does not answer: the log is opened anew", topic=topic, partition=partition)
+        await asyncio.gather(*map(self._close, stalled))
 
     async def close_idle(self) -> None:
         self.shared.readers.close_idle()
