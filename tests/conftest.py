@@ -4,13 +4,29 @@ Tests that stop, kill or configure a server start one of their own: `PulsarStand
 `GatewayProcess` all run several at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.support.gateway_process import GatewayProcess
+
+LOG_LINES = 40
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure is shown with what the test's servers logged last: their logs are gone when the machine is."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for name, value in item.funcargs.items():
+            path = getattr(value, "log_path", None)
+            if isinstance(path, Path) and path.exists():
+                lines = path.read_text(errors="replace").splitlines()[-LOG_LINES:]
+                report.sections.append((f"log of {name}", "\n".join(lines)))
+    return report
 
 
 @pytest.fixture(scope="session")

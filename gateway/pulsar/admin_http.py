@@ -59,10 +59,7 @@ class AdminHttp:
         if settings.admin_url.startswith("https"):
             tls = client_ssl_context(settings)
         connector = aiohttp.TCPConnector(limit=settings.max_admin_connections, ssl=tls)
-        timeout = aiohttp.ClientTimeout(
-            total=settings.operation_timeout_ms / 1000, sock_connect=settings.connect_timeout_ms / 1000
-        )
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        self._session = aiohttp.ClientSession(connector=connector)
 
     async def close(self) -> None:
         await self._session.close()
@@ -106,7 +103,7 @@ class AdminHttp:
     async def _try_brokers(
         self, method: str, path: str, params: Mapping[str, str] | None, body: object, content_type: str
     ) -> Response:
-        """Each admin address in turn until one can be connected to; that one is the first next time."""
+        """Each admin address in turn until one can be connected to; that one is the first next time if it answers."""
         failure: Exception | None = None
         for base in list(self._urls):
             try:
@@ -115,7 +112,9 @@ class AdminHttp:
                 failure = error
                 continue
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise AdminError(0, f"{method} {path}: {error or 'timed out'}") from error
+                self._urls.remove(base)
+                self._urls.append(base)
+                raise AdminError(0, f"{method} {path}: {str(error) or 'timed out'}") from error
             self._urls.remove(base)
             self._urls.insert(0, base)
             return response
@@ -133,6 +132,7 @@ class AdminHttp:
                 data=None if body is None else json.dumps(body).encode(),
                 headers=self._headers(content_type),
                 allow_redirects=False,
+                timeout=self._timeout(method),
             ) as response:
                 if response.status in _REDIRECTS and "Location" in response.headers:
                     url, params = urljoin(url, response.headers["Location"]), None
@@ -143,6 +143,12 @@ class AdminHttp:
                     raise AdminError(response.status, f"{method} {urlsplit(url).path}: {reason}")
                 return Response(response.headers, content)
         raise AdminError(0, f"{method} {urlsplit(url).path}: too many redirects")
+
+    def _timeout(self, method: str) -> aiohttp.ClientTimeout:
+        """What may be asked again is not waited for as long as what may not: a broker can be too ill to answer."""
+        settings = self._settings
+        total_ms = settings.request_timeout_ms if method in _IDEMPOTENT else settings.operation_timeout_ms
+        return aiohttp.ClientTimeout(total=total_ms / 1000, sock_connect=settings.connect_timeout_ms / 1000)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         limit = self._settings.max_admin_response_bytes

@@ -109,7 +109,7 @@ async def connect(
             await connection.wait_ready()
             return connection
     except (OSError, TimeoutError) as error:
-        lost = ConnectionLostError(f"cannot connect to {address.url}: {error or 'timed out'}")
+        lost = ConnectionLostError(f"cannot connect to {address.url}: {str(error) or 'timed out'}")
         if connection is not None:
             connection.close(lost)
         raise lost from error

@@ -1,0 +1,69 @@
+"""The admin API of brokers that fall silent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway.pulsar.admin_http import AdminError, AdminHttp
+from gateway.pulsar.settings import PulsarSettings
+
+
+class Broker:
+    """Answers with its name, or not at all."""
+
+    def __init__(self, name: str, *, silent: bool) -> None:
+        self.requests = 0
+        self._name = name
+        self._silent = silent
+        self._end = asyncio.Event()
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self.server = TestServer(app)
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        self.requests += 1
+        if self._silent:
+            await self._end.wait()
+        return web.json_response(self._name)
+
+    async def close(self) -> None:
+        self._end.set()
+        await self.server.close()
+
+
+@pytest.fixture
+async def brokers() -> AsyncIterator[list[Broker]]:
+    both = [Broker("silent", silent=True), Broker("well", silent=False)]
+    for broker in both:
+        await broker.server.start_server()
+    yield both
+    for broker in both:
+        await broker.close()
+
+
+@pytest.fixture
+async def http(brokers: list[Broker]) -> AsyncIterator[AdminHttp]:
+    addresses = ",".join(f"{broker.server.host}:{broker.server.port}" for broker in brokers)
+    settings = PulsarSettings(
+        service_url="pulsar://127.0.0.1:6650", admin_url=f"http://{addresses}",
+        request_timeout_ms=200, operation_timeout_ms=400, backoff_initial_ms=1,
+    )  # fmt: skip
+    http = AdminHttp(settings)
+    yield http
+    await http.close()
+
+
+async def test_a_read_is_asked_of_the_next_broker(brokers: list[Broker], http: AdminHttp) -> None:
+    assert [await http.get_json("path") for _ in range(3)] == ["well"] * 3
+    assert [broker.requests for broker in brokers] == [1, 3]
+
+
+async def test_a_write_is_not_repeated(brokers: list[Broker], http: AdminHttp) -> None:
+    with pytest.raises(AdminError, match="timed out"):
+        await http.request("PUT", "path")
+    assert [broker.requests for broker in brokers] == [1, 0]
