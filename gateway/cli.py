@@ -13,6 +13,7 @@ import uvloop
 from rich.console import Console
 
 from deploy.haproxy.config import Backend, haproxy_config
+from deploy.local.cluster.cli import app as cluster_app
 from deploy.local.jars import ResolveError
 from deploy.local.java import MissingToolError
 from deploy.local.process import StartError
@@ -29,6 +30,7 @@ from gateway.workers import supervise, worker_config
 PIPED_COLUMNS = 200
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kafka protocol gateway in front of Apache Pulsar.")
+app.add_typer(cluster_app, name="cluster")
 
 
 @app.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 from deploy.local.jars import classpath
 from deploy.local.java import java_executable
 from deploy.local.process import ChildProcess, free_port
+from deploy.topology.settings import GATEWAY_NEEDS, TOPIC_SETTINGS
 
 MAIN_CLASS = "org.apache.pulsar.PulsarStandaloneStarter"
 LOG4J_CONFIG = Path(__file__).with_name("log4j2.xml")
@@ -24,20 +25,6 @@ ADD_OPENS = (
     "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
 )
-
-# What the gateway needs of any broker.
-GATEWAY_SETTINGS = {
-    "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
-    "exposingBrokerEntryMetadataToClientEnabled": "true",
-}
-
-# Retention and other Kafka topic configs are topic-level policies, and those are kept in system topics.
-# A topic exists because somebody created it, never because a client named it.
-TOPIC_SETTINGS = {
-    "topicLevelPoliciesEnabled": "true",
-    "systemTopicEnabled": "true",
-    "allowAutoTopicCreation": "false",
-}
 
 # One process holds everything, so every quorum is one.
 SINGLE_NODE_SETTINGS = {
@@ -141,7 +128,7 @@ class PulsarStandalone:
             "webServicePort": str(self.http_port),
         }
         return {
-            **GATEWAY_SETTINGS,
+            **GATEWAY_NEEDS,
             **TOPIC_SETTINGS,
             **SINGLE_NODE_SETTINGS,
             **LOW_LATENCY_SETTINGS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.storage.errors import KafkaError
+from gateway.storage.local_topics import keep_local
 from gateway.storage.topics import Topic, TopicCatalog
 from protocol.kafka.errors import ErrorCode
 
@@ -30,6 +31,9 @@ async def prepare_internal_topic(topics: TopicCatalog, admin: AdminClient, name:
             topic = await topics.get(name, fresh=True) if error.code is ErrorCode.TOPIC_ALREADY_EXISTS else None
             if topic is None:
                 raise
+    namespace = topic.pulsar_name.removeprefix("persistent://").rpartition("/")[0]
+    parts = [topic.pulsar_topic(number) for number in range(topic.partitions)]
+    await keep_local(admin, namespace, topic.pulsar_name, parts)
     await admin.topics.set_policy(topic.pulsar_name, TopicPolicy.RETENTION, _KEEP_FOR_EVER)
     await admin.topics.set_policy(topic.pulsar_name, TopicPolicy.COMPACTION_THRESHOLD, COMPACTION_THRESHOLD_BYTES)
     return topic

@@ -25,6 +25,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry, Reader, Start
+from gateway.storage.local_topics import keep_local
 from gateway.storage.opening import read_entries
 from protocol.pulsar import entry as pulsar_entry
 from protocol.pulsar.entry import EntryError, iter_messages
@@ -44,13 +45,14 @@ log = structlog.get_logger()
 
 
 async def prepare_fleet_topic(admin: AdminClient, namespace: str) -> str:
-    """The topic's full name, after it was created if need be. Raises AdminError."""
+    """The topic's full name, after it was created if need be. Raises PulsarError."""
     topic = f"persistent://{namespace}/{TOPIC}"
     try:
         await admin.topics.create(topic)
     except AdminError as error:
         if not error.conflict:
             raise
+    await keep_local(admin, namespace, topic, [topic])
     return topic
 
 

@@ -108,7 +108,7 @@ class AdminHttp:
         for base in list(self._urls):
             try:
                 response = await self._follow(method, f"{base}/admin/v2/{path}", params, body, content_type)
-            except aiohttp.ClientConnectorError as error:
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 failure = error
                 continue
             except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -33,6 +33,8 @@ class TopicPolicy(StrEnum):
     """{"deleteWhileInactive": bool, …}."""
     MESSAGE_TTL = "messageTTL"
     """Seconds after which the broker acknowledges a message for every subscription, 0 for never."""
+    REPLICATION = "replication"
+    """Names of clusters, this one among them."""
     BACKLOG_QUOTA = "backlogQuota"
     """{"limitSize": bytes, "policy": what becomes of a larger backlog}; the size must be below that of retention."""
 

@@ -1,13 +1,13 @@
 """A gateway as a user runs it: `kafka-gateway serve --config FILE` in a process of its own, on free ports."""
 
 import http.client
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from deploy.local.process import ChildProcess, free_port
+from deploy.local.toml import to_toml
 
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 30.0
@@ -63,7 +63,7 @@ class GatewayProcess:
     def start(self) -> None:
         self.work_dir.mkdir(parents=True, exist_ok=True)
         file = self.work_dir / "gateway.toml"
-        file.write_text(_to_toml(self.config))
+        file.write_text(to_toml(self.config))
         command = [sys.executable, "-m", "gateway.cli", "serve", "--config", str(file)]
         command += ["--workers", str(self._workers)] if self._workers > 1 else []
         self._process.start(command, env={"PYTHONPATH": str(REPOSITORY)})
@@ -96,19 +96,3 @@ class GatewayProcess:
 
 def _merge(base: Sections, overrides: Sections) -> dict[str, dict[str, Any]]:
     return {name: {**base.get(name, {}), **overrides.get(name, {})} for name in {**base, **overrides}}
-
-
-def _to_toml(sections: Sections) -> str:
-    lines = []
-    for name, values in sections.items():
-        lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in values.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    """Strings, numbers and booleans are written alike in JSON and TOML."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value)

@@ -1,0 +1,62 @@
+"""Loopback addresses and free ports for the nodes of a topology: 127.0.N.x for its Nth region."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploy.local.process import PORT_RANGE, StartError
+from deploy.topology.description import Kind, Node, Topology
+from deploy.topology.places import PORTS, Place, Places
+
+HOST_PART = {Kind.ZOOKEEPER: 10, Kind.BOOKIE: 20, Kind.BROKER: 30, Kind.GATEWAY: 40, Kind.HAPROXY: 50}
+EVERY_ADDRESS = ""
+ATTEMPTS = 1_000
+
+
+def host(topology: Topology, node: Node) -> str:
+    return f"127.0.{topology.regions.index(node.region) + 1}.{HOST_PART[node.kind] + node.number}"
+
+
+def choose(topology: Topology, file: Path) -> Places:
+    """Ports that are free now, or those that were chosen before and are kept in `file`: bookies are known by theirs."""
+    if file.exists():
+        kept = json.loads(file.read_text())
+    else:
+        free = _free_ports()
+        kept = {node.name: _ports(topology, node, free) for node in topology.nodes}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(kept, indent=1))
+    return Places(topology, {node.name: Place(host(topology, node), kept[node.name]) for node in topology.nodes})
+
+
+def _ports(topology: Topology, node: Node, free: Iterator[int]) -> dict[str, int]:
+    if node.kind is not Kind.HAPROXY:
+        return {purpose: next(free) for purpose in PORTS[node.kind]}
+    wanted = len(topology.of(Kind.GATEWAY, region=node.region)) + 1
+    first = next(free)
+    while not all(_is_free(port) for port in range(first, first + wanted)):
+        first = next(free)
+    return {"client": first}
+
+
+def _free_ports() -> Iterator[int]:
+    """Each once. Bookies listen on every address, so each port is free on all of them."""
+    # Not neighbours: haproxy takes some behind its own.
+    for port in random.sample(range(PORT_RANGE.start, PORT_RANGE.stop, 10), ATTEMPTS):
+        if _is_free(port):
+            yield port
+    raise StartError(f"no free port found in {ATTEMPTS} attempts")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((EVERY_ADDRESS, port))
+        except OSError:
+            return False
+        return True

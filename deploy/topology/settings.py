@@ -1,0 +1,143 @@
+"""The settings of each process of a topology, for files and for containers alike.
+
+Data directories and ways to listen are added by whoever starts the processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deploy.haproxy.config import Backend, haproxy_config
+from deploy.topology.description import Kind, Node
+from deploy.topology.places import Places
+
+SESSION_TIMEOUT_MS = 10_000
+"""A broker or bookie that ZooKeeper has not heard of for so long is dead: others take over what it had."""
+TICK_MS = 1_000
+BOOKIE_TIMEOUT_S = 5
+"""An unanswered write goes to another bookie after this: one that stands still, or a region that is cut off."""
+SNAPSHOT_INTERVAL_MS = 1_000
+"""Between two moments that replicated subscriptions can be carried over at."""
+
+GATEWAY_NEEDS = {
+    "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+}
+"""What the gateway needs of any broker."""
+
+TOPIC_SETTINGS = {
+    "topicLevelPoliciesEnabled": "true",
+    "systemTopicEnabled": "true",
+    "allowAutoTopicCreation": "false",
+}
+"""Kafka's topic configurations are topic-level policies, which are kept in system topics.
+
+A topic exists because somebody created it, never because a client named it.
+"""
+
+Settings = dict[str, str]
+
+
+def zookeeper_settings(places: Places, node: Node) -> Settings:
+    """Those of an ensemble, if the cluster has several."""
+    settings = {
+        "tickTime": str(TICK_MS),
+        "initLimit": "10",
+        "syncLimit": "5",
+        "maxSessionTimeout": "60000",
+        "maxClientCnxns": "0",
+        "clientPort": str(places.of(node).ports["client"]),
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "ruok,srvr",
+        "autopurge.purgeInterval": "1",
+    }
+    ensemble = places.topology.of(Kind.ZOOKEEPER, cluster=node.cluster)
+    if len(ensemble) > 1:
+        for number, each in enumerate(ensemble, 1):
+            place = places.of(each)
+            settings[f"server.{number}"] = f"{place.at('peer')}:{place.ports['election']}"
+    return settings
+
+
+def zookeeper_id(places: Places, node: Node) -> int:
+    return places.topology.of(Kind.ZOOKEEPER, cluster=node.cluster).index(node) + 1
+
+
+def bookie_settings(places: Places, node: Node) -> Settings:
+    place = places.of(node)
+    servers = places.all_at(Kind.ZOOKEEPER, node.cluster).replace(",", ";")
+    return {
+        "metadataServiceUri": f"zk+null://{servers}/ledgers",
+        "zkTimeout": str(SESSION_TIMEOUT_MS),
+        "advertisedAddress": place.host,
+        "bookiePort": str(place.ports["client"]),
+        "autoRecoveryDaemonEnabled": "true",
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+        "statsProviderClass": "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider",
+        "prometheusStatsHttpPort": str(place.ports["metrics"]),
+        **({"ensemblePlacementPolicy": _REGION_AWARE} if places.topology.region_aware(node.cluster) else {}),
+        "reppDnsResolverClass": "org.apache.pulsar.bookie.rackawareness.BookieRackAffinityMapping",
+    }
+
+
+_REGION_AWARE = "org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy"
+
+
+def metadata_urls(places: Places, cluster: str) -> Settings:
+    """Each cluster has its own, configuration too: it does not need another one to live."""
+    url = f"zk:{places.all_at(Kind.ZOOKEEPER, cluster)}"
+    return {"metadataStoreUrl": url, "configurationMetadataStoreUrl": url}
+
+
+def broker_settings(places: Places, node: Node) -> Settings:
+    place, quorum = places.of(node), places.topology.quorum
+    aware = str(places.topology.region_aware(node.cluster)).lower()
+    return {
+        **GATEWAY_NEEDS,
+        **TOPIC_SETTINGS,
+        **metadata_urls(places, node.cluster),
+        "clusterName": node.cluster,
+        "advertisedAddress": place.host,
+        "brokerServicePort": str(place.ports["client"]),
+        "webServicePort": str(place.ports["http"]),
+        "metadataStoreSessionTimeoutMillis": str(SESSION_TIMEOUT_MS),
+        "managedLedgerDefaultEnsembleSize": str(quorum.ensemble),
+        "managedLedgerDefaultWriteQuorum": str(quorum.write),
+        "managedLedgerDefaultAckQuorum": str(quorum.ack),
+        "bookkeeperClientRegionawarePolicyEnabled": aware,
+        "bookkeeperClientTimeoutInSeconds": str(BOOKIE_TIMEOUT_S),
+        "replicatedSubscriptionsSnapshotFrequencyMillis": str(SNAPSHOT_INTERVAL_MS),
+        "functionsWorkerEnabled": "false",
+    }
+
+
+def gateway_sections(places: Places, node: Node) -> dict[str, dict[str, Any]]:
+    """Of its TOML file. Clients come by haproxy, which names them."""
+    place, topology = places.of(node), places.topology
+    proxy = places.of(topology.of(Kind.HAPROXY, region=node.region)[0])
+    tenant, namespace = topology.served.split("/")
+    return {
+        "kafka": {
+            "host": place.host,
+            "port": place.ports["client"],
+            "proxy_protocol": True,
+            "advertised_host": proxy.host,
+            "advertised_port": proxy.ports["client"] + node.number,
+        },
+        "pulsar": {
+            "service_url": places.service_url(node.cluster, first=node.region),
+            "admin_url": places.admin_url(node.cluster, first=node.region),
+            "tenant": tenant,
+            "namespace": namespace,
+        },
+        "groups": {"mirror_replicated": topology.replicated},
+        "http": {"host": place.host, "port": place.ports["http"]},
+    }
+
+
+def haproxy_text(places: Places, node: Node) -> str:
+    """The address where clients begin, and one behind it for each gateway of the region."""
+    gateways = [places.of(each) for each in places.topology.of(Kind.GATEWAY, region=node.region)]
+    backends = [Backend(each.host, each.ports["client"], each.ports["http"]) for each in gateways]
+    place = places.of(node)
+    return haproxy_config(backends, place.host, place.ports["client"])

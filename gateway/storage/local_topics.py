@@ -1,0 +1,66 @@
+"""Topics that stay in their cluster, though their namespace is replicated: what the gateways of one cluster tell each
+other is not for those of another, and the fencing producers of internal topics exclude Pulsar's replicators.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.errors import RequestTimeoutError
+
+ATTEMPTS = 40
+PAUSE_S = 0.5
+_FORBIDDEN = frozenset({401, 403})
+
+log = structlog.get_logger()
+
+
+class UnknownClusterError(AdminError):
+    """Which cluster this is, only a superuser may ask."""
+
+
+async def keep_local(admin: AdminClient, namespace: str, topic: str, partitions: Sequence[str]) -> None:
+    """Return when no partition of the topic is replicated any more. Raises PulsarError."""
+    clusters = (await admin.namespaces.policies(namespace)).get("replication_clusters") or []
+    if len(clusters) < 2:
+        return
+    await _set_policy(admin, topic, [await _local_cluster(admin)])
+    for partition in partitions:
+        await _until_unreplicated(admin, partition)
+
+
+async def _local_cluster(admin: AdminClient) -> str:
+    try:
+        return (await admin.brokers.runtime_configuration())["clusterName"]
+    except AdminError as error:
+        if error.status not in _FORBIDDEN:
+            raise
+        raise UnknownClusterError(
+            error.status, "a replicated namespace needs a token that may read the brokers' configuration"
+        ) from error
+
+
+async def _set_policy(admin: AdminClient, topic: str, clusters: list[str]) -> None:
+    for attempt in range(ATTEMPTS):
+        try:
+            await admin.topics.set_policy(topic, TopicPolicy.REPLICATION, clusters)
+            return
+        except AdminError:  # the policy service of a new namespace needs a moment
+            if attempt == ATTEMPTS - 1:
+                raise
+            await asyncio.sleep(PAUSE_S)
+
+
+async def _until_unreplicated(admin: AdminClient, partition: str) -> None:
+    """Brokers follow a policy a moment after it is set."""
+    for _ in range(ATTEMPTS):
+        if not (await admin.topics.stats(partition)).get("replication"):
+            return
+        await asyncio.sleep(PAUSE_S)
+    raise RequestTimeoutError(f"{partition} is replicated, in spite of its policy")
