@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 from construct import Construct, ConstructError, Int16sb
 
+from coordinator.group import offset_codec
 from coordinator.group.consumer_records import CONSUMER_RECORDS
 from coordinator.group.record_fields import RecordType
-from coordinator.group.records import EXPIRING_OFFSET_VERSION, GROUP_RECORD, OFFSET_RECORD, OffsetValue
+from coordinator.group.records import EXPIRING_OFFSET_VERSION, GROUP_RECORD, OFFSET_RECORD, OffsetKey, OffsetValue
 
 
 class MalformedRecordError(Exception):
@@ -27,14 +28,16 @@ _BY_KEY_VERSION = {0: OFFSET_RECORD} | {record_type.key_version: record_type for
 
 def encode_record(key: Any, value: Any | None) -> Record:
     """`key` and `value` are a pair of this package's record dataclasses; ValueError if a field does not fit."""
-    record_type = _BY_CLASS[type(key)]
     try:
+        if type(key) is OffsetKey and (value is None or value.expire_timestamp_ms < 0):
+            return Record(offset_codec.encode_key(key), None if value is None else offset_codec.encode_value(value))
+        record_type = _BY_CLASS[type(key)]
         key_bytes = _with_version(record_type.key_version, record_type.key, key)
         if value is None:
             return Record(key_bytes, None)
         version = _write_version(record_type, value)
         return Record(key_bytes, _with_version(version, record_type.values[version], value))
-    except ConstructError as error:
+    except (ConstructError, ValueError) as error:
         raise ValueError(f"{type(key).__name__}: {error}") from error
 
 
@@ -44,6 +47,8 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | N
     Raises MalformedRecordError.
     """
     try:
+        if key[:2] == offset_codec.KEY_VERSION and (value is None or value[:2] == offset_codec.VALUE_VERSION):
+            return offset_codec.decode_key(key), None if value is None else offset_codec.decode_value(value)
         record_type = _BY_KEY_VERSION.get(_version(key))
         if record_type is None:
             return None
@@ -54,7 +59,7 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | N
         if value_format is None:
             raise MalformedRecordError(f"{record_type.key_class.__name__}: value version {_version(value)} is unknown")
         return decoded_key, value_format.parse(value[2:])
-    except (ConstructError, UnicodeDecodeError) as error:
+    except (ConstructError, ValueError) as error:
         raise MalformedRecordError(str(error)) from error
 
 

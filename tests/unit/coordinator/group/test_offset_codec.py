@@ -1,0 +1,61 @@
+"""The two formats that are written by hand say what the declared ones say."""
+
+import contextlib
+
+import pytest
+from construct import ConstructError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.group.offset_codec import decode_key, decode_value, encode_key, encode_value
+from coordinator.group.records import OFFSET_RECORD, OffsetKey, OffsetValue
+
+int32s = st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+texts = st.text(max_size=40)
+keys = st.builds(OffsetKey, texts, texts, int32s)
+values = st.builds(OffsetValue, int64s, texts, int64s, int32s)
+DECLARED_VALUE = OFFSET_RECORD.values[OFFSET_RECORD.write_version]
+
+
+@given(keys)
+def test_keys(key: OffsetKey) -> None:
+    data = encode_key(key)
+    assert data == OFFSET_RECORD.key_version.to_bytes(2, "big") + OFFSET_RECORD.key.build(key)
+    assert decode_key(data) == key
+
+
+@given(values)
+def test_values(value: OffsetValue) -> None:
+    data = encode_value(value)
+    assert data == OFFSET_RECORD.write_version.to_bytes(2, "big") + DECLARED_VALUE.build(value)
+    assert decode_value(data) == value
+
+
+@given(keys, values, st.data())
+def test_broken_bytes_are_read_alike_or_refused_alike(key: OffsetKey, value: OffsetValue, data: st.DataObject) -> None:
+    for encoded, decode, declared in (
+        (encode_key(key), decode_key, OFFSET_RECORD.key),
+        (encode_value(value), decode_value, DECLARED_VALUE),
+    ):
+        broken = bytearray(encoded[: data.draw(st.integers(2, len(encoded)))])
+        if len(broken) > 2:
+            broken[data.draw(st.integers(2, len(broken) - 1))] = data.draw(st.integers(0, 255))
+        expected = found = None
+        with contextlib.suppress(ConstructError, UnicodeDecodeError):
+            expected = declared.parse(bytes(broken[2:]))
+        with contextlib.suppress(ValueError):
+            found = decode(bytes(broken))
+        assert found == expected
+
+
+@pytest.mark.parametrize("key", [OffsetKey("g" * 32_768, "t", 0), OffsetKey("g", "t", 2**31)])
+def test_keys_that_do_not_fit(key: OffsetKey) -> None:
+    with pytest.raises(ValueError):
+        encode_key(key)
+
+
+@pytest.mark.parametrize("value", [OffsetValue(0, "ü" * 16_384, 0), OffsetValue(2**63, "", 0)])
+def test_values_that_do_not_fit(value: OffsetValue) -> None:
+    with pytest.raises(ValueError):
+        encode_value(value)
