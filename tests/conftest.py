@@ -4,6 +4,7 @@ Tests that stop, kill or configure a server start one of their own: `PulsarStand
 `GatewayProcess` all run several at once.
 """
 
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from deploy.local.standalone import PulsarStandalone
 from tests.support.gateway_process import GatewayProcess
 
 LOG_LINES = 40
+
+# The suite starts many Java programs that do little: half of their CPU went into optimising what then hardly ran.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.hookimpl(wrapper=True)
