@@ -12,6 +12,7 @@ import pytest
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
+from tests.integration.servers import running
 from tests.support.gateway_process import GatewayProcess
 
 LOG_LINES = 40
@@ -35,37 +36,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
-    server = PulsarStandalone(tmp_path_factory.mktemp("pulsar"))
-    server.start()
-    try:
-        server.wait_ready()
+    with running(PulsarStandalone(tmp_path_factory.mktemp("pulsar"))) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Apache Kafka, the reference, with its preview of the consumer protocol (KIP-848)."""
     protocols = {"group.coordinator.rebalance.protocols": "classic,consumer"}
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=protocols)
-    server.start()
-    try:
-        server.wait_ready()
+    with running(KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=protocols)) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="session")
 def gateway(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    server = GatewayProcess(tmp_path_factory.mktemp("gateway"), pulsar.service_url, pulsar.admin_url)
-    server.start()
-    try:
-        server.wait_ready()
+    with running(GatewayProcess(tmp_path_factory.mktemp("gateway"), pulsar.service_url, pulsar.admin_url)) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(params=["kafka", "gateway"])

@@ -58,5 +58,5 @@ async def _delete(call: Call, name: str, partition: int, offset: int) -> int:
         offset = partition_log.end_offset
     if not 0 <= offset <= partition_log.end_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    await partition_log.delete_before(offset)
-    return partition_log.start_offset
+    await partition_log.start.delete_before(offset)
+    return partition_log.start.offset

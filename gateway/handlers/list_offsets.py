@@ -89,8 +89,8 @@ async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> Foun
     if timestamp < 0 and call.version < FIRST_VERSION.get(timestamp, call.version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        await partition_log.refresh_start(at_most_every_s=1)
-        return FoundOffset(partition_log.start_offset, -1)
+        await partition_log.start.refresh(at_most_every_s=1)
+        return FoundOffset(partition_log.start.offset, -1)
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
     await partition_log.refresh_end()
@@ -108,8 +108,8 @@ async def _old_style(partition_log: PartitionLog, part: Response) -> list[int]:
     if part.timestamp < EARLIEST:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     await partition_log.refresh_end()
-    await partition_log.refresh_start(at_most_every_s=1)
-    start, end = partition_log.start_offset, partition_log.end_offset
+    await partition_log.start.refresh(at_most_every_s=1)
+    start, end = partition_log.start.offset, partition_log.end_offset
     if part.timestamp == EARLIEST:
         return [start][: part.max_num_offsets]
     if part.timestamp == LATEST:
@@ -119,7 +119,7 @@ async def _old_style(partition_log: PartitionLog, part: Response) -> list[int]:
 
 async def _before(partition_log: PartitionLog, timestamp: int, most: int) -> list[int]:
     found = await find_by_timestamp(partition_log, timestamp)
-    start, end = partition_log.start_offset, partition_log.end_offset
+    start, end = partition_log.start.offset, partition_log.end_offset
     if found is None and end > start:
         return [end, start][:most]
     if found is None:

@@ -55,6 +55,6 @@ async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
         return UNKNOWN_EPOCH, UNKNOWN_OFFSET
     partition_log = await call.services.logs.open(topic, asked.partition)
     if asked.leader_epoch < RECORDS_EPOCH:
-        return asked.leader_epoch, partition_log.start_offset
+        return asked.leader_epoch, partition_log.start.offset
     await partition_log.refresh_end()
     return RECORDS_EPOCH, partition_log.end_offset

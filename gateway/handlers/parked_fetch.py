@@ -73,10 +73,10 @@ class ParkedFetch:
         self._waiting = True
         for part in self._parts:
             if part.log is not None:
-                part.log.add_waiter(self)
+                part.log.waiters.add(self)
         return self._future
 
-    def log_moved(self, log: PartitionLog) -> None:
+    def log_moved(self) -> None:
         self._look_again()
 
     def _look_again(self) -> None:
@@ -105,7 +105,7 @@ class ParkedFetch:
             self._timer.cancel()
         for part in self._parts:
             if part.log is not None:
-                part.log.remove_waiter(self)
+                part.log.waiters.discard(self)
         for task in self._tasks:
             task.cancel()
 
@@ -130,7 +130,7 @@ class ParkedFetch:
                 failed += 1
             elif self._must_wait(part):
                 self._pending = True
-            elif not part.log.start_offset <= part.fetched.offset <= part.log.end_offset:
+            elif not part.log.start.offset <= part.fetched.offset <= part.log.end_offset:
                 return True
             elif part.fetched.offset < part.log.end_offset:
                 total += self._at_hand(part.fetched.offset, part.log, need)
@@ -216,7 +216,7 @@ class ParkedFetch:
             if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 self._point_to_leader(part, row)
             return row
-        if not partition_log.start_offset <= fetched.offset <= partition_log.end_offset:
+        if not partition_log.start.offset <= fetched.offset <= partition_log.end_offset:
             self._call.count_error(ErrorCode.OFFSET_OUT_OF_RANGE)
             return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         code, records = self._records(part, partition_log, min(room, fetched.max_bytes), at_least_one=at_least_one)
@@ -226,7 +226,7 @@ class ParkedFetch:
         row = PartitionAnswer(
             fetched,
             high_watermark=partition_log.end_offset,
-            log_start_offset=partition_log.start_offset,
+            log_start_offset=partition_log.start.offset,
             records=records,
         )
         if self._call.request.isolation_level == READ_COMMITTED:

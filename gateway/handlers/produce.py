@@ -176,7 +176,7 @@ class ProduceCall:
         try:
             if part.tells_start and part.topic is not None:
                 part.log = await self.call.services.logs.open(part.topic, part.answer.index)
-                part.answer.log_start_offset = part.log.start_offset
+                part.answer.log_start_offset = part.log.start.offset
                 return
             if part.topic is None:
                 if await self.call.services.topics.get(part.name) is None:
@@ -229,7 +229,7 @@ class ProduceCall:
             else:
                 assert part.log is not None and part.produced is not None
                 part.answer.base_offset = base_offset
-                part.answer.log_start_offset = part.log.start_offset
+                part.answer.log_start_offset = part.log.start.offset
             self._complete_one()
 
         return done
@@ -249,7 +249,7 @@ class ProduceCall:
         found_in_batch = isinstance(error, InvalidBatch | RejectedRecords) or code in _FOUND_WHILE_APPENDING
         part.tells_start = found_in_batch and part.topic is not None
         if part.tells_start and part.log is not None:
-            part.answer.log_start_offset = part.log.start_offset
+            part.answer.log_start_offset = part.log.start.offset
         header = _header(part)
         if header is not None and self.call.version >= FIRST_BATCH_VERSION:
             self.call.client.refused.refuse(part.name, part.answer.index, header, code)

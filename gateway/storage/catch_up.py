@@ -18,8 +18,10 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_entry import LogEntry, Slice, collect, from_pulsar
+from gateway.storage.log_start import LogStart
 from gateway.storage.opening import NOTHING
 from gateway.storage.positions import SparseIndex, find_position
+from gateway.storage.waiters import Waiters
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
 
@@ -39,15 +41,13 @@ class ReadLog(Protocol):
     """The partition log, as its readers know it."""
 
     pulsar_topic: str
-    start_offset: int
+    start: LogStart
+    waiters: Waiters
     compacted: bool
 
     @property
     def end_offset(self) -> int: ...
 
-    def wake(self) -> None: ...
-
-    async def refresh_start(self, *, at_most_every_s: float = ...) -> None: ...
 
 
 class CatchUpReader:
@@ -129,7 +129,7 @@ class CatchUpReader:
         if not self._verified:
             self._verify(read)
         if self._verified:
-            self.log.wake()
+            self.log.waiters.wake()
 
     # The end of a compacted log
 
@@ -168,14 +168,14 @@ class CatchUpReader:
 
     async def _verify_start(self) -> None:
         try:
-            await self.log.refresh_start(at_most_every_s=0)
+            await self.log.start.refresh(at_most_every_s=0)
         except READ_FAILURES as error:
             self._fail(error)
         else:
-            self._verified = self.log.start_offset <= self.offset
+            self._verified = self.log.start.offset <= self.offset
             if not self._verified:
                 self.failed = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self.log.wake()
+        self.log.waiters.wake()
 
     def _fail(self, error: Exception) -> None:
         log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
@@ -185,7 +185,7 @@ class CatchUpReader:
         # The next read finds no reader at its offset and starts another one.
         self._reader = None
         self.failed = error
-        self.log.wake()
+        self.log.waiters.wake()
 
     def _top_up(self) -> None:
         """Permits count messages, the budget counts bytes: convert by the average so far."""
@@ -217,7 +217,7 @@ class CatchUpReader:
         except READ_FAILURES as error:
             self._fail(error)
             await asyncio.sleep(RETRY_S)
-            self.log.wake()
+            self.log.waiters.wake()
 
 
 class CatchUpReaders:

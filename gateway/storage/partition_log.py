@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
@@ -16,37 +15,28 @@ from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
 from gateway.storage.appender import Appender, PendingBatch, SentEntry
 from gateway.storage.cache import LogTail
-from gateway.storage.deleted_records import write_deleted
 from gateway.storage.end_refresh import EndRefresh
 from gateway.storage.errors import KafkaError
 from gateway.storage.known_producers import KnownProducers
 from gateway.storage.log_end import LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
-from gateway.storage.opening import SETTLE_S, LogBounds, find_start, read_bounds, read_tail, settled
+from gateway.storage.log_start import LogStart
+from gateway.storage.opening import SETTLE_S, LogBounds, read_bounds, read_tail, settled
 from gateway.storage.producer_state import ActiveProducer, Done
 from gateway.storage.shared import Shared
 from gateway.storage.shared_run import SharedRun
 from gateway.storage.tail_follower import TailFollower
+from gateway.storage.waiters import QUIET_S, Waiters
 from protocol.kafka.batch import BatchHeader, stamp_offsets
 from protocol.kafka.errors import ErrorCode
 
-QUIET_S = 0.01
-"""Consumers wait and nothing of ours was written for so long: look for what others write."""
-START_CHECK_S = 15.0
 WRITER_RETRY_S = 1.0
 STALLED_S = 30.0
 """So long nothing was heard of what was sent to Pulsar: clients have given their requests up."""
-NO_LEDGER = -1
 UNKNOWN_OFFSET = -1
 """Resolves a receipt whose entry will not be read."""
 
 log = structlog.get_logger()
-
-
-class Waiter(Protocol):
-    """A parked fetch."""
-
-    def log_moved(self, log: PartitionLog) -> None: ...
 
 
 class PartitionLog:
@@ -60,11 +50,11 @@ class PartitionLog:
         self.admin = shared.admin
         self.limits = shared.limits
         self.metrics = shared.metrics
-        self.start_offset = bounds.start_offset
+        self.start = LogStart(self, bounds.start_offset)
         self.compacted = False
         """Older data is read as Pulsar's compaction left it."""
         self.last_used = time.monotonic()
-        self.waiters: set[Waiter] = set()
+        self.waiters = Waiters(self)
         self._shared = shared
         self._end = LogEnd(bounds.last, bounds.next_offset)
         self._tail = LogTail(shared.cache)
@@ -76,14 +66,9 @@ class PartitionLog:
         self._writer_task: asyncio.Task[None] | None = None
         self._written_at = 0.0
         self._busy_since = 0.0
-        self._quiet_timer: asyncio.TimerHandle | None = None
         self._refresh = EndRefresh()
         self._catch_up = SharedRun(self._read_what_others_sent)
-        self._wake_scheduled = False
-        self._start_checked = time.monotonic()
-        self._deleting = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
-        self._compacted_ledger_id = NO_LEDGER
 
     # Writing
 
@@ -319,23 +304,9 @@ class PartitionLog:
         """Start to read what ``read`` did not find; waiters hear of it."""
         self._shared.readers.start(self, offset)
 
-    def add_waiter(self, waiter: Waiter) -> None:
-        self.waiters.add(waiter)
-        self._watch_for_others()
-
-    def remove_waiter(self, waiter: Waiter) -> None:
-        self.waiters.discard(waiter)
-
-    def wake(self) -> None:
-        """Tell waiters, once for all that happens in this turn of the event loop."""
-        if self.waiters and not self._wake_scheduled:
-            self._wake_scheduled = True
-            asyncio.get_running_loop().call_soon(self._wake_now)
-
-    def _wake_now(self) -> None:
-        self._wake_scheduled = False
-        for waiter in tuple(self.waiters):
-            waiter.log_moved(self)
+    def forget(self) -> None:
+        """What is in memory may not be in Pulsar any more."""
+        self._tail.clear()
 
     # The end, as others move it
 
@@ -349,6 +320,9 @@ class PartitionLog:
         if self._end.unresolved or self._refresh.wanted:
             return True
         return bool(self.waiters) and time.monotonic() - self._written_at >= QUIET_S
+
+    def follow(self) -> None:
+        self._follower.follow()
 
     async def refresh_end(self) -> None:
         """Read up to what the broker has now. Raises PulsarError or TimeoutError."""
@@ -383,20 +357,7 @@ class PartitionLog:
     def _take(self, entry: LogEntry) -> None:
         self._taken = entry.position
         self._tail.append(entry)
-        self.wake()
-        if self.waiters:
-            self._watch_for_others()
-
-    def _watch_for_others(self) -> None:
-        if self._quiet_timer is None and not self.closed:
-            self._quiet_timer = asyncio.get_running_loop().call_later(QUIET_S, self._quiet)
-
-    def _quiet(self) -> None:
-        self._quiet_timer = None
-        if self.wants_entries():
-            self._follower.follow()
-        elif self.waiters:
-            self._watch_for_others()
+        self.waiters.appended()
 
     def reader_failed(self, error: PulsarError) -> None:
         """The fate of what was written behind a gap cannot be told any more: the next log reads it from the start."""
@@ -404,34 +365,7 @@ class PartitionLog:
             self._refresh.give_up(error)
             self._start_closing()
 
-    # The start, as retention moves it
-
-    async def refresh_start(self, *, at_most_every_s: float = START_CHECK_S) -> None:
-        """Look whether retention has removed entries. Raises PulsarError."""
-        now = time.monotonic()
-        if now - self._start_checked < at_most_every_s:
-            return
-        self._start_checked = now
-        if self.compacted:
-            await self._forget_compacted()
-        found = await find_start(self.client, self.admin, self.pulsar_topic)
-        self.start_offset = self.end_offset if found is None else max(found, self.start_offset)
-
-    async def _forget_compacted(self) -> None:
-        """What is in memory was there before the last compaction."""
-        ledger_id = (await self.admin.topics.internal_stats(self.pulsar_topic)).compacted_ledger.ledger_id
-        if ledger_id != self._compacted_ledger_id:
-            self._compacted_ledger_id = ledger_id
-            self._tail.clear()
-
-    async def delete_before(self, offset: int) -> None:
-        """Raise the start to ``offset``, for good and for every gateway; it is never lowered. Raises PulsarError."""
-        async with self._deleting:
-            await self.refresh_start(at_most_every_s=0)
-            if offset > self.start_offset:
-                await write_deleted(self.admin, self.pulsar_topic, offset)
-                self.start_offset = offset
-                self.wake()
+    # Its end of life
 
     @property
     def closed(self) -> bool:
@@ -448,9 +382,8 @@ class PartitionLog:
         return self._closing
 
     async def _close(self) -> None:
-        self.wake()
-        if self._quiet_timer is not None:
-            self._quiet_timer.cancel()
+        self.waiters.wake()
+        self.waiters.stop_watching()
         if self._writer_task is not None:
             self._writer_task.cancel()
         self._known.close()
@@ -468,7 +401,7 @@ class PartitionLog:
         self._refresh.give_up(ClientClosedError("the log was closed"))
         for waiting in self._end.abandon():
             waiting.resolve(UNKNOWN_OFFSET)
-        self.wake()
+        self.waiters.wake()
 
 
 async def open_log(pulsar_topic: str, shared: Shared, predecessor: Producer | None = None) -> PartitionLog:

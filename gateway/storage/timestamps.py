@@ -30,13 +30,13 @@ class FoundOffset(NamedTuple):
 
 async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | None:
     """The first record with that timestamp or a later one. Raises PulsarError, TimeoutError."""
-    if log.end_offset <= log.start_offset:
+    if log.end_offset <= log.start.offset:
         return None
     start = await _search_start(log, timestamp)
     async with aclosing(_entries(log, start)) as entries:
         async for entry in entries:
             for position, header in iter_headers(entry.data):
-                if header.max_timestamp >= timestamp and header.last_offset >= log.start_offset:
+                if header.max_timestamp >= timestamp and header.last_offset >= log.start.offset:
                     found = _first_in_batch(log, entry.data, position, header, timestamp)
                     if found is not None:
                         return found
@@ -45,14 +45,14 @@ async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | 
 
 async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
     """The first record that has the largest timestamp; of a large log, of its last ``timestamp_scan_bytes``."""
-    if log.end_offset <= log.start_offset:
+    if log.end_offset <= log.start.offset:
         return None
     stats = await log.admin.topics.internal_stats(log.pulsar_topic)
     best: tuple[int, BatchHeader, bytes] | None = None
     async with aclosing(_entries(log, scan_start(stats, log.limits.timestamp_scan_bytes))) as entries:
         async for entry in entries:
             for position, header in iter_headers(entry.data):
-                if not header.record_count or header.last_offset < log.start_offset:
+                if not header.record_count or header.last_offset < log.start.offset:
                     continue
                 latest = _latest_in_batch(log, entry.data, position, header)
                 if best is None or latest > best[0]:
@@ -61,15 +61,15 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
         return None
     latest, header, data = best
     if latest < 0:
-        return FoundOffset(log.start_offset, -1)
+        return FoundOffset(log.start.offset, -1)
     return _first_in_batch(log, data, 0, header, latest)
 
 
 def _latest_in_batch(log: PartitionLog, data: Buffer, position: int, header: BatchHeader) -> int:
     """The header tells, unless records of the batch are deleted."""
-    if header.base_offset >= log.start_offset or header.log_append_time:
+    if header.base_offset >= log.start.offset or header.log_append_time:
         return header.max_timestamp
-    left = log.start_offset - header.base_offset
+    left = log.start.offset - header.base_offset
     records = decode_records(data, position, header, log.limits.max_decompressed_bytes)
     return max((record.timestamp for record in records if record.offset_delta >= left), default=-1)
 
@@ -78,10 +78,10 @@ def _first_in_batch(
     log: PartitionLog, data: Buffer, position: int, header: BatchHeader, timestamp: int
 ) -> FoundOffset | None:
     if header.log_append_time:
-        return FoundOffset(max(header.base_offset, log.start_offset), header.max_timestamp)
+        return FoundOffset(max(header.base_offset, log.start.offset), header.max_timestamp)
     for record in decode_records(data, position, header, log.limits.max_decompressed_bytes):
         offset = header.base_offset + record.offset_delta
-        if record.timestamp >= timestamp and record.timestamp >= 0 and offset >= log.start_offset:
+        if record.timestamp >= timestamp and record.timestamp >= 0 and offset >= log.start.offset:
             return FoundOffset(offset, record.timestamp)
     return None
 

@@ -124,12 +124,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference("test_delete_records::test_log_goes_on_where_it_was[*]", ("*.ListOffsets.*",), _GONE),
     Difference(
-        "test_topics::test_which_fault_is_named[{'replicas': 2}-*]",
+        "test_create_topics::test_which_fault_is_named[{'replicas': 2}-*]",
         ("[0].CreateTopics.*",),
         "Kafka has one broker to place replicas on; BookKeeper keeps copies, whatever is asked",
     ),
     Difference(
-        "test_topics::test_names_that_collide_within_one_request[*]",
+        "test_create_topics::test_names_that_collide_within_one_request[*]",
         ("[0].CreateTopics.*",),
         "Kafka looks at the topics that were there before the request only",
     ),

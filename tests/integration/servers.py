@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
-Server = TypeVar("Server", PulsarStandalone, GatewayProcess)
+Server = TypeVar("Server", PulsarStandalone, KafkaBroker, GatewayProcess)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewPartitions
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, commit, committed, create_topic
 from tests.integration.group import Group
+from tests.integration.servers import gateway_on, lone_gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
@@ -125,14 +126,8 @@ def test_nobody_deletes_or_grows_internal_topics(gateway: GatewayProcess) -> Non
 
 @pytest.fixture
 def own_gateway(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess]:
-    namespace = {"pulsar": {"namespace": unique_topic("groups")}}
-    server = GatewayProcess(tmp_path / "gateway", pulsar.service_url, pulsar.admin_url, namespace)
-    server.start()
-    try:
-        server.wait_ready()
+    with running(lone_gateway_on(pulsar, tmp_path / "gateway")) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
@@ -170,17 +165,10 @@ def test_two_gateways_are_one_coordinator(
     """Clients find the one that coordinates their group from either; commits go on when a second one comes and goes."""
     create_topic(own_gateway.bootstrap, "t")
     commit(own_gateway.bootstrap, "g", "t", 10)
-    second = GatewayProcess(
-        tmp_path / "second", pulsar.service_url, pulsar.admin_url, {"pulsar": own_gateway.config["pulsar"]}
-    )
-    second.start()
-    try:
-        second.wait_ready()
+    with running(gateway_on(pulsar, tmp_path / "second", pulsar=own_gateway.config["pulsar"])) as second:
         assert committed(second.bootstrap, "g", "t") == [10]
         commit(second.bootstrap, "g", "t", 20)
         commit(own_gateway.bootstrap, "g", "t", 21)
         assert committed(second.bootstrap, "g", "t") == [21]
-    finally:
-        second.stop()
     assert committed(own_gateway.bootstrap, "g", "t") == [21]
     commit(own_gateway.bootstrap, "g", "t", 22)

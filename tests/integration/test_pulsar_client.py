@@ -5,138 +5,29 @@ import contextlib
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import pulsar as native
 import pytest
 
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ProducerFencedError, PulsarError, TopicNotFoundError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry, Start
-from gateway.pulsar.settings import PulsarSettings
 from protocol.pulsar.entry import NativeMessage, encode_message, iter_messages
 from protocol.pulsar.frames import Buffer
-
-NAMESPACE = "kafka-client-test/default"
-PUBLISH_TIME_MS = 1_700_000_000_000
-TIMEOUT_S = 60
-MANY = 1_000_000
-
-
-class PulsarAddresses(Protocol):
-    service_url: str
-    admin_url: str
-
-
-@dataclass
-class Sends:
-    """What became of a producer's sends."""
-
-    receipts: dict[int, Position] = field(default_factory=dict)
-    errors: dict[int, PulsarError] = field(default_factory=dict)
-    closed: PulsarError | None = None
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def on_receipt(self, sequence_id: int, position: Position) -> None:
-        self.receipts[sequence_id] = position
-        self.changed.set()
-
-    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
-        self.errors[sequence_id] = error
-        self.changed.set()
-
-    def on_producer_closed(self, error: PulsarError) -> None:
-        self.closed = error
-        self.changed.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self.changed.clear()
-            await self.changed.wait()
-
-    async def receipt(self, sequence_id: int) -> Position:
-        await self.until(lambda: sequence_id in self.receipts)
-        return self.receipts[sequence_id]
-
-
-class Entries:
-    """A reader's entries, then its end."""
-
-    def __init__(self) -> None:
-        self.queue: asyncio.Queue[Entry | PulsarError] = asyncio.Queue()
-
-    def on_entry(self, entry: Entry) -> None:
-        self.queue.put_nowait(entry)
-
-    def on_reader_closed(self, error: PulsarError) -> None:
-        self.queue.put_nowait(error)
-
-    async def entry(self) -> Entry:
-        found = await self.queue.get()
-        assert isinstance(found, Entry)
-        return found
-
-    async def take(self, count: int) -> list[Entry]:
-        return [await self.entry() for _ in range(count)]
-
-
-@dataclass
-class Cluster:
-    """Both our clients on one broker, and the addresses for the native one."""
-
-    settings: PulsarSettings
-    client: PulsarClient
-    admin: AdminClient
-
-    async def new_topic(self) -> str:
-        """One partition, as the gateway makes them."""
-        topic = f"persistent://{NAMESPACE}/t-{secrets.token_hex(6)}"
-        await self.admin.topics.create_partitioned(topic, 1, {})
-        return f"{topic}-partition-0"
-
-    async def read(self, topic: str, count: int) -> list[Entry]:
-        entries = Entries()
-        reader = await self.client.open_reader(topic, "earliest", entries)
-        reader.flow(MANY)
-        found = await entries.take(count)
-        await reader.close()
-        return found
-
-
-@contextlib.asynccontextmanager
-async def cluster_at(addresses: PulsarAddresses) -> AsyncIterator[Cluster]:
-    settings = PulsarSettings(service_url=addresses.service_url, admin_url=addresses.admin_url)
-    client, admin = PulsarClient(settings), AdminClient(settings)
-    try:
-        clusters = await admin.brokers.clusters()
-        for creating in (
-            admin.namespaces.create_tenant(NAMESPACE.split("/", maxsplit=1)[0], clusters),
-            admin.namespaces.create(NAMESPACE, retention_minutes=60),
-        ):
-            try:
-                await creating
-            except AdminError as error:
-                if not error.conflict:
-                    raise
-        yield Cluster(settings, client, admin)
-    finally:
-        await client.close()
-        await admin.close()
-
-
-def run(pulsar: PulsarAddresses, test: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(TIMEOUT_S), cluster_at(pulsar) as cluster:
-            await test(cluster)
-
-    asyncio.run(main())
+from tests.integration.pulsar_cluster import (
+    MANY,
+    NAMESPACE,
+    PUBLISH_TIME_MS,
+    TIMEOUT_S,
+    Cluster,
+    Entries,
+    PulsarAddresses,
+    Sends,
+    run,
+)
 
 
 def native_client(cluster: Cluster) -> Any:
@@ -398,116 +289,5 @@ def test_acknowledgements_and_their_properties_are_kept(pulsar: PulsarAddresses)
         assert subscription.closed
         await cluster.admin.topics.delete_subscription(topic, "group", force=True)
         assert await cluster.admin.topics.subscriptions(topic) == []
-
-    run(pulsar, test)
-
-
-def test_the_admin_api_finds_entries_by_position_and_time(pulsar: PulsarAddresses) -> None:
-    async def test(cluster: Cluster) -> None:
-        topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
-        producer = await cluster.client.open_producer(topic, sends)
-        for i in range(3):
-            producer.send([b"x"], num_messages=10, publish_time_ms=PUBLISH_TIME_MS + 10 * i)
-        last = await sends.receipt(2)
-        stored = await topics.entry(topic, sends.receipts[1])
-        assert stored is not None
-        assert (stored.index, stored.num_messages, stored.publish_time_ms) == (19, 10, PUBLISH_TIME_MS + 10)
-        assert await topics.entry(topic, last._replace(entry_id=99)) is None
-        assert await topics.entry(topic, Position(1 << 40, 0)) is None
-        assert await topics.position_at(topic, PUBLISH_TIME_MS + 1) == sends.receipts[1]
-        stats = await topics.internal_stats(topic)
-        assert stats.last_confirmed == last
-        assert [(ledger.ledger_id, ledger.entries) for ledger in stats.ledgers] == [(last.ledger_id, 3)]
-
-    run(pulsar, test)
-
-
-def test_an_emptied_topic_still_knows_its_end(pulsar: PulsarAddresses) -> None:
-    async def test(cluster: Cluster) -> None:
-        topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
-        assert (await topics.managed_ledger_properties(topic)).get("index", "-1") == "-1"
-        producer = await cluster.client.open_producer(topic, sends)
-        producer.send([b"x"], num_messages=30, publish_time_ms=PUBLISH_TIME_MS)
-        await sends.receipt(0)
-        await topics.unload(topic)
-        await cluster.client.last_position(topic)
-        await topics.truncate(topic)
-        assert await topics.managed_ledger_properties(topic) == {"index": "29"}
-        assert (await cluster.client.last_position(topic)).entry_id == -1
-        await sends.until(lambda: sends.closed is not None)
-        again = await cluster.client.open_producer(topic, Sends(), predecessor=producer)
-        again.send([b"x"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
-        assert [entry.index for entry in await cluster.read(topic, 1)] == [30]
-
-    run(pulsar, test)
-
-
-def test_partitioned_topics_and_their_policies(pulsar: PulsarAddresses) -> None:
-    async def test(cluster: Cluster) -> None:
-        topics = cluster.admin.topics
-        topic = f"persistent://{NAMESPACE}/ä +%25-{secrets.token_hex(6)}"
-        await topics.create_partitioned(topic, 2, {"id": "1"})
-        with pytest.raises(AdminError) as conflict:
-            await topics.create_partitioned(topic, 2, {})
-        assert conflict.value.conflict
-        await topics.put_properties(topic, {"k": "v"})
-        await topics.remove_property(topic, "id")
-        await topics.update_partitions(topic, 3)
-        assert await topics.partitioned(topic) == (3, {"k": "v"})
-        assert await cluster.client.partitions(topic) == 3
-        assert topic in await topics.list_partitioned(NAMESPACE)
-        assert f"{topic}-partition-2" in await topics.list_topics(NAMESPACE)
-        retention = {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}
-        await topics.set_policy(topic, TopicPolicy.RETENTION, retention)
-        assert await topics.policy(topic, TopicPolicy.RETENTION) == retention
-        await topics.remove_policy(topic, TopicPolicy.RETENTION)
-        assert await topics.policy(topic, TopicPolicy.RETENTION) is None
-        await topics.set_policy(topic, TopicPolicy.MESSAGE_TTL, 60)
-        assert await topics.policy(topic, TopicPolicy.MESSAGE_TTL) == 60
-        await topics.delete_partitioned(topic, force=True)
-        assert topic not in await topics.list_partitioned(NAMESPACE)
-        with pytest.raises(AdminError) as missing:
-            await topics.partitioned(topic)
-        assert missing.value.not_found
-
-    run(pulsar, test)
-
-
-def test_the_broker_tells_its_settings(pulsar: PulsarAddresses) -> None:
-    async def test(cluster: Cluster) -> None:
-        assert await cluster.admin.brokers.healthy()
-        settings = await cluster.admin.brokers.runtime_configuration()
-        assert settings["exposingBrokerEntryMetadataToClientEnabled"] == "true"
-        assert "AppendIndexMetadataInterceptor" in settings["brokerEntryMetadataInterceptors"]
-        policies = await cluster.admin.namespaces.policies(NAMESPACE)
-        assert policies["inactive_topic_policies"]["deleteWhileInactive"] is False
-
-    run(pulsar, test)
-
-
-def test_compaction_keeps_the_last_value_of_each_key(pulsar: PulsarAddresses) -> None:
-    async def test(cluster: Cluster) -> None:
-        topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
-        producer = await cluster.client.open_producer(topic, sends)
-        keys = [b"a", b"b", b"\xff", b"a", b"b"]
-        batches = [[encode_message(b"%d" % i, key=key)] for i, key in enumerate(keys)]
-        batches.append([encode_message(b"last", key=b"\xff"), encode_message(None, key=b"b")])
-        for batch in batches:
-            producer.send(batch, num_messages=len(batch), publish_time_ms=PUBLISH_TIME_MS)
-        await sends.receipt(len(batches) - 1)
-        await topics.compact(topic)
-        for _ in range(200):
-            if await topics.compaction_status(topic) != "RUNNING":
-                break
-            await asyncio.sleep(0.05)
-        assert await topics.compaction_status(topic) == "SUCCESS"
-        end = producer.send([encode_message(b"end")], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
-        entries, kept = Entries(), []
-        reader = await cluster.client.open_reader(topic, "earliest", entries, read_compacted=True)
-        reader.flow(MANY)
-        while (entry := await entries.entry()).position != await sends.receipt(end):
-            messages = iter_messages(entry.metadata, entry.payload, MANY)
-            kept += [(entry.index, m.key, bytes(m.value)) for m in messages if not m.compacted_out]
-        assert kept == [(3, b"a", b"3"), (6, b"\xff", b"last")]
 
     run(pulsar, test)

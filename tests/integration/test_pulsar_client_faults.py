@@ -25,6 +25,7 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from gateway.pulsar.settings import PulsarSettings
 from protocol.pulsar.entry import encode_message
+from tests.integration.servers import running
 
 SECRET = b"a secret of 32 bytes for HS256..."
 TIMEOUT_S = 100
@@ -99,12 +100,8 @@ def secured(
         "tlsKeyFilePath": str(certificate[1]),
     }
     server = PulsarStandalone(tmp_path_factory.mktemp("secured"), settings=settings, token=token("admin"))
-    server.start()
-    try:
-        server.wait_ready()
+    with running(server):
         yield server, *tls_ports
-    finally:
-        server.stop()
 
 
 async def create_topic(settings: PulsarSettings, topic: str) -> None:
@@ -232,9 +229,5 @@ def test_a_killed_broker_comes_back_with_everything_acknowledged(tmp_path: Path)
         assert (await log.entries.get()).index == 10
         await client.close()
 
-    server.start()
-    try:
-        server.wait_ready()
+    with running(server):
         asyncio.run(asyncio.wait_for(main(), 240))
-    finally:
-        server.stop()

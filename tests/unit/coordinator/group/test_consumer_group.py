@@ -14,11 +14,8 @@ from coordinator.group.consumer_records import (
     TargetMemberKey,
     TopicsKey,
 )
-from coordinator.group.messages import DeleteOffsetsResponse, FetchOffsetsRequest
-from coordinator.group.ports import TopicPartition
-from coordinator.group.records import GroupKey
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, Harness, Parked, reloaded
+from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, Harness, reloaded
 
 T, U, L = b"t" * 16, b"u" * 16, b"l" * 16
 ALL_T = {T: set(range(6))}
@@ -280,112 +277,6 @@ class TestStaticMembers:
         h.consumer_heartbeat("m1", -2, instance_id="i1")
         h.advance(SESSION_MS)
         assert h.coordinator.describe_consumer_group("g").state == "Empty"
-
-
-class TestOffsets:
-    def test_commits_are_for_members_of_the_right_epoch(self) -> None:
-        h = Harness()
-        h.consumer_heartbeat("m1")
-        t0 = TopicPartition("t", 0)
-        assert h.commit(member_id="m1", generation=1).answer == {t0: ErrorCode.NONE}
-        assert h.commit(member_id="m1", generation=0).answer == {t0: ErrorCode.STALE_MEMBER_EPOCH}
-        assert h.commit(member_id="m2", generation=1).answer == {t0: ErrorCode.UNKNOWN_MEMBER_ID}
-        assert h.commit().answer == {t0: ErrorCode.UNKNOWN_MEMBER_ID}
-        h.consumer_heartbeat("m1", -1)
-        assert h.commit().answer == {t0: ErrorCode.NONE}
-
-    def test_commits_of_members_need_version_9(self) -> None:
-        h = Harness()
-        h.consumer_heartbeat("m1")
-        answer = h.commit(member_id="m1", generation=1, version=8).answer
-        assert answer[TopicPartition("t", 0)] is ErrorCode.UNSUPPORTED_VERSION
-        answer = h.commit(member_id="m2", generation=1, version=8).answer
-        assert answer[TopicPartition("t", 0)] is ErrorCode.UNKNOWN_MEMBER_ID
-
-    def test_fetches_of_members_too(self) -> None:
-        h = Harness()
-        h.consumer_heartbeat("m1")
-        requests = {
-            FetchOffsetsRequest("g"): ErrorCode.NONE,
-            FetchOffsetsRequest("g", member_id="m1", member_epoch=1): ErrorCode.NONE,
-            FetchOffsetsRequest("g", member_id="m1", member_epoch=0): ErrorCode.STALE_MEMBER_EPOCH,
-            FetchOffsetsRequest("g", member_id="m2", member_epoch=1): ErrorCode.UNKNOWN_MEMBER_ID,
-        }
-        for request, error in requests.items():
-            assert h.coordinator.fetch_offsets(request).error is error
-
-    def test_only_topics_that_nobody_reads_are_deleted_or_expire(self) -> None:
-        h = Harness()
-        h.consumer_heartbeat("m1")
-        for topic in "tu":
-            h.commit(1, topic, member_id="m1", generation=1)
-        t0, u0 = TopicPartition("t", 0), TopicPartition("u", 0)
-        h.now_ms += CONFIG.offsets_retention_ms
-        h.consumer_heartbeat("m1", 1)
-        h.coordinator.tick(h.now_ms)
-        assert set(h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets) == {t0}
-        parked = Parked[DeleteOffsetsResponse]()
-        h.coordinator.delete_offsets("g", [t0, u0], h.now_ms, parked)
-        h.settle()
-        assert parked.answer.partition_errors == {t0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, u0: ErrorCode.NONE}
-
-    def test_deletion_leaves_nothing_behind(self) -> None:
-        h = Harness()
-        h.consumer_heartbeat("m1")
-        h.commit(member_id="m1", generation=1)
-        deleted: Parked[Any] = Parked()
-        h.coordinator.delete_groups(["g"], h.now_ms, deleted)
-        assert deleted.answer == {"g": ErrorCode.NON_EMPTY_GROUP}
-        h.consumer_heartbeat("m1", -1)
-        deleted = Parked()
-        h.coordinator.delete_groups(["g"], h.now_ms, deleted)
-        h.settle()
-        assert deleted.answer == {"g": ErrorCode.NONE}
-        latest = dict(h.log.durable)
-        assert set(latest.values()) == {None}
-        assert reloaded(h).coordinator.list_groups().groups == []
-
-
-class TestTwoProtocols:
-    def test_a_live_consumer_group_is_not_for_classic_members(self) -> None:
-        h = Harness()
-        h.consumer_heartbeat("m1")
-        assert h.join().answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        assert h.sync("m1", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
-        assert h.heartbeat("m1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-        assert h.leave("m1") is ErrorCode.UNKNOWN_MEMBER_ID
-        assert h.coordinator.describe_group("g").state == "Dead"
-        [listed] = h.coordinator.list_groups(types=["consumer"]).groups
-        assert (listed.protocol_type, listed.state, listed.group_type) == ("consumer", "Stable", "consumer")
-
-    def test_a_live_classic_group_is_not_for_consumer_members(self) -> None:
-        h = Harness()
-        h.stable()
-        assert h.consumer_heartbeat("m1").answer.error is ErrorCode.GROUP_ID_NOT_FOUND
-        assert h.coordinator.describe_consumer_group("g").error is ErrorCode.GROUP_ID_NOT_FOUND
-
-    def test_an_empty_classic_group_turns_into_a_consumer_group_and_back(self) -> None:
-        h = Harness()
-        [leader] = h.stable()
-        h.commit(7, member_id=leader, generation=1)
-        h.leave(leader)
-        assert h.consumer_heartbeat("m1").answer.error is ErrorCode.NONE
-        assert dict(h.log.decoded())[GroupKey("g")] is None
-        offsets = h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets
-        assert offsets[TopicPartition("t", 0)].offset == 7
-        h.consumer_heartbeat("m1", -1)
-        assert h.first_join().error is ErrorCode.NONE
-        assert h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets == offsets
-        assert [g.group_type for g in reloaded(h).coordinator.list_groups().groups] == ["classic"]
-
-    def test_a_commit_under_way_survives_the_change(self) -> None:
-        h = Harness(auto=False)
-        commit = h.commit(7)
-        h.consumer_heartbeat("m1")
-        h.settle()
-        assert commit.answer == {TopicPartition("t", 0): ErrorCode.NONE}
-        offsets = h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets
-        assert offsets[TopicPartition("t", 0)].offset == 7
 
 
 def test_members_and_assignments_survive_a_change_of_coordinator() -> None:

@@ -23,7 +23,7 @@ class FakeLog:
     """One-offset batches from ``memory_start`` to the end in memory; those before it come when ``loaded``."""
 
     def __init__(self, end_offset: int, memory_start: int = 0) -> None:
-        self.start_offset, self.end_offset = 0, end_offset
+        self.start, self.end_offset = SimpleNamespace(offset=0), end_offset
         self.memory_start = memory_start
         self.loaded = self.closed = False
         self.waiters: set[Any] = set()
@@ -44,19 +44,13 @@ class FakeLog:
     def prefetch(self, offset: int) -> None:
         pass
 
-    def add_waiter(self, waiter: Any) -> None:
-        self.waiters.add(waiter)
-
-    def remove_waiter(self, waiter: Any) -> None:
-        self.waiters.discard(waiter)
-
     async def refresh_end(self) -> None:
         await self.refresh
 
     def move(self, count: int = 1) -> None:
         self.end_offset += count
         for waiter in tuple(self.waiters):
-            waiter.log_moved(self)
+            waiter.log_moved()
 
 
 def fetch(*wanted: tuple[FakeLog, int], max_wait_ms: int = 60_000, min_bytes: int = 1) -> ParkedFetch:

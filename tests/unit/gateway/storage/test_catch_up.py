@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import given, settings
@@ -24,15 +25,13 @@ class FakeLog:
     pulsar_topic = "topic"
 
     def __init__(self) -> None:
-        self.start_offset = 0
         self.end_offset = 0
         self.compacted = False
         self.woken = asyncio.Event()
+        self.waiters: Any = SimpleNamespace(wake=self.woken.set)
+        self.start: Any = SimpleNamespace(offset=0, refresh=self._nothing_removed)
 
-    def wake(self) -> None:
-        self.woken.set()
-
-    async def refresh_start(self, *, at_most_every_s: float = 0) -> None:
+    async def _nothing_removed(self, *, at_most_every_s: float) -> None:
         pass
 
 

@@ -28,7 +28,7 @@ class Waiter:
     def __init__(self) -> None:
         self.woken = asyncio.Event()
 
-    def log_moved(self, log: PartitionLog) -> None:
+    def log_moved(self) -> None:
         self.woken.set()
 
 
@@ -52,29 +52,29 @@ async def opened(topic: FakeTopic) -> PartitionLog:
 async def test_start_is_raised_at_once_and_kept(topic: FakeTopic) -> None:
     log = await opened(topic)
     waiter = Waiter()
-    log.add_waiter(waiter)
-    assert log.start_offset == 0
-    await log.delete_before(4)
-    assert (log.start_offset, log.end_offset) == (4, 6)
+    log.waiters.add(waiter)
+    assert log.start.offset == 0
+    await log.start.delete_before(4)
+    assert (log.start.offset, log.end_offset) == (4, 6)
     async with asyncio.timeout(5):
         await waiter.woken.wait()
-    log.remove_waiter(waiter)
-    assert (await opened(topic)).start_offset == 4
+    log.waiters.discard(waiter)
+    assert (await opened(topic)).start.offset == 4
     await log.close()
 
 
 async def test_start_is_never_lowered(topic: FakeTopic) -> None:
     log = await opened(topic)
-    await asyncio.gather(*(log.delete_before(offset) for offset in (2, 5, 3, 0)))
-    assert log.start_offset == 5
+    await asyncio.gather(*(log.start.delete_before(offset) for offset in (2, 5, 3, 0)))
+    assert log.start.offset == 5
     assert topic.properties == {PROPERTY: "5"}
 
 
 async def test_another_gateway_has_deleted_more(topic: FakeTopic) -> None:
     log, other = await opened(topic), await opened(topic)
-    await other.delete_before(5)
-    await log.delete_before(3)
-    assert log.start_offset == 5
+    await other.start.delete_before(5)
+    await log.start.delete_before(3)
+    assert log.start.offset == 5
     assert topic.properties == {PROPERTY: "5"}
 
 
@@ -85,8 +85,8 @@ async def test_nothing_moves_when_pulsar_does_not_take_it(topic: FakeTopic, monk
     log = await opened(topic)
     monkeypatch.setattr(topic, "put_properties", fail)
     with pytest.raises(RequestTimeoutError):
-        await log.delete_before(3)
-    assert log.start_offset == 0
+        await log.start.delete_before(3)
+    assert log.start.offset == 0
 
 
 async def test_retention_may_have_removed_more(topic: FakeTopic) -> None:
@@ -115,6 +115,6 @@ async def test_search_by_time_finds_what_is_left(
     topic: FakeTopic, start: int, largest: FoundOffset | None, at_20: FoundOffset | None
 ) -> None:
     log = await opened(topic)
-    await log.delete_before(start)
+    await log.start.delete_before(start)
     assert await find_max_timestamp(log) == largest
     assert await find_by_timestamp(log, 20) == at_20

@@ -1,0 +1,73 @@
+"""Where a partition's log starts: retention moves it by whole ledgers, clients by deleting records.
+
+Compaction leaves it where it is, but takes records away behind it, which memory may still hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.storage.deleted_records import write_deleted
+from gateway.storage.opening import find_start
+from gateway.storage.waiters import Waiters
+
+CHECK_S = 15.0
+NO_LEDGER = -1
+
+
+class StartedLog(Protocol):
+    """The partition log, as its start knows it."""
+
+    pulsar_topic: str
+    client: PulsarClient
+    admin: AdminClient
+    compacted: bool
+    waiters: Waiters
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def forget(self) -> None: ...
+
+
+class LogStart:
+    """The first offset that can be read; it only rises."""
+
+    def __init__(self, log: StartedLog, offset: int) -> None:
+        self.offset = offset
+        self._log = log
+        self._checked = time.monotonic()
+        self._deleting = asyncio.Lock()
+        self._compacted_ledger_id = NO_LEDGER
+
+    async def refresh(self, *, at_most_every_s: float = CHECK_S) -> None:
+        """Look whether retention or compaction has removed entries. Raises PulsarError."""
+        now = time.monotonic()
+        if now - self._checked < at_most_every_s:
+            return
+        self._checked = now
+        log = self._log
+        if log.compacted:
+            await self._forget_compacted()
+        found = await find_start(log.client, log.admin, log.pulsar_topic)
+        self.offset = log.end_offset if found is None else max(found, self.offset)
+
+    async def _forget_compacted(self) -> None:
+        """What is in memory was there before the last compaction."""
+        stats = await self._log.admin.topics.internal_stats(self._log.pulsar_topic)
+        if stats.compacted_ledger.ledger_id != self._compacted_ledger_id:
+            self._compacted_ledger_id = stats.compacted_ledger.ledger_id
+            self._log.forget()
+
+    async def delete_before(self, offset: int) -> None:
+        """Raise the start to ``offset``, for good and for every gateway. Raises PulsarError."""
+        async with self._deleting:
+            await self.refresh(at_most_every_s=0)
+            if offset > self.offset:
+                await write_deleted(self._log.admin, self._log.pulsar_topic, offset)
+                self.offset = offset
+                self._log.waiters.wake()

@@ -1,0 +1,51 @@
+"""One group id, a classic and a consumer group (KIP-848): never at once, and one after the other."""
+
+from coordinator.group.messages import FetchOffsetsRequest
+from coordinator.group.ports import TopicPartition
+from coordinator.group.records import GroupKey
+from protocol.kafka.errors import ErrorCode
+from tests.unit.coordinator.group.group_harness import Harness, reloaded
+
+
+def test_a_live_consumer_group_is_not_for_classic_members() -> None:
+    h = Harness()
+    h.consumer_heartbeat("m1")
+    assert h.join().answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert h.sync("m1", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.heartbeat("m1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.leave("m1") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.coordinator.describe_group("g").state == "Dead"
+    [listed] = h.coordinator.list_groups(types=["consumer"]).groups
+    assert (listed.protocol_type, listed.state, listed.group_type) == ("consumer", "Stable", "consumer")
+
+
+def test_a_live_classic_group_is_not_for_consumer_members() -> None:
+    h = Harness()
+    h.stable()
+    assert h.consumer_heartbeat("m1").answer.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert h.coordinator.describe_consumer_group("g").error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_an_empty_classic_group_turns_into_a_consumer_group_and_back() -> None:
+    h = Harness()
+    [leader] = h.stable()
+    h.commit(7, member_id=leader, generation=1)
+    h.leave(leader)
+    assert h.consumer_heartbeat("m1").answer.error is ErrorCode.NONE
+    assert dict(h.log.decoded())[GroupKey("g")] is None
+    offsets = h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets
+    assert offsets[TopicPartition("t", 0)].offset == 7
+    h.consumer_heartbeat("m1", -1)
+    assert h.first_join().error is ErrorCode.NONE
+    assert h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets == offsets
+    assert [g.group_type for g in reloaded(h).coordinator.list_groups().groups] == ["classic"]
+
+
+def test_a_commit_under_way_survives_the_change() -> None:
+    h = Harness(auto=False)
+    commit = h.commit(7)
+    h.consumer_heartbeat("m1")
+    h.settle()
+    assert commit.answer == {TopicPartition("t", 0): ErrorCode.NONE}
+    offsets = h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets
+    assert offsets[TopicPartition("t", 0)].offset == 7

@@ -1,0 +1,158 @@
+"""A connection with fakes around it: its server, its transport, and a dispatcher that the test decides for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, cast
+
+from gateway.config import Limits
+from gateway.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
+from gateway.dispatch import API_VERSIONS
+from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Services, Unread
+from gateway.observability.metrics import Metrics
+from protocol.kafka.codec import Buffer, MalformedRequest
+
+NO_SERVICES = cast(Services, None)
+
+
+class FakeDispatcher:
+    """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
+
+    n now, f a future, s serial (a coroutine), p a future out of a coroutine, 0 no answer; m malformed, c closes,
+    d a defect.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.client: Client | None = None
+        self.futures: dict[str, asyncio.Future[Any]] = {}
+        self.serial: dict[str, asyncio.Future[Any]] = {}
+
+    def begin(self, frame: bytearray, client: Client) -> Call:
+        self.client = client
+        if not frame or frame[:1] == b"m":
+            raise MalformedRequest("m")
+        return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), client, NO_SERVICES)
+
+    def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+        kind, number = call.request[0], call.request[1:].rstrip()
+        self.begun.append(number)
+        if kind in "sp":
+            return self._serially(kind, number)
+        if kind == "f":
+            future = self.futures[number] = asyncio.get_running_loop().create_future()
+            return future
+        if kind == "c":
+            raise ClosesConnection("closes")
+        if kind == "d":
+            raise RuntimeError("defect")
+        return None if kind == "0" else number
+
+    async def _serially(self, kind: str, number: str) -> Outcome:
+        self.serial[number] = asyncio.get_running_loop().create_future()
+        await self.serial[number]
+        if kind == "s":
+            return number
+        self.futures[number] = asyncio.get_running_loop().create_future()
+        return self.futures[number]
+
+    def finish(self, call: Call, response: Any) -> list[Buffer]:
+        return [] if response is None else [f"{response};".encode()]
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 5)})
+        self.written = bytearray()
+        self.reading, self.closing, self.aborted = True, False, False
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        self.written += data
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 1_000
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+
+class FakeServer:
+    def __init__(self, **limits: int) -> None:
+        self.dispatcher = FakeDispatcher()
+        self.limits = Limits(**limits)
+        self.metrics = Metrics()
+        self.unread = Unread()
+        self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self.connections: set[KafkaConnection] = set()
+
+    def opened(self, connection: KafkaConnection) -> bool:
+        self.connections.add(connection)
+        return len(self.connections) <= self.limits.max_connections
+
+    def closed(self, connection: KafkaConnection) -> None:
+        self.connections.discard(connection)
+
+
+class Conversation:
+    """A connection with a fake at each end."""
+
+    def __init__(self, *, proxied: bool = False, **limits: int) -> None:
+        self.server = FakeServer(**limits)
+        self.connection, self.transport = self.connect(proxied=proxied)
+
+    def connect(self, *, proxied: bool = False) -> tuple[KafkaConnection, FakeTransport]:
+        connection, transport = KafkaConnection(cast(Owner, self.server), proxied=proxied), FakeTransport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    @property
+    def dispatcher(self) -> FakeDispatcher:
+        return self.server.dispatcher
+
+    @property
+    def answers(self) -> list[str]:
+        return self.transport.written.decode().split(";")[:-1]
+
+    def feed(self, data: bytes) -> None:
+        """As a transport does: into the buffer that it is given, as much as fits."""
+        while data and not self.transport.closing:
+            buffer = self.connection.get_buffer(-1)
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            data = data[size:]
+            self.connection.buffer_updated(size)
+
+    def lose(self) -> None:
+        self.connection.connection_lost(None)
+
+
+def frame(text: str, size: int = 0) -> bytes:
+    body = text.encode().ljust(size)
+    return len(body).to_bytes(4, "big") + body
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
