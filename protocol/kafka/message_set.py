@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from protocol.kafka.batch import (
     COMPRESSION_MASK,
     LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     Buffer,
@@ -36,6 +37,8 @@ _HEADERS: Final = (struct.Struct(">qiIbb"), struct.Struct(">qiIbbq"))  # by magi
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _CRC_OFFSET: Final = 12
+_SMALLEST: Final = _HEADERS[0].size + 2 * _LENGTH.size - LOG_OVERHEAD_BYTES
+_LARGEST: Final = 2**31 - 1 - LOG_OVERHEAD_BYTES
 _NULL: Final = _LENGTH.pack(-1)
 
 
@@ -62,7 +65,7 @@ class LegacyMessage(NamedTuple):
 def parse_message_set(data: Buffer, max_bytes: int) -> list[LegacyMessage]:
     """The messages of a set with absolute offsets, wrappers unwrapped to at most `max_bytes` in all.
 
-    Raises CorruptBatch (checksums, a message cut short) and InvalidBatch (bad wrappers).
+    Raises CorruptBatch (checksums, sizes) and InvalidBatch (bad wrappers).
     """
     messages: list[LegacyMessage] = []
     for message in iter_messages(data):
@@ -76,21 +79,36 @@ def parse_message_set(data: Buffer, max_bytes: int) -> list[LegacyMessage]:
 
 
 def iter_messages(data: Buffer) -> Iterator[LegacyMessage]:
-    """The messages of a set as they stand, wrappers unopened, checksums verified. Raises CorruptBatch, InvalidBatch."""
+    """The messages of a set as they stand, wrappers unopened, checksums verified. Raises CorruptBatch, InvalidBatch.
+
+    A message cut short ends the set, as in Kafka: brokers used to cut what they sent at the size asked for.
+    """
     view = memoryview(data)
     position = 0
-    while position < len(view):
-        if position + _MAGIC_OFFSET >= len(view):
-            raise CorruptBatch(f"message at byte {position} of {len(view)} is cut short")
-        magic = view[position + _MAGIC_OFFSET]
-        if magic > 1:
-            raise (InvalidBatch if magic == 2 else CorruptBatch)(f"magic {magic} in a message set")
-        size = _LENGTH.unpack_from(view, position + 8)[0]
-        end = position + LOG_OVERHEAD_BYTES + size
-        if end < position + _HEADERS[magic].size + 2 * _LENGTH.size or end > len(view):
-            raise CorruptBatch(f"message at byte {position} of {len(view)} claims a size of {size}")
-        yield _parse_message(view[position:end], magic)
-        position = end
+    while (size_bytes := message_size(view[position:])) is not None:
+        message = view[position : position + size_bytes]
+        magic = message[_MAGIC_OFFSET]
+        if magic == MAGIC_V2:
+            raise InvalidBatch("a record batch in a message set")
+        if size_bytes < _HEADERS[magic].size + 2 * _LENGTH.size:
+            raise CorruptBatch(f"message at byte {position} is smaller than its fields")
+        yield _parse_message(message, magic)
+        position += size_bytes
+
+
+def message_size(data: memoryview) -> int | None:
+    """Bytes of the message or batch that `data` begins with; None if it is cut short. Raises CorruptBatch."""
+    if len(data) < LOG_OVERHEAD_BYTES:
+        return None
+    size: int = _LENGTH.unpack_from(data, LOG_OVERHEAD_BYTES - _LENGTH.size)[0]
+    if not _SMALLEST <= size <= _LARGEST:
+        raise CorruptBatch(f"a message claims a size of {size}")
+    if len(data) <= _MAGIC_OFFSET:
+        return None
+    if data[_MAGIC_OFFSET] > MAGIC_V2:
+        raise CorruptBatch(f"magic {data[_MAGIC_OFFSET]} in a message set")
+    size_bytes = LOG_OVERHEAD_BYTES + size
+    return size_bytes if size_bytes <= len(data) else None
 
 
 def _parse_message(message: memoryview, magic: int) -> LegacyMessage:

@@ -15,7 +15,7 @@ from protocol.kafka.batch import (
     parse_header,
 )
 from protocol.kafka.compression import NONE
-from protocol.kafka.message_set import LegacyMessage, iter_messages, unwrap
+from protocol.kafka.message_set import LegacyMessage, iter_messages, message_size, unwrap
 from protocol.kafka.records import Record, encode_batch
 
 _MAGIC_OFFSET: Final = 16
@@ -24,10 +24,12 @@ _MAGIC_OFFSET: Final = 16
 def up_convert(data: Buffer, *, max_bytes: int) -> bytearray:
     """One batch with the records of a message set; an empty set gives no bytes. A batch passes through, checked.
 
+    What is cut short at the end is left out, as in Kafka.
+
     `max_bytes` bounds what a compressed wrapper may unfold to. Raises CorruptBatch and InvalidBatch.
     """
     if len(data) > _MAGIC_OFFSET and data[_MAGIC_OFFSET] == MAGIC_V2:
-        return _checked_batch(memoryview(data))
+        return _checked_batch(memoryview(data)) if message_size(memoryview(data)) is not None else bytearray()
     messages = list(iter_messages(data))
     if not messages:
         return bytearray()
@@ -44,9 +46,9 @@ def up_convert(data: Buffer, *, max_bytes: int) -> bytearray:
 def _checked_batch(data: memoryview) -> bytearray:
     header = parse_header(data)
     check_batch(data, 0, header)
-    if header.size_bytes != len(data):
+    if message_size(data[header.size_bytes :]) is not None:
         raise InvalidBatch(f"{len(data) - header.size_bytes} bytes after the one batch that a request may hold")
-    return bytearray(data)
+    return bytearray(data[: header.size_bytes])
 
 
 def _as_batch(messages: list[LegacyMessage], compression: int) -> bytearray:

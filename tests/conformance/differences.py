@@ -44,7 +44,6 @@ _UNREAD = "records are stored as they came, compressed and unread; what is wrong
 _OWN_TIMES = _UNREAD + ", so that no single record can be named"
 _CRASH = "Kafka's validation fails with UNKNOWN_SERVER_ERROR; the gateway says what is wrong with the records"
 _CRASH_OF_A_HANDLER = "Kafka's handler fails with UNKNOWN_SERVER_ERROR; the gateway says what is wrong with the request"
-_CUT_SET = "Kafka acknowledges message sets of which it wrote a part or nothing; the gateway calls them CORRUPT_MESSAGE"
 _STRICT = "Kafka lets it pass; the gateway closes the connection, as for any other malformed request"
 _GONE = "Kafka finds the largest timestamp at an offset before the log's start; the gateway, at one that is left"
 _WITH_MESSAGES = range(8, 12)  # the versions of Produce that name the bad records
@@ -104,12 +103,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("test_message_sets::test_unknown_codec_in_messages[5-*]", ("[0].Produce.*.error_code",), _CRASH),
     Difference("test_message_sets::test_unknown_codec_in_messages[7-*]", ("[0].Produce.*.error_code",), _CRASH),
     Difference("test_message_sets::test_wrapper_around_garbage[*]", ("[0].Produce.*.error_code",), _CRASH),
-    Difference("test_message_sets::test_last_message_cut_short[*]", _PRODUCED, _CUT_SET),
-    Difference("test_produce::test_length_field_off[1*]", ("[0].Produce.*.error_code",), _CUT_SET, range(3)),
-    Difference(
-        "test_produce::test_record_set_shorter_than_a_header[1*]", ("[0].Produce.*.error_code",), _CUT_SET, range(3)
-    ),
-    Difference("test_produce::test_length_field_absurd[48-*]", ("[0].Produce.*.error_code",), _CUT_SET, range(3)),
     *(
         Difference(f"test_delete_records::test_delete_before[{before}-*]", ("[4].ListOffsets.*",), _GONE)
         for before in (5, 7, 19)

@@ -15,6 +15,7 @@ from tests.conformance.records import (
     SNAPPY,
     ZSTD,
     Record,
+    batch,
     message,
     message_set,
     records,
@@ -46,6 +47,25 @@ def test_messages_of_both_formats(conversation: Conversation, version: int) -> N
 @pytest.mark.parametrize("magic", [0, 1])
 def test_last_message_cut_short(conversation: Conversation, version: int, magic: int) -> None:
     try_to_write(conversation, version, message_set(records(3), magic)[:-5])
+
+
+@case("Produce", BEFORE_V3)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_last_message_in_a_wrapper_cut_short(conversation: Conversation, version: int, magic: int) -> None:
+    inner = gzip.compress(message_set(records(3), magic)[:-5])
+    try_to_write(conversation, version, message(Record(inner), magic, offset=2, codec=GZIP))
+
+
+@case("Produce", BEFORE_V3)
+@pytest.mark.parametrize("size", [20, 61, -1])
+def test_batch_cut_short_in_an_old_request(conversation: Conversation, version: int, size: int) -> None:
+    try_to_write(conversation, version, batch(records(2))[:size])
+
+
+@case("Produce", BEFORE_V3)
+@pytest.mark.parametrize("size", [5, 20, -1])
+def test_second_batch_cut_short(conversation: Conversation, version: int, size: int) -> None:
+    try_to_write(conversation, version, batch(records(1)) + batch(records(2))[:size])
 
 
 @case("Produce", BEFORE_V3)

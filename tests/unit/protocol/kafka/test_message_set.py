@@ -93,12 +93,23 @@ def test_what_kafka_python_wrote_is_read(magic: int, codec: int) -> None:
     assert parse_message_set(bytes(builder.build()), 1 << 20) == three(magic, offset=0)
 
 
-def test_no_cut_through_messages_goes_unnoticed() -> None:
-    data = encode_message_set(three(1))
-    whole = {sum(len(encode_message_set([message])) for message in three(1)[:count]) for count in range(4)}
-    for end in set(range(1, len(data))) - whole:
-        with pytest.raises(CorruptBatch):
-            parse_message_set(data[:end], 1 << 20)
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_cut_takes_the_message_that_it_goes_through_and_no_other(magic: int, wrapped: bool) -> None:
+    messages = three(magic, offset=0)
+    data = encode_message_set(messages)
+    ends = [len(encode_message_set(messages[:count])) for count in range(4)]
+    for cut in range(ends[1], len(data) + 1):
+        whole = sum(end <= cut for end in ends) - 1
+        kept = wrapper(magic, data[:cut]) if wrapped else data[:cut]
+        assert len(parse_message_set(kept, 1 << 20)) == whole
+
+
+@pytest.mark.parametrize("size", [-(2**31), -1, 0, 13, 2**31 - 1])
+def test_a_size_that_cannot_be_is_corrupt(size: int) -> None:
+    first, second = (encode_message_set([message]) for message in three(1)[:2])
+    with pytest.raises(CorruptBatch):
+        parse_message_set(first + second[:8] + struct.pack(">i", size) + second[12:], 1 << 20)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
