@@ -69,6 +69,10 @@ class Entry:
         """Written by a broker for replication or transactions; carries no message."""
         return self.metadata.HasField("marker_type")
 
+    def with_payload(self, metadata: MessageMetadata, payload: memoryview) -> "Entry":
+        """Another entry in this one's place."""
+        return Entry(self.position, self._broker_metadata, metadata, payload)
+
     @property
     def properties(self) -> dict[str, str]:
         return {p.key.decode(errors="replace"): p.value.decode(errors="replace") for p in self.metadata.properties}

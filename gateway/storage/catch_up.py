@@ -16,11 +16,12 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
+from gateway.storage.chunked_messages import ChunkedMessages, is_piece
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_entry import LogEntry, Slice, collect, from_pulsar
 from gateway.storage.log_start import LogStart
 from gateway.storage.opening import NOTHING
-from gateway.storage.positions import SparseIndex, find_position
+from gateway.storage.positions import SparseIndex, back_from, find_position
 from gateway.storage.waiters import Waiters
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
@@ -29,6 +30,8 @@ MAX_PERMITS = 200_000
 PERMITS_GROWTH = 4
 """Messages may be large: so many times what has come already is asked for at once, to begin with one."""
 RETRY_S = 0.2
+LOOK_BACK_ENTRIES = (1, 8, 64)
+"""For each piece of a large message that is missing: pieces mostly lie next to each other."""
 ASK_END_EVERY_S = 1.0
 STALLED_MS = 1_000
 """A consumer that did not fetch for so long gives its reader's memory to others, if that is scarce."""
@@ -70,7 +73,16 @@ class CatchUpReader:
         self._compacted_end: tuple[Position, int] | None = None
         self._end_asked_at = 0.0
         self._asking: asyncio.Task[None] | None = None
+        self._next_offset = offset
+        self._chunked = ChunkedMessages(owner.limits.max_decompressed_bytes)
+        self._look_backs: dict[bytes, int] = {}
+        self._looking_back: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._open())
+
+    @property
+    def held_bytes(self) -> int:
+        """In memory, whether they can be read yet or not."""
+        return self.buffered_bytes + self._chunked.size_bytes
 
     @property
     def has_entries(self) -> bool:
@@ -101,28 +113,33 @@ class CatchUpReader:
         return collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one)
 
     def close(self) -> None:
-        self._task.cancel()
-        if self._asking is not None:
-            self._asking.cancel()
+        for task in (self._task, self._asking, self._looking_back):
+            if task is not None:
+                task.cancel()
         reader, self._reader = self._reader, None
         if reader is not None and not reader.closed:
             asyncio.get_running_loop().create_task(reader.close())
 
     def on_entry(self, entry: Entry) -> None:
+        if self._looking_back is not None:
+            return  # it will come again
         self._outstanding -= entry.num_messages
         self._owner.metrics.entries_read.inc()
         self._position = entry.position
-        read = from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes)
-        if read is None or read.next_offset <= self.offset:
+        if is_piece(entry) and self._chunked.lacks_pieces(entry) and self._looks_back(entry):
+            return
+        read = from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes, chunked=self._chunked)
+        if read is None or read.next_offset <= max(self.offset, self._next_offset):
             self._top_up()
         else:
             self._owner.index(self.log).learn(read)
             self._messages += entry.num_messages
-            self._bytes += read.size_bytes
+            self._bytes += max(read.size_bytes, len(entry.payload))
             self._take(read)
         self._step_over()
 
     def _take(self, read: LogEntry) -> None:
+        self._next_offset = read.next_offset
         self._entries.append(read)
         self.buffered_bytes += read.size_bytes
         self._top_up()
@@ -130,6 +147,35 @@ class CatchUpReader:
             self._verify(read)
         if self._verified:
             self.log.waiters.wake()
+
+    # The beginning of a large message
+
+    def _looks_back(self, piece: Entry) -> bool:
+        """The reader began within a large message: it begins again before that. False if that has not helped."""
+        uuid = piece.metadata.uuid
+        times = self._look_backs.get(uuid, 0)
+        if times == len(LOOK_BACK_ENTRIES) or piece.index is None or piece.index < self.offset:
+            return False
+        self._look_backs[uuid] = times + 1
+        self._looking_back = asyncio.create_task(self._look_back(piece, LOOK_BACK_ENTRIES[times]))
+        return True
+
+    async def _look_back(self, piece: Entry, entries_per_piece: int) -> None:
+        try:
+            reader, self._reader = self._reader, None
+            if reader is not None:
+                await reader.close()
+            stats = await self._owner.admin.topics.internal_stats(self.log.pulsar_topic)
+            start = back_from(stats.ledgers, piece.position, entries_per_piece * piece.metadata.chunk_id)
+            self._reader = await self._owner.client.open_reader(
+                self.log.pulsar_topic, start, self, read_compacted=self.log.compacted
+            )
+        except READ_FAILURES as error:
+            self._fail(error)
+            self.log.waiters.wake()
+        else:
+            self._looking_back, self._outstanding = None, 0
+            self._top_up()
 
     # The end of a compacted log
 
@@ -192,7 +238,7 @@ class CatchUpReader:
         if self._reader is None:
             return
         average_bytes = max(1.0, self._bytes / max(1, self._messages))
-        budget_bytes = self._owner.share_bytes - self.buffered_bytes
+        budget_bytes = self._owner.share_bytes - self.held_bytes
         wanted = min(MAX_PERMITS, int(budget_bytes / average_bytes), 1 + PERMITS_GROWTH * self._messages)
         if not self._entries:
             wanted = max(1, wanted)  # one entry comes, however large and however small the share
@@ -260,7 +306,7 @@ class CatchUpReaders:
 
     def close_idle(self) -> None:
         """End the readers that no fetch has used for a while; sooner if each one's entry fills the budget of all."""
-        held_bytes = sum(reader.buffered_bytes for reader in self._all())
+        held_bytes = sum(reader.held_bytes for reader in self._all())
         idle_ms = STALLED_MS if held_bytes > self.limits.readers_budget_bytes else self.limits.reader_idle_ms
         deadline = time.monotonic() - idle_ms / 1000
         self._remove([reader for reader in self._all() if reader.last_used < deadline])

@@ -16,6 +16,7 @@ import structlog
 
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
+from gateway.storage.chunked_messages import ChunkedMessages, is_piece
 from gateway.storage.message_entry import FORMAT_PROPERTY, decode_entry, stored_batches
 from protocol.kafka.batch import CorruptBatch, stamp_offsets
 from protocol.kafka.offset_span import batch_extents, empty_batch, span_offsets
@@ -60,8 +61,11 @@ def is_kafka_format(entry: Entry) -> bool:
     return any(p.key == _FORMAT_KEY and p.value == _FORMAT_VALUE for p in entry.metadata.properties)
 
 
-def from_pulsar(entry: Entry, *, max_bytes: int) -> LogEntry | None:
-    """Number and, where needed, convert an entry; None if the broker kept no index for it."""
+def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None = None) -> LogEntry | None:
+    """Number and, where needed, convert an entry; None if the broker kept no index for it.
+
+    Pieces of a large message are put together by ``chunked``; without it, they have no records.
+    """
     index = entry.index
     if index is None:
         return None
@@ -69,6 +73,9 @@ def from_pulsar(entry: Entry, *, max_bytes: int) -> LogEntry | None:
     base_offset = index - count + 1
     if is_kafka_format(entry):
         data = _numbered(entry, base_offset, count)
+    elif is_piece(entry):
+        whole = None if chunked is None else chunked.join(entry)
+        data = empty_batch(base_offset, count) if whole is None else _converted(whole, base_offset, count, max_bytes)
     else:
         data = _converted(entry, base_offset, count, max_bytes)
     return LogEntry(entry.position, base_offset, index + 1, data)

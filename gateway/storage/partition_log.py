@@ -15,6 +15,7 @@ from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
 from gateway.storage.appender import Appender, PendingBatch, SentEntry
 from gateway.storage.cache import LogTail
+from gateway.storage.chunked_messages import is_piece
 from gateway.storage.end_refresh import EndRefresh
 from gateway.storage.errors import KafkaError
 from gateway.storage.known_producers import KnownProducers
@@ -348,6 +349,8 @@ class PartitionLog:
             return
         claimed = self._appender.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
         self._take(read)
+        if is_piece(entry):
+            self.forget()  # readers of older data put such messages together
         self._end.on_entry(read.position, read.base_offset, read.next_offset)
         if claimed is not None:
             self._complete(claimed, read.base_offset)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 
 from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Start
 from gateway.storage.log_entry import LogEntry
 
 INDEX_EVERY_BYTES = 4 * 1024 * 1024
@@ -65,6 +67,18 @@ async def find_position(admin: AdminClient, topic: str, offset: int) -> Position
         else:
             high, high_index = middle - 1, base - 1
     return Position(ledger_id, low)
+
+
+def back_from(ledgers: Sequence[Ledger], position: Position, entries: int) -> Start:
+    """The position so many entries before another one."""
+    for ledger in reversed(ledgers):
+        if ledger.ledger_id > position.ledger_id:
+            continue
+        before = position.entry_id if ledger.ledger_id == position.ledger_id else ledger.entries
+        if before >= entries:
+            return Position(ledger.ledger_id, before - entries)
+        entries -= before
+    return "earliest"
 
 
 def _guess(low: int, high: int, low_base: int, high_index: int, offset: int, *, halve: bool) -> int:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
+from gateway.storage.chunked_messages import ChunkedMessages
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.opening import read_entries, scan_start
 from gateway.storage.partition_log import PartitionLog
@@ -100,9 +101,11 @@ async def _entries(log: PartitionLog, start: Start) -> AsyncGenerator[LogEntry, 
         last = min(last, await log.client.last_position(log.pulsar_topic, read_compacted=True))
     if last.entry_id < 0 or (isinstance(start, Position) and start > last):
         return
+    max_bytes = log.limits.max_decompressed_bytes
+    chunked = ChunkedMessages(max_bytes)
     found = read_entries(log.client, log.pulsar_topic, start, last, read_compacted=log.compacted)
     async with aclosing(found) as entries:
         async for entry in entries:
-            read = from_pulsar(entry, max_bytes=log.limits.max_decompressed_bytes)
+            read = from_pulsar(entry, max_bytes=max_bytes, chunked=chunked)
             if read is not None:
                 yield read

@@ -132,6 +132,14 @@ class FakeTopic:
                 asyncio.get_running_loop().call_soon(reader.deliver)
         return position
 
+    def write_piece(self, data: bytes, uuid: bytes, number: int, total: int) -> None:
+        """One entry of a message that a native producer split."""
+        self.write(data, 1, "native", number, native=True)
+        metadata = self.entries[-1][3]
+        metadata.ClearField("num_messages_in_batch")
+        metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg = uuid, number, total
+        metadata.total_chunk_msg_size = len(data) * total
+
     def roll_over(self) -> None:
         self.ledger_id, self.entry_id = self.ledger_id + 1, 0
 

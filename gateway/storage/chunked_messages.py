@@ -1,0 +1,78 @@
+"""Large native messages that their producer split over several entries (PIP-37), put together again.
+
+Each piece has an index, hence an offset, of its own. The record stands whole at the offset of the last piece; the
+offsets of the others stay empty, as those of Kafka's control batches do. Pulsar's consumers too get the message when
+its last piece comes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import structlog
+
+from gateway.pulsar.reader import Entry
+from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
+
+MAX_PENDING = 10
+"""Messages under way at the same time in one log; Pulsar's consumers have the same default."""
+
+log = structlog.get_logger()
+
+
+def is_piece(entry: Entry) -> bool:
+    """Encrypted pieces stay apart: each is encrypted for itself."""
+    return entry.metadata.num_chunks_from_msg > 1 and not entry.metadata.encryption_keys
+
+
+class ChunkedMessages:
+    """The pieces that one reader has come across, in the order of the log."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.size_bytes = 0
+        """Of the pieces that wait for others."""
+        self._max_bytes = max_bytes
+        self._pending: OrderedDict[bytes, list[memoryview]] = OrderedDict()
+
+    def lacks_pieces(self, entry: Entry) -> bool:
+        """This is the last piece of a message whose other ones were not all read: the reader began behind them."""
+        metadata = entry.metadata
+        return _is_last(metadata) and metadata.chunk_id > len(self._pending.get(metadata.uuid, ()))
+
+    def join(self, entry: Entry) -> Entry | None:
+        """The whole message in place of its last piece; None for the pieces before, and if some are missing."""
+        metadata = entry.metadata
+        pieces = self._pending.get(metadata.uuid, [])
+        if metadata.chunk_id == len(pieces) and metadata.total_chunk_msg_size <= self._max_bytes:
+            return self._add(metadata.uuid, pieces, entry)
+        if _is_last(metadata):
+            log.error("a native message lacks pieces, or is too large", position=entry.position)
+        if metadata.chunk_id > len(pieces):  # else it was sent twice
+            self._forget(metadata.uuid)
+        return None
+
+    def _add(self, uuid: bytes, pieces: list[memoryview], entry: Entry) -> Entry | None:
+        pieces.append(entry.payload)
+        self._pending[uuid] = pieces
+        self.size_bytes += len(entry.payload)
+        if _is_last(entry.metadata):
+            self._forget(uuid)
+            return entry.with_payload(_unsplit(entry.metadata), memoryview(bytearray().join(pieces)))
+        while len(self._pending) > MAX_PENDING or self.size_bytes > self._max_bytes:
+            self._forget(next(iter(self._pending)))
+        return None
+
+    def _forget(self, uuid: bytes) -> None:
+        self.size_bytes -= sum(map(len, self._pending.pop(uuid, ())))
+
+
+def _is_last(metadata: MessageMetadata) -> bool:
+    return metadata.chunk_id == metadata.num_chunks_from_msg - 1
+
+
+def _unsplit(metadata: MessageMetadata) -> MessageMetadata:
+    whole = MessageMetadata()
+    whole.CopyFrom(metadata)
+    for field in ("uuid", "num_chunks_from_msg", "total_chunk_msg_size", "chunk_id"):
+        whole.ClearField(field)
+    return whole
