@@ -37,6 +37,7 @@ SINGLE_NODE_SETTINGS = {
     "allowLoopback": "true",
     "allowEphemeralPorts": "true",  # without it --bookkeeper-port is ignored
     "listeningInterface": LOOPBACK_INTERFACE,  # bookies bind every address otherwise
+    "nettyMaxFrameSizeBytes": str(5 * 1024 * 1024 + 10 * 1024),  # the largest message with the headers of all layers
     "diskUsageThreshold": "0.99",  # a developer's full disk is no reason to turn read-only
     "diskUsageLwmThreshold": "0.98",
 }
