@@ -45,8 +45,10 @@ class KafkaBroker:
         *,
         heap_mb: int = 512,
         log_path: Path | None = None,
+        class_path: str | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve()
+        self._class_path = class_path
         self.port = port or free_port(HOST)
         self.heap_mb = heap_mb
         self._controller_port = free_port(HOST)
@@ -98,8 +100,8 @@ class KafkaBroker:
         return {**SINGLE_NODE_SETTINGS, **addresses, **self._settings}
 
     def _java(self) -> list[str]:
-        heap = [f"-Xmx{self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
-        return [java_executable(), *heap, f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}", "-cp", classpath("kafka")]
+        options = [f"-Xmx{self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError", f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"]
+        return [java_executable(), *options, "-cp", self._class_path or classpath("kafka")]
 
     def _format(self, config: Path) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

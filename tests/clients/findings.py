@@ -1,0 +1,20 @@
+"""What is known of results that are no pass: the explanations that the report adds to what the run found."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+NOT_TRIED = {
+    "Confluent.Kafka (.NET)": "no .NET SDK among Debian's packages; it wraps librdkafka, which is tried three times here",
+}
+"""Client → why it has no column."""
+
+CAUSES: tuple[tuple[str, str, str], ...] = (
+    ("*", "transactions/[ca]*", "the gateway does not serve transactions yet: it refuses a transactional id"),
+)
+"""Patterns of client and feature/case, and the cause of a failure there."""
+
+
+def cause_of(client: str, feature: str, case: str) -> str | None:
+    path = f"{feature}/{case}"
+    return next((text for who, what, text in CAUSES if fnmatchcase(client, who) and fnmatchcase(path, what)), None)

@@ -1,0 +1,160 @@
+"""What a case has in hand: the client under trial on one side, a witness, and names that no other case uses."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.clients.driver import ANSWER_TIMEOUT_S, Driver
+
+START_MS = 1_700_000_000_000
+READ_TIMEOUT_MS = 15_000
+QUIET_MS = 1_500
+"""How long nothing must come to believe that nothing comes."""
+SESSION_TIMEOUT_MS = 10_000
+REBALANCE_TIMEOUT_MS = 40_000
+SETTLE_S = 10.0
+POLL_S = 0.1
+
+Record = dict[str, Any]
+
+
+class Client(Driver):
+    """A driver whose actions have defaults."""
+
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        acks: str = "all",
+        codec: str = "none",
+        *,
+        idempotent: bool = False,
+        transaction: dict[str, str] | None = None,
+    ) -> list[list[int]]:
+        """Partition and offset of each record."""
+        options = {"acks": acks, "codec": codec, "idempotent": idempotent, "transaction": transaction}
+        answers: list[list[int]] = self.call("produce", topic=topic, records=records, **options)
+        return answers
+
+    def fetch(self, topic: str, count: int, offset: int = 0, **options: Any) -> list[Record]:
+        found: list[Record] = self.call("fetch", **fetching(topic, count, offset, **options))
+        return found
+
+    def join(self, group: str, *topics: str, **options: Any) -> None:
+        defaults = {"pattern": None, "instance_id": None, "assignor": None, "protocol": None}
+        settings = {**defaults, "session_timeout_ms": SESSION_TIMEOUT_MS, **options}
+        self.call("join", group=group, topics=topics, **settings)
+
+    def poll(self, count: int = 0, assigned: int | None = None, timeout_ms: int = REBALANCE_TIMEOUT_MS) -> Any:
+        return self.call("poll", count=count, assigned=assigned, timeout_ms=timeout_ms)
+
+
+@dataclass
+class Lab:
+    """Of one case with one client on one side."""
+
+    client: Client
+    witness: Client
+    """librdkafka, for what the client under trial cannot do or should not do itself."""
+    start: Callable[[], Client]
+    """Another process of the client."""
+    prefix: str
+    _others: list[Client] = field(default_factory=list)
+
+    def name(self, suffix: str) -> str:
+        return f"{self.prefix}-{suffix}"
+
+    def topic(self, partitions: int = 1, suffix: str = "t", **configs: str) -> str:
+        """Made by the witness. Configurations are written with underscores."""
+        name = self.name(suffix)
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        self.witness.call("create_topic", topic=name, partitions=partitions, configs=settings)
+        return name
+
+    def another(self) -> Client:
+        client = self.start()
+        self._others.append(client)
+        return client
+
+    def close(self) -> None:
+        for client in self._others:
+            if client.running:
+                client.close()
+
+
+def expect(found: Any, expected: Any) -> None:
+    """Raises AssertionError, which names both."""
+    assert found == expected, f"{found} instead of {expected}"
+
+
+def eventually(read: Callable[[], Any], expected: Any) -> None:
+    """Brokers agree on a change a moment after they have answered. Raises AssertionError."""
+    deadline = time.monotonic() + SETTLE_S
+    while (found := read()) != expected:
+        assert time.monotonic() < deadline, f"{found} instead of {expected}"
+        time.sleep(POLL_S)
+
+
+def fetching(
+    topic: str,
+    count: int,
+    offset: int = 0,
+    *,
+    partition: int = 0,
+    timeout_ms: int = READ_TIMEOUT_MS,
+    max_bytes: int | None = None,
+    isolation: str = "read_uncommitted",
+) -> dict[str, Any]:
+    """The arguments of a fetch."""
+    where = {"topic": topic, "partition": partition, "offset": offset, "count": count}
+    return {**where, "timeout_ms": timeout_ms, "max_bytes": max_bytes, "isolation": isolation}
+
+
+def record(
+    value: bytes | None,
+    key: bytes | None = None,
+    partition: int | None = 0,
+    timestamp: int | None = None,
+    headers: Iterable[tuple[str, bytes | None]] = (),
+) -> Record:
+    return {
+        "value": encoded(value),
+        "key": encoded(key),
+        "partition": partition,
+        "timestamp": timestamp,
+        "headers": [[name, encoded(each)] for name, each in headers],
+    }
+
+
+def numbered(count: int, partitions: int = 1, prefix: str = "v") -> list[Record]:
+    """Records v0, v1, … with keys, dealt to the partitions in turn."""
+    return [record(b"%s%d" % (prefix.encode(), n), b"k%d" % n, n % partitions) for n in range(count)]
+
+
+def shown(records: Iterable[Record], *names: str) -> list[list[Any]]:
+    """What of records is compared: offset, key and value, or the fields that are named."""
+    return [[each[name] for name in names or ("offset", "key", "value")] for each in records]
+
+
+def sent(records: Sequence[Record], offset: int = 0) -> list[list[Any]]:
+    """What `shown` must show of records that were produced to one partition, from this offset."""
+    return [[offset + index, each["key"], each["value"]] for index, each in enumerate(records)]
+
+
+def values(records: Iterable[Record]) -> list[str]:
+    return sorted(base64.b64decode(each["value"]).decode() for each in records)
+
+
+def encoded(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def poll_together(*polls: tuple[Client, dict[str, Any]]) -> list[Any]:
+    """Members of a group act at the same time: none can join alone."""
+    for client, arguments in polls:
+        client.send("poll", **{"count": 0, "assigned": None, "timeout_ms": REBALANCE_TIMEOUT_MS, **arguments})
+    return [client.receive(ANSWER_TIMEOUT_S + REBALANCE_TIMEOUT_MS / 1000) for client, _ in polls]

@@ -1,0 +1,52 @@
+"""What came of a case on both sides, and what that says."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PASS = "pass"
+FAIL = "fail"
+NOT_APPLICABLE = "n/a"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one case with one client on one side."""
+
+    result: Any = None
+    error: str | None = None
+    unsupported: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    case: str
+    feature: str
+    title: str
+    kafka: Outcome
+    gateway: Outcome
+
+    @property
+    def result(self) -> str:
+        """Kafka says what a client can do: what it cannot do there is not asked of the gateway."""
+        if self.kafka.unsupported or self.kafka.error:
+            return NOT_APPLICABLE
+        if self.gateway.error or self.gateway.unsupported or self.gateway.result != self.kafka.result:
+            return FAIL
+        return PASS
+
+    @property
+    def cause(self) -> str:
+        """Of what is no pass."""
+        if self.kafka.unsupported:
+            return self.kafka.unsupported
+        if self.kafka.error:
+            return f"fails on Apache Kafka: {self.kafka.error}"
+        if self.gateway.error or self.gateway.unsupported:
+            return str(self.gateway.error or self.gateway.unsupported)
+        return f"{self.gateway.result} instead of {self.kafka.result}" if self.result == FAIL else ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "result": self.result, "cause": self.cause}
