@@ -6,7 +6,7 @@ BIN := .venv/bin
 SPARK_VERSIONS ?= 4.0.0 3.5.7
 
 .NOTPARALLEL:
-.PHONY: run test bench spark clean python packages
+.PHONY: run test bench spark conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
@@ -25,6 +25,9 @@ spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafk
 	@failed=; for version in $(SPARK_VERSIONS); do \
 	  echo "Spark $$version"; .venv-spark/$$version/bin/python -m spark_compat || failed=1; done; \
 	test -z "$$failed"
+
+conformance: packages toolchains .venv/test.stamp  ## Public clients on Kafka and on the gateway, what they report compared
+	$(BIN)/python -m tests.clients
 
 clean:  ## All but ./data
 	rm -rf .venv .venv-spark build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -61,3 +64,13 @@ packages:
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
 	  echo "The test suite needs these Debian packages:$$missing" >&2; exit 1; fi; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing
+
+toolchains:  # of the clients in other languages; what is missing is reported by the run, client by client
+	@missing=; \
+	command -v go >/dev/null || missing="$$missing golang-go"; \
+	command -v node >/dev/null || missing="$$missing nodejs"; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
+	command -v cargo >/dev/null || missing="$$missing cargo"; \
+	command -v cc >/dev/null || missing="$$missing build-essential"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing || true; fi

@@ -100,7 +100,8 @@ class KafkaBroker:
         return {**SINGLE_NODE_SETTINGS, **addresses, **self._settings}
 
     def _java(self) -> list[str]:
-        options = [f"-Xmx{self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError", f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"]
+        log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
+        options = [f"-Xmx{self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError", log4j]
         return [java_executable(), *options, "-cp", self._class_path or classpath("kafka")]
 
     def _format(self, config: Path) -> None:

@@ -12,6 +12,7 @@ from tests.support.gateway_process import GatewayProcess
 READY_TIMEOUT_S = 120.0
 """Spark takes every core it can get."""
 KAFKA_SETTINGS = {
+    "group.coordinator.rebalance.protocols": "classic,consumer",  # the second is a preview in 3.9
     "log.retention.ms": "-1",  # it goes by the records' timestamps, and those of the trials are old
     "log.retention.check.interval.ms": "1000",
 }

@@ -69,7 +69,11 @@ JAVA_VERSIONS = {
     "4.3.0": "v2_8",
 }
 """Version → folder of the Version.java that fits it."""
-GO_MODULES = {"franz": "github.com/twmb/franz-go"}
+GO_MODULES = {
+    "sarama": "github.com/IBM/sarama",
+    "franz": "github.com/twmb/franz-go",
+    "segmentio": "github.com/segmentio/kafka-go",
+}
 """Folder of the driver → what it drives."""
 CODECS = ("python-snappy", "lz4", "zstandard")
 

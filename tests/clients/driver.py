@@ -1,4 +1,4 @@
-"""A client under trial: a small program around a public client library that does what it is told; see drivers/lines.py."""
+"""A client under trial: a small program around a public client library that obeys; see drivers/lines.py."""
 
 from __future__ import annotations
 
@@ -60,11 +60,13 @@ class Driver:
 
     def send(self, do: str, **arguments: Any) -> None:
         assert self._process.stdin is not None
+        if self._process.stdin.closed:
+            raise DriverEndedError("the client has ended")
         try:
             self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise DriverEndedError(self._end()) from None
+            raise DriverEndedError(self._end("the client ended")) from None
 
     def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
         answer = json.loads(self._line(time.monotonic() + timeout_s))
@@ -97,24 +99,25 @@ class Driver:
 
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._unread:
-            if not (data := self._read(deadline)):
-                raise DriverEndedError(self._end())
+            if (data := self._read(deadline)) is None:
+                raise DriverEndedError(self._end("the client does not answer"))
+            if not data:
+                raise DriverEndedError(self._end("the client ended"))
             self._unread += data
         line, _, rest = bytes(self._unread).partition(b"\n")
         self._unread[:] = rest
         return line
 
-    def _read(self, deadline: float) -> bytes:
-        """Empty at the end of the output, and when time is up."""
+    def _read(self, deadline: float) -> bytes | None:
+        """None when time is up, empty at the end of the output."""
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(max(0.0, deadline - time.monotonic())):
-                return b""
+                return None
         return os.read(self._process.stdout.fileno(), READ_BYTES)
 
-    def _end(self) -> str:
-        why = "the client does not answer" if self.running else "the client ended"
+    def _end(self, why: str) -> str:
         self.kill()
         lines = self._log_path.read_text(errors="replace").splitlines()
         return f"{why}: {lines[-1] if lines else 'it said nothing'}"

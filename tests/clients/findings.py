@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 NOT_TRIED = {
-    "Confluent.Kafka (.NET)": "no .NET SDK among Debian's packages; it wraps librdkafka, which is tried three times here",
+    "Confluent.Kafka (.NET)": "Debian has no .NET SDK; the client wraps librdkafka, which is tried here",
 }
 """Client → why it has no column."""
 

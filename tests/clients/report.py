@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.clients.api_versions import NEWEST_KAFKA, Versions
+from tests.clients.api_versions import Versions
 from tests.clients.clients import REPOSITORY
 from tests.clients.findings import NOT_TRIED, cause_of
 from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Verdict
@@ -16,24 +16,23 @@ from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Verdict
 RESULTS_DIR = REPOSITORY / "build" / "clients" / "results"
 VERSIONS_FILE = "api-versions.json"
 REPORT = REPOSITORY / "docs" / "compatibility.md"
-SIGNS = {PASS: "pass", FAIL: "**fail**", NOT_APPLICABLE: "–"}
+SIGNS = {PASS: "pass", FAIL: "**fail**", NOT_APPLICABLE: "n/a"}
 
 Results = dict[str, Any]
 """Of one client: name, version, language, date, and its verdicts or why it is not available."""
 
-HEAD = f"""\
+HEAD = """\
 # Compatibility
 
-Written by `make conformance`: public client libraries do the same things with Apache Kafka 3.9.2 and with the gateway on
-Pulsar 4.0.7, and what they report is compared: offsets, records, errors by name. Each case also checks what it wrote
-with another client (librdkafka).
+Written by `make conformance`: public client libraries do the same with Apache Kafka 3.9.2 and with the gateway on
+Pulsar 4.0.7, and what they report is compared: offsets, records, errors by name. Another client, librdkafka, checks
+what they wrote and writes what they read.
 
 * **pass**: the same on both, and as expected. **fail**: not so; the cause is below.
-* **–**: not applicable: the client has no such feature, or it fails with Apache Kafka 3.9.2 as well. Reasons are below too.
+* **n/a**: the client has no such feature, or fails with Apache Kafka 3.9.2 as well; the reason is below too.
 
-The cases are in `tests/clients/cases`, the clients' drivers in `tests/clients/drivers`. The same requests in every version of
-every API, byte by byte, are compared by `tests/conformance`. How Kafka {NEWEST_KAFKA} and 3.9.2 compare in their versions is at
-the end. What happened when clients' own test suites met the gateway: [client-suites.md](client-suites.md).
+The cases are in `tests/clients/cases`, the clients' drivers in `tests/clients/drivers`. The same requests in every
+version of every API, byte by byte, are compared by `tests/conformance`.
 """
 
 
@@ -151,7 +150,7 @@ def _title(results: Results) -> str:
 
 
 def _range(versions: list[int] | None) -> str:
-    return "–" if versions is None else f"{versions[0]} to {versions[1]}"
+    return "n/a" if versions is None else f"{versions[0]} to {versions[1]}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -33,7 +33,8 @@ class Bench:
 
     def outcome(self, case: Case) -> Outcome:
         began = time.monotonic()
-        lab = Lab(self._living_client(), self._living_witness(), self._start, f"{self._run_id}-{case.name}")
+        prefix = f"{self._run_id}-{case.feature[:3]}-{case.name}".replace("_", "-")
+        lab = Lab(self._living_client(), self._living_witness(), self._start, prefix)
         with closing(lab):
             try:
                 found = Outcome(result=case.trial(lab))

@@ -1,4 +1,4 @@
-"""What is tried: functions of a lab whose result must be the same on both sides. Their docstrings are the report's rows."""
+"""What is tried: functions of a lab, whose result must be the same on both sides. Docstrings are the report's rows."""
 
 from __future__ import annotations
 

@@ -66,7 +66,10 @@ class KafkaPython:
 
     def _exactly_once(self, idempotent: bool, transaction: dict[str, str] | None) -> dict[str, Any]:
         if MAJOR >= 3:
-            return {"enable_idempotence": idempotent, "transactional_id": transaction["id"] if transaction else None}
+            return {
+                "enable_idempotence": idempotent or transaction is not None,
+                "transactional_id": transaction["id"] if transaction else None,
+            }
         if idempotent or transaction:
             raise Unsupported("no idempotent producer")
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import kafka
@@ -67,7 +68,8 @@ class NewAdmin(OldAdmin):
         return {name: found[name]["value"] for name in names}
 
     def set_config(self, topic: str, name: str, value: str) -> None:
-        self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})])
+        answers = self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})])
+        _check_text(answers["topic"][topic])
 
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         self._client.delete_records({TopicPartition(topic, partition): offset}, timeout_ms=TIMEOUT_MS)
@@ -81,10 +83,7 @@ class NewAdmin(OldAdmin):
         return sorted(name for name in names if name.startswith(prefix))
 
     def delete_group(self, group: str) -> None:
-        answers = self._client.delete_groups([group])
-        failed = answers[group] if isinstance(answers, dict) else answers[0][1]
-        if failed not in (None, "OK", errors.NoError):
-            raise RuntimeError(str(failed))
+        _check_text(self._client.delete_groups([group])[group])
 
 
 def new_admin(bootstrap: str) -> OldAdmin:
@@ -94,3 +93,9 @@ def new_admin(bootstrap: str) -> OldAdmin:
 def _check(code: int) -> None:
     if code:
         raise errors.for_code(code)
+
+
+def _check_text(answer: str) -> None:
+    """Answers of 3.0 are OK or an error as text, such as "[Error 40] InvalidConfigurationError: …"."""
+    if named := re.search(r"\w+Error\b", answer.partition("] ")[2]):
+        raise getattr(errors, named[0])

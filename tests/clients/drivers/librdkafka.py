@@ -8,7 +8,8 @@ import uuid
 from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka import admin
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.clients.drivers.lines import decoded, encoded, serve
 
@@ -18,8 +19,8 @@ POLL_S = 0.1
 
 class Librdkafka:
     def __init__(self, bootstrap: str) -> None:
-        self._config = {"bootstrap.servers": bootstrap, "log_level": 3}
-        self._admin = admin.AdminClient(self._config)
+        self._config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 3}
+        self._admin = AdminClient(self._config)
         self._member: ck.Consumer | None = None
 
     def error_name(self, error: Exception) -> str:
@@ -27,14 +28,14 @@ class Librdkafka:
         return str(cause.name()) if isinstance(cause, ck.KafkaError) else type(error).__name__
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        new = admin.NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
         self._result(self._admin.create_topics([new], operation_timeout=TIMEOUT_S))
 
     def delete_topic(self, topic: str) -> None:
         self._result(self._admin.delete_topics([topic], operation_timeout=TIMEOUT_S))
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        self._result(self._admin.create_partitions([admin.NewPartitions(topic, partitions)]))
+        self._result(self._admin.create_partitions([NewPartitions(topic, partitions)]))
 
     def partitions(self, topic: str) -> int | None:
         found = self._admin.list_topics(timeout=TIMEOUT_S).topics.get(topic)
@@ -45,7 +46,7 @@ class Librdkafka:
         return {name: entries[name].value for name in names}
 
     def set_config(self, topic: str, name: str, value: str) -> None:
-        entry = admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         self._result(self._admin.incremental_alter_configs([self._resource(topic, [entry])]))
 
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
@@ -64,7 +65,7 @@ class Librdkafka:
             **self._config,
             "acks": acks,
             "compression.type": codec,
-            "enable.idempotence": idempotent,
+            "enable.idempotence": idempotent or transaction is not None,
             "linger.ms": 20,
             "message.max.bytes": 10_000_000,
             "message.timeout.ms": TIMEOUT_S * 1000,
@@ -196,7 +197,7 @@ class Librdkafka:
                 raise ck.KafkaException(message.error())
         return [self._record(message) for message in messages]
 
-    def _record(self, message: ck.Message) -> dict[str, Any]:
+    def _record(self, message: Any) -> dict[str, Any]:
         return {
             "partition": message.partition(),
             "offset": message.offset(),
@@ -218,7 +219,7 @@ class Librdkafka:
                 options["partition"] = record["partition"]
             if record["timestamp"] is not None:
                 options["timestamp"] = record["timestamp"]
-            headers = [(name, decoded(value)) for name, value in record["headers"]]
+            headers: Any = [(name, decoded(value)) for name, value in record["headers"]]
             key, value = decoded(record["key"]), decoded(record["value"])
             producer.produce(topic, value=value, key=key, headers=headers, on_delivery=delivered, **options)
         producer.flush(TIMEOUT_S)
@@ -228,7 +229,7 @@ class Librdkafka:
         return [[partition, -1 if offset is None else offset] for partition, offset in answers]
 
     def _resource(self, topic: str, entries: list[Any] | None = None) -> Any:
-        return admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        return ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
 
     def _result(self, futures: dict[Any, Any]) -> Any:
         (future,) = futures.values()

@@ -1,8 +1,8 @@
-"""The line protocol of a driver, for those in Python. Only the standard library: each client has an environment of its own.
+"""The line protocol of a driver, for those in Python. Standard library only: each client has an environment of its own.
 
-One JSON object a line. In: {"do": ACTION, …its arguments}. Out, in the same order: {"result": …}, {"error": NAME} with the
-client's own name of what went wrong, or {"unsupported": WHY} when the client has no such feature. The end of the input
-ends the driver. Keys, values and header values are base64 or null. Logs go to standard error.
+One JSON object a line. In: {"do": ACTION, …its arguments}. Out, in the same order: {"result": …}, {"error": NAME} with
+the client's own name of what went wrong, or {"unsupported": WHY} when the client has no such feature. The end of the
+input ends the driver. Keys, values and header values are base64 or null. Logs go to standard error.
 
     create_topic    topic partitions configs{}
     delete_topic    topic
@@ -19,7 +19,7 @@ ends the driver. Keys, values and header values are base64 or null. Logs go to s
     bounds          topic partition                  → [start, end]
     offset_at       topic partition timestamp        → offset or null
     join            group topics[] pattern session_timeout_ms instance_id assignor protocol
-    poll            count timeout_ms assigned        until there are `count` records and `assigned` partitions (null: any)
+    poll            count timeout_ms assigned        until there are `count` records and `assigned` (or null) partitions
                                                      → {"records": […], "assigned": [[topic, partition], …]}
     commit                                           what was polled
     leave
@@ -29,8 +29,8 @@ ends the driver. Keys, values and header values are base64 or null. Logs go to s
     groups          prefix                           → names
     delete_group    group
 
-A record: {"partition", "offset", "timestamp", "key", "value", "headers": [[name, value], …]}; to be produced it has no offset,
-and partition and timestamp may be null. What a client cannot know (headers in 2015) is left out.
+A record: {"partition", "offset", "timestamp", "key", "value", "headers": [[name, value], …]}; to be produced it has no
+offset, and partition and timestamp may be null. What a client cannot know (headers in 2015) is left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ import sys
 from typing import Any
 
 
-class Unsupported(Exception):  # noqa: N818
+class Unsupported(Exception):
     """The client has no such feature; the message says which."""
 
 

@@ -19,13 +19,11 @@ import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.regex.Pattern;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
-import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -139,7 +137,7 @@ public final class Driver {
         config.put("max.request.size", "10000000");
         boolean idempotent = request.get("idempotent").getAsBoolean();
         boolean inTransaction = !request.get("transaction").isJsonNull();
-        if (ProducerConfig.configNames().contains("enable.idempotence")) {
+        if (Version.knows("enable.idempotence")) {
             config.put("enable.idempotence", String.valueOf(idempotent || inTransaction));
         } else if (idempotent || inTransaction) {
             throw new Unsupported("no idempotent producer");
@@ -188,7 +186,7 @@ public final class Driver {
             config.put("max.partition.fetch.bytes", request.get("max_bytes").getAsString());
         }
         String isolation = request.get("isolation").getAsString();
-        if (ConsumerConfig.configNames().contains("isolation.level")) {
+        if (Version.knows("isolation.level")) {
             config.put("isolation.level", isolation);
         } else if (!isolation.equals("read_uncommitted")) {
             throw new Unsupported("no isolation level");
@@ -302,7 +300,7 @@ public final class Driver {
     }
 
     static void set(Properties config, String name, String value) {
-        if (!ConsumerConfig.configNames().contains(name)) {
+        if (!Version.knows(name)) {
             throw new Unsupported("no " + name);
         }
         config.put(name, value);

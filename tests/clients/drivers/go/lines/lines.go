@@ -74,7 +74,9 @@ type Header struct {
 func (h Header) MarshalJSON() ([]byte, error) { return json.Marshal([]any{h.Name, h.Value}) }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (h *Header) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &[]any{&h.Name, &h.Value}) }
+func (h *Header) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&h.Name, &h.Value})
+}
 
 // Polled is the result of a poll.
 type Polled struct {

@@ -11,6 +11,11 @@ import org.apache.kafka.common.TopicPartition;
 
 /** 0.9: no timestamps, no headers, no transactions, no administration. */
 final class Version {
+    /** Whether there is such a setting; of those that are asked for, 0.9 has none. */
+    static boolean knows(String setting) {
+        return false;
+    }
+
     static boolean hasZstd() {
         return false;
     }

@@ -1,0 +1,78 @@
+"""The compatibility report says what came out: failures with their cause, and what was not tried."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients import report
+from tests.clients.report import as_results, save_results, save_versions, unavailable, version_section, write_report
+from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Outcome, Verdict
+
+
+def _verdict(kafka: Outcome, gateway: Outcome, feature: str = "fetch", title: str = "from the start") -> Verdict:
+    return Verdict(title.replace(" ", "_"), feature, title, kafka, gateway)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "gateway", "result", "cause"),
+    [
+        (Outcome([1]), Outcome([1]), PASS, ""),
+        (Outcome(), Outcome(), PASS, ""),
+        (Outcome([1]), Outcome([2]), FAIL, "[2] instead of [1]"),
+        (Outcome([1]), Outcome(error="Timeout"), FAIL, "Timeout"),
+        (Outcome([1]), Outcome(unsupported="no zstd"), FAIL, "no zstd"),
+        (Outcome(unsupported="no headers"), Outcome(unsupported="no headers"), NOT_APPLICABLE, "no headers"),
+        (Outcome(error="Timeout"), Outcome([1]), NOT_APPLICABLE, "fails on Apache Kafka: Timeout"),
+    ],
+)
+def test_verdicts(kafka: Outcome, gateway: Outcome, result: str, cause: str) -> None:
+    verdict = _verdict(kafka, gateway)
+    assert (verdict.result, verdict.cause) == (result, cause)
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(report, "RESULTS_DIR", tmp_path / "results")
+    monkeypatch.setattr(report, "REPORT", tmp_path / "compatibility.md")
+
+    def write(*order: str) -> list[str]:
+        write_report(order)
+        return (tmp_path / "compatibility.md").read_text().splitlines()
+
+    return write
+
+
+def test_the_report_lists_failures_and_what_does_not_apply(written: Any) -> None:
+    good = _verdict(Outcome([1]), Outcome([1]))
+    bad = _verdict(Outcome([1]), Outcome(error="Timeout"), title="at the end")
+    none = _verdict(Outcome(unsupported="no groups"), Outcome(unsupported="no groups"), "groups", "subscribe")
+    save_results(as_results("Wire", "1.0", "Go", "2026-01-02", [good, bad, none]))
+    save_results(as_results("Wire", "2.0", "Go", "2026-01-03", [good, none]))
+    save_results(unavailable("Ghost", "3.0", "Rust", "2026-01-03", "cargo is not installed"))
+    lines = written("Wire 2.0", "Ghost 3.0", "Wire 1.0")
+    assert "| client | fetch | groups | run on |" in lines
+    assert "| Wire 2.0 | pass 1/1 | n/a | 2026-01-03 |" in lines
+    assert "| Wire 1.0 | **fail** 1/2 | n/a | 2026-01-02 |" in lines
+    assert lines.index("| Wire 2.0 | pass 1/1 | n/a | 2026-01-03 |") < lines.index(
+        "| Wire 1.0 | **fail** 1/2 | n/a | 2026-01-02 |"
+    )
+    assert "* Ghost 3.0: cargo is not installed" in lines
+    assert "* Wire 1.0, fetch: at the end: Timeout" in lines
+    assert "| fetch: at the end |  | **fail** |" in lines
+    assert "* Wire 2.0: no groups (groups: subscribe)" in lines
+
+
+def test_the_newest_results_of_a_client_count(written: Any) -> None:
+    save_results(as_results("Wire", "1.0", "Go", "2026-01-02", [_verdict(Outcome([1]), Outcome([2]))]))
+    save_results(as_results("Wire", "1.0", "Go", "2026-01-03", [_verdict(Outcome([1]), Outcome([1]))]))
+    save_versions({"gateway": {"Fetch": [0, 17]}})
+    lines = written("Wire 1.0")
+    assert [line for line in lines if line.startswith("| Wire 1.0")] == ["| Wire 1.0 | pass 1/1 | 2026-01-03 |"]
+    assert "| Fetch | 0 to 17 |" in lines
+
+
+def test_versions_stand_side_by_side() -> None:
+    lines = version_section({"gateway": {"Fetch": [0, 17]}, "Kafka": {"Fetch": [4, 18], "EndTxn": [0, 5]}})
+    assert "| Fetch | 0 to 17 | 4 to 18 |" in lines
+    assert "| EndTxn | n/a | 0 to 5 |" in lines
