@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -47,8 +48,10 @@ def all_clients() -> list[ClientKind]:
     return [
         LIBRDKAFKA,
         *(_kafka_python(number) for number in ("1.4.7", "2.0.6", "3.0.12")),
+        AIOKAFKA,
         *(_java(number, source) for number, source in JAVA_VERSIONS.items()),
         *(_go(name, module) for name, module in GO_MODULES.items()),
+        _kafkajs(),
     ]
 
 
@@ -60,6 +63,7 @@ PYTHON_PATH = {"PYTHONPATH": str(REPOSITORY)}
 LIBRDKAFKA = ClientKind(
     "confluent-kafka (librdkafka)", version("confluent-kafka"), "Python", lambda: _in_venv("librdkafka"), PYTHON_PATH
 )
+AIOKAFKA = ClientKind("aiokafka", version("aiokafka"), "Python", lambda: _in_venv("aiokafka_driver"), PYTHON_PATH)
 JAVA_VERSIONS = {
     "0.9.0.1": "v0_9",
     "0.10.2.2": "v0_10",
@@ -112,6 +116,21 @@ def _go(folder: str, module: str) -> ClientKind:
         return [str(program)]
 
     return ClientKind(module.rpartition("/")[2], _required_go_version(module), "Go", prepare)
+
+
+def _kafkajs() -> ClientKind:
+    source = DRIVERS / "node"
+
+    def prepare() -> Command:
+        home = BUILD_DIR / "kafkajs"
+        _need("npm")
+        shutil.copytree(source, home, dirs_exist_ok=True)
+        if not (home / "node_modules").exists():
+            _run(["npm", "ci", "--no-audit", "--no-fund"], home)
+        return ["node", str(home / "driver.js")]
+
+    number = json.loads((source / "package.json").read_text())["dependencies"]["kafkajs"]
+    return ClientKind("KafkaJS", number, "JavaScript", prepare)
 
 
 def _required_go_version(module: str) -> str:

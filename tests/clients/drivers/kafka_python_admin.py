@@ -97,5 +97,5 @@ def _check(code: int) -> None:
 
 def _check_text(answer: str) -> None:
     """Answers of 3.0 are OK or an error as text, such as "[Error 40] InvalidConfigurationError: …"."""
-    if named := re.search(r"\w+Error\b", answer.partition("] ")[2]):
+    if named := re.search(r"\w+Error\b", answer.partition("] ")[2] or answer):
         raise getattr(errors, named[0])
