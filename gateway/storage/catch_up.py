@@ -251,7 +251,8 @@ class CatchUpReader:
             known = self._owner.index(self.log).before(self.offset)
             near = known is not None and known[0] == self.offset
             position = known[1] if known and near else None
-            if position is None:
+            start = self.log.start
+            if position is None and not (self.offset == start.offset and start.at_first_entry):
                 position = await find_position(self._owner.admin, self.log.pulsar_topic, self.offset)
             if position is not None:
                 self._position = position._replace(entry_id=position.entry_id - 1)

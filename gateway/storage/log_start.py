@@ -12,7 +12,7 @@ from typing import Protocol
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.storage.deleted_records import write_deleted
-from gateway.storage.opening import find_start
+from gateway.storage.opening import LogBounds, find_start
 from gateway.storage.waiters import Waiters
 
 CHECK_S = 15.0
@@ -37,8 +37,9 @@ class StartedLog(Protocol):
 class LogStart:
     """The first offset that can be read; it only rises."""
 
-    def __init__(self, log: StartedLog, offset: int) -> None:
-        self.offset = offset
+    def __init__(self, log: StartedLog, bounds: LogBounds) -> None:
+        self.offset = bounds.start_offset
+        self.at_first_entry = bounds.starts_at_first_entry
         self._log = log
         self._checked = time.monotonic()
         self._deleting = asyncio.Lock()
@@ -54,7 +55,10 @@ class LogStart:
         if log.compacted:
             await self._forget_compacted()
         found = await find_start(log.client, log.admin, log.pulsar_topic)
-        self.offset = log.end_offset if found is None else max(found, self.offset)
+        if found is None:
+            self.offset = log.end_offset
+        elif found.offset >= self.offset:
+            self.offset, self.at_first_entry = found
 
     async def _forget_compacted(self) -> None:
         """What is in memory was there before the last compaction."""
@@ -69,5 +73,5 @@ class LogStart:
             await self.refresh(at_most_every_s=0)
             if offset > self.offset:
                 await write_deleted(self._log.admin, self._log.pulsar_topic, offset)
-                self.offset = offset
+                self.offset, self.at_first_entry = offset, False
                 self._log.waiters.wake()

@@ -35,6 +35,15 @@ class LogBounds(NamedTuple):
     last: Position
     next_offset: int
     start_offset: int
+    starts_at_first_entry: bool = False
+
+
+class FirstOffset(NamedTuple):
+    """Where a log starts."""
+
+    offset: int
+    at_first_entry: bool
+    """No entry lies before it: who reads from there needs no search."""
 
 
 class _Queue:
@@ -80,7 +89,9 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     if last.entry_id < 0:
         end = await _empty_end(admin, topic)
         compacted = _is_compacted(await admin.topics.internal_stats(topic))
-        return LogBounds(NOTHING, end, await read_deleted(admin, topic) if compacted else end)
+        if compacted:
+            return LogBounds(NOTHING, end, await read_deleted(admin, topic))
+        return LogBounds(NOTHING, end, end, starts_at_first_entry=True)
     next_offset: int | None = None
     async with aclosing(read_entries(client, topic, last, last)) as entries:
         async for entry in entries:
@@ -89,7 +100,7 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
         log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
         return LogBounds(last, 0, 0)
     start = await find_start(client, admin, topic)
-    return LogBounds(last, next_offset, next_offset if start is None else start)
+    return LogBounds(last, next_offset, next_offset) if start is None else LogBounds(last, next_offset, *start)
 
 
 async def read_end(admin: AdminClient, topic: str, last: Position) -> int:
@@ -110,16 +121,18 @@ def _is_compacted(stats: InternalStats) -> bool:
     return stats.compacted_ledger.ledger_id >= 0
 
 
-async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
+async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> FirstOffset | None:
     """The first offset that can be read; None if nothing is stored, though the log's end may name an expired entry."""
-    stored = await _first_stored(client, admin, topic)
-    return None if stored is None else max(stored, await read_deleted(admin, topic))
+    stored, deleted = await asyncio.gather(_first_stored(client, admin, topic), read_deleted(admin, topic))
+    if stored is None or deleted <= stored.offset:
+        return stored
+    return FirstOffset(deleted, at_first_entry=False)
 
 
-async def _first_stored(client: PulsarClient, admin: AdminClient, topic: str) -> int | None:
+async def _first_stored(client: PulsarClient, admin: AdminClient, topic: str) -> FirstOffset | None:
     stats = await admin.topics.internal_stats(topic)
     if _is_compacted(stats):
-        return 0
+        return FirstOffset(0, at_first_entry=True)
     stored = [ledger for ledger in stats.ledgers if ledger.entries > 0]
     if not stored:
         return None
@@ -131,7 +144,7 @@ async def _first_stored(client: PulsarClient, admin: AdminClient, topic: str) ->
                 start = entry.index - entry.num_messages + 1
                 if skipped:
                     log.warning("older entries have no index: the log starts behind them", topic=topic, offset=start)
-                return start
+                return FirstOffset(start, at_first_entry=not skipped)
             skipped = True
     return None
 

@@ -51,7 +51,7 @@ class PartitionLog:
         self.admin = shared.admin
         self.limits = shared.limits
         self.metrics = shared.metrics
-        self.start = LogStart(self, bounds.start_offset)
+        self.start = LogStart(self, bounds)
         self.compacted = False
         """Older data is read as Pulsar's compaction left it."""
         self.last_used = time.monotonic()

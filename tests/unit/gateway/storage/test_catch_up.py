@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
+from gateway.storage import catch_up
 from gateway.storage.catch_up import CatchUpReaders
 from protocol.kafka.batch import iter_headers
 from protocol.kafka.offset_span import empty_batch
@@ -29,7 +31,7 @@ class FakeLog:
         self.compacted = False
         self.woken = asyncio.Event()
         self.waiters: Any = SimpleNamespace(wake=self.woken.set)
-        self.start: Any = SimpleNamespace(offset=0, refresh=self._nothing_removed)
+        self.start: Any = SimpleNamespace(offset=0, at_first_entry=False, refresh=self._nothing_removed)
 
     async def _nothing_removed(self, *, at_most_every_s: float) -> None:
         pass
@@ -211,4 +213,17 @@ async def test_a_compaction_behind_the_readers_back_does_not_stop_it() -> None:
         if offset == 3_000:
             break
     assert offset == 3_000
+    scene.readers.close_all(scene.log)
+
+
+async def test_the_first_entry_is_read_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def search(*_: object) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(catch_up, "find_position", search)
+    scene = Scene()
+    scene.log.start.at_first_entry = True
+    for _ in range(3):
+        scene.write(10, 1_000)
+    await scene.read_all(0, 10_000)
     scene.readers.close_all(scene.log)

@@ -92,7 +92,7 @@ async def test_nothing_moves_when_pulsar_does_not_take_it(topic: FakeTopic, monk
 async def test_retention_may_have_removed_more(topic: FakeTopic) -> None:
     topic.properties[PROPERTY] = "1"
     del topic.entries[0]
-    assert await find_start(cast(PulsarClient, topic), cast(AdminClient, topic), "topic") == 3
+    assert await find_start(cast(PulsarClient, topic), cast(AdminClient, topic), "topic") == (3, True)
 
 
 @pytest.mark.parametrize("text", ["", "-3", "soon", "4.5"])
