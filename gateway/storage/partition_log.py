@@ -32,8 +32,8 @@ from protocol.kafka.batch import BatchHeader, stamp_offsets
 from protocol.kafka.errors import ErrorCode
 
 WRITER_RETRY_S = 1.0
-STALLED_S = 30.0
-"""So long nothing was heard of what was sent to Pulsar: clients have given their requests up."""
+STALLED_S = 20.0
+"""So long nothing was heard of what was sent to Pulsar; clients give their requests up after 30 s and more."""
 UNKNOWN_OFFSET = -1
 """Resolves a receipt whose entry will not be read."""
 
@@ -332,8 +332,12 @@ class PartitionLog:
             return
         reached = self._refresh.aim(last)
         self._follower.follow()
-        async with asyncio.timeout(self._shared.limits.refresh_timeout_ms / 1000):
-            await asyncio.shield(reached)
+        try:
+            async with asyncio.timeout(self._shared.limits.refresh_timeout_ms / 1000):
+                await asyncio.shield(reached)
+        except TimeoutError:
+            self._follower.start_anew()
+            raise
 
     def entry_read(self, entry: Entry) -> None:
         """The follower read an entry; it moves the end unless it was known."""

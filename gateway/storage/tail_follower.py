@@ -65,6 +65,12 @@ class TailFollower:
         else:
             self._top_up(self._reader)
 
+    def start_anew(self) -> None:
+        """Entries that are there do not come: for the broker, the reader may have ended without a word."""
+        self._drop()
+        if self._log.wants_entries():
+            self.follow()
+
     async def last_position(self) -> Position:
         """The last entry of the topic, asked of the broker. Raises PulsarError."""
         if self._closed:

@@ -365,3 +365,12 @@ async def test_a_small_batch_does_not_pin_a_large_request(scene: Scene) -> None:
     assert found is not None
     chunk = found[0][0]
     assert memoryview(chunk.obj if isinstance(chunk, memoryview) else chunk).nbytes == len(chunk)
+
+
+async def test_a_reader_that_brings_nothing_is_replaced(scene: Scene) -> None:
+    scene.topic.readers[-1].next_entry = 1_000  # the broker has lost it, and does not say so
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    with pytest.raises(TimeoutError):
+        await scene.log.refresh_end()
+    await scene.log.refresh_end()
+    assert scene.log.end_offset == 3
