@@ -22,8 +22,8 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
+from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.errors import KafkaError
-from gateway.storage.opening import read_end
 from gateway.storage.registry import LogRegistry
 from gateway.storage.topics import TopicCatalog
 
@@ -40,7 +40,7 @@ class EndOffsets:
 
     def __init__(self, client: PulsarClient, admin: AdminClient, topics: TopicCatalog, logs: LogRegistry) -> None:
         self._client = client
-        self._admin = admin
+        self._entries = EntryLookup(client, admin)
         self._topics = topics
         self._logs = logs
         self._known: dict[TopicPartition, tuple[Position, int]] = {}
@@ -59,7 +59,7 @@ class EndOffsets:
             if opened is not None and opened.last_position() >= last:
                 end = opened.end_offset
             else:
-                end = await read_end(self._admin, pulsar_topic, last)
+                end = await self._entries.end(pulsar_topic, last)
             self._known[partition] = (last, end)
         return end
 

@@ -19,7 +19,8 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.subscription import Subscription
-from gateway.storage.opening import read_bounds, read_end
+from gateway.storage.entry_lookup import EntryLookup
+from gateway.storage.opening import read_bounds
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.positions import find_position
 
@@ -59,6 +60,7 @@ class Cursors:
     def __init__(self, client: PulsarClient, admin: AdminClient, *, replicated: bool) -> None:
         self._client = client
         self._admin = admin
+        self._entries = EntryLookup(client, admin)
         self._replicated = replicated
         self._known: dict[tuple[str, str], Position] = {}
         """Where cursors were last put."""
@@ -103,10 +105,10 @@ class Cursors:
         end = await self._end(topic, last)
         if offset >= end.offset:
             return end.position
-        found = await find_position(self._admin, topic, offset)
+        found = await find_position(self._entries, topic, offset)
         if found is None:
             return await self._begin(topic)
-        entry = await self._admin.topics.entry(topic, found)
+        entry = await self._entries.entry(topic, found)
         ends_before = entry is not None and entry.index is not None and entry.index < offset
         return found if ends_before else found._replace(entry_id=found.entry_id - 1)
 
@@ -116,7 +118,7 @@ class Cursors:
             if last.entry_id < 0:  # nothing is stored
                 known = _End(last, await self._begin(topic), 0)
             else:
-                known = _End(last, last, await read_end(self._admin, topic, last))
+                known = _End(last, last, await self._entries.end(topic, last))
         _remember(self._ends, topic, known, MAX_KNOWN_ENDS)
         return known
 
@@ -149,12 +151,12 @@ class Cursors:
     async def _offset_behind(self, topic: str, cursors: TopicCursors, position: Position) -> int:
         """The offset behind an entry; behind one that is gone, that of the next which is still there."""
         if position.entry_id >= 0:
-            entry = await self._admin.topics.entry(topic, position)
+            entry = await self._entries.entry(topic, position)
             if entry is not None and entry.index is not None:
                 return entry.index + 1
         for ledger in cursors.ledgers:
             if ledger.entries > 0 and (ledger.ledger_id, 0) > position:
-                first = await self._admin.topics.entry(topic, Position(ledger.ledger_id, 0))
+                first = await self._entries.entry(topic, Position(ledger.ledger_id, 0))
                 if first is not None and first.index is not None:
                     return first.index - first.num_messages + 1
         return (await read_bounds(self._client, self._admin, topic)).next_offset

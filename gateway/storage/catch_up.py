@@ -17,6 +17,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 from gateway.storage.chunked_messages import ChunkedMessages, is_piece
+from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_entry import LogEntry, Slice, collect, from_pulsar
 from gateway.storage.log_start import LogStart
@@ -253,7 +254,7 @@ class CatchUpReader:
             position = known[1] if known and near else None
             start = self.log.start
             if position is None and not (self.offset == start.offset and start.at_first_entry):
-                position = await find_position(self._owner.admin, self.log.pulsar_topic, self.offset)
+                position = await find_position(self._owner.entries, self.log.pulsar_topic, self.offset)
             if position is not None:
                 self._position = position._replace(entry_id=position.entry_id - 1)
             self._reader = await self._owner.client.open_reader(
@@ -273,6 +274,7 @@ class CatchUpReaders:
     def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
         self.client = client
         self.admin = admin
+        self.entries = EntryLookup(client, admin)
         self.limits = limits
         self.metrics = metrics
         self._readers: dict[ReadLog, list[CatchUpReader]] = {}

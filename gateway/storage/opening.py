@@ -87,7 +87,7 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     """Where a log starts and ends now. Raises PulsarError."""
     last = await client.last_position(topic)
     if last.entry_id < 0:
-        end = await _empty_end(admin, topic)
+        end = await empty_end(admin, topic)
         compacted = _is_compacted(await admin.topics.internal_stats(topic))
         if compacted:
             return LogBounds(NOTHING, end, await read_deleted(admin, topic))
@@ -103,16 +103,11 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     return LogBounds(last, next_offset, next_offset) if start is None else LogBounds(last, next_offset, *start)
 
 
-async def read_end(admin: AdminClient, topic: str, last: Position) -> int:
-    """The offset behind the last entry, which lies at ``last``. Raises PulsarError."""
-    entry = None if last.entry_id < 0 else await admin.topics.entry(topic, last)
-    if entry is None:
-        return await _empty_end(admin, topic)
-    return 0 if entry.index is None else entry.index + 1
+async def empty_end(admin: AdminClient, topic: str) -> int:
+    """Where the log ends if no entry is left, but perhaps compacted ones: the last index is kept beside the ledgers.
 
-
-async def _empty_end(admin: AdminClient, topic: str) -> int:
-    """No entry is left, but perhaps compacted ones: the broker keeps the last index beside the ledgers."""
+    Raises PulsarError.
+    """
     return int((await admin.topics.managed_ledger_properties(topic)).get("index", "-1")) + 1
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 
-from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
+from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.log_entry import LogEntry
 
 INDEX_EVERY_BYTES = 4 * 1024 * 1024
@@ -38,25 +38,25 @@ class SparseIndex:
         return self._known[at - 1] if at else None
 
 
-async def find_position(admin: AdminClient, topic: str, offset: int) -> Position | None:
+async def find_position(lookup: EntryLookup, topic: str, offset: int) -> Position | None:
     """An entry at or shortly before the one that holds ``offset``; None if the log begins behind it.
 
     Searches by interpolation, as entries of a ledger mostly hold equally many messages, and by halves where that fails.
-    Raises PulsarError.
+    Raises PulsarError and TimeoutError.
     """
-    stats = await admin.topics.internal_stats(topic)
-    ledger = await _find_ledger(admin, topic, stats, offset)
+    stats = await lookup.admin.topics.internal_stats(topic)
+    ledger = await _find_ledger(lookup, topic, stats, offset)
     if ledger is None:
         return None
     ledger_id, entries, low_base = ledger
     low, high = 0, entries - 1
-    last = await admin.topics.entry(topic, Position(ledger_id, high)) if high > 0 else None
+    last = await lookup.entry(topic, Position(ledger_id, high)) if high > 0 else None
     high_index = last.index if last is not None and last.index is not None else low_base
     for probe in range(MAX_PROBES):
         if low >= high or low_base >= offset:
             break
         middle = _guess(low, high, low_base, high_index, offset, halve=probe % 3 == 2)
-        found = await admin.topics.entry(topic, Position(ledger_id, middle))
+        found = await lookup.entry(topic, Position(ledger_id, middle))
         if found is None or found.index is None:
             break
         base = found.index - found.num_messages + 1
@@ -89,14 +89,14 @@ def _guess(low: int, high: int, low_base: int, high_index: int, offset: int, *, 
 
 
 async def _find_ledger(
-    admin: AdminClient, topic: str, stats: InternalStats, offset: int
+    lookup: EntryLookup, topic: str, stats: InternalStats, offset: int
 ) -> tuple[int, int, int] | None:
     """(ledger id, entries, base offset) of the last ledger that starts at or before ``offset``."""
     ledgers = [ledger for ledger in stats.ledgers if ledger.entries > 0]
     low, high, best = 0, len(ledgers) - 1, None
     while low <= high:
         middle = (low + high) // 2
-        first = await admin.topics.entry(topic, Position(ledgers[middle].ledger_id, 0))
+        first = await lookup.entry(topic, Position(ledgers[middle].ledger_id, 0))
         if first is not None and first.index is not None:
             base = first.index - first.num_messages + 1
             if base > offset:

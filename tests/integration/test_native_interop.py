@@ -1,5 +1,6 @@
 """Pulsar's own clients and Kafka's on the same topics. What is native here never goes through the gateway."""
 
+import random
 import threading
 import time
 from statistics import median
@@ -75,6 +76,22 @@ def test_single_native_messages(pulsar: PulsarStandalone, gateway: GatewayProces
         assert (record.value, record.key) == (b"value %d" % number, f"key {number} ü".encode())
         assert dict(record.headers) == {"trace": b"%d" % number, "empty": b""}
         assert record.timestamp_ms == EVENT_MS + number
+
+
+def test_native_messages_larger_than_an_entry(pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str) -> None:
+    """Their producer splits them; each piece has an offset, and the last one has the record."""
+    large = random.Random(5).randbytes(11 << 20)
+    options = {"chunking_enabled": True, "batching_enabled": False, "compression_type": COMPRESSIONS["lz4"]}
+    with assigned(gateway.bootstrap, topic) as waiting, producer(pulsar, pulsar_name(topic), **options) as writer:
+        writer.send(b"before")
+        assert offsets_of(take(waiting, 1)) == [0]
+        writer.send(large, partition_key="key")
+        writer.send(b"behind")
+        read = take(waiting, 2)
+    assert [(message.offset(), message.value()) for message in read] == [(3, large), (4, b"behind")]
+    for offset in (1, 3):
+        (found,) = consume(gateway.bootstrap, topic, 1, offset=offset)
+        assert (found.offset(), found.key(), found.value()) == (3, b"key", large)
 
 
 def test_a_native_message_without_event_time_has_its_publish_time(

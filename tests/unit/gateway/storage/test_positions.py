@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
+from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.log_entry import LogEntry
 from gateway.storage.positions import INDEX_EVERY_BYTES, SparseIndex, find_position
 
@@ -57,7 +59,8 @@ async def test_the_entry_found_is_never_behind_the_offset(
 ) -> None:
     admin = FakeAdmin(ledgers, first_offset, gap)
     offset = data.draw(st.integers(max(0, first_offset - 5), admin.end_offset))
-    found = await find_position(cast(AdminClient, admin), "topic", offset)
+    lookup = EntryLookup(cast(PulsarClient, None), cast(AdminClient, SimpleNamespace(topics=admin)))
+    found = await find_position(lookup, "topic", offset)
     holding = [at for at, (base, next_offset) in admin.found.items() if base <= offset < next_offset]
     if found is None:
         assert not holding
