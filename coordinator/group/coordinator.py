@@ -13,7 +13,7 @@ What Apache Kafka 3.9.2 would answer is the measure, error for error. Where Kafk
 ever (a second JoinGroup of a member overtakes its first), this answers the overtaken one REBALANCE_IN_PROGRESS.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from enum import Enum, auto
 
 from coordinator.group.classic_group import ClassicGroup
@@ -50,7 +50,7 @@ from coordinator.group.messages import (
 )
 from coordinator.group.offset_commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, Group, OffsetCommands
 from coordinator.group.offsets import GroupOffsets
-from coordinator.group.ports import Log, NewId, OffsetsListener, TopicPartition
+from coordinator.group.ports import GroupTopicPartition, Log, NewId, OffsetsListener, TopicPartition
 from coordinator.group.states import GroupState
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
@@ -99,8 +99,10 @@ class GroupCoordinator:
         """One record of the partition, oldest first. Raises MalformedRecordError, and passes the record over."""
         self._loader.replay(key, value)
 
-    def loaded(self, now_ms: int) -> None:
+    def loaded(self, now_ms: int) -> Set[GroupTopicPartition]:
+        """All is replayed: serve. Returns the offsets that were deleted, as far as the log still tells."""
         self._groups.update(self._loader.finish(now_ms))
+        deleted = self._loader.deleted
         self._loader = Loader(self._log)
         self._phase = Phase.ACTIVE
         for group in self._groups.values():
@@ -109,6 +111,7 @@ class GroupCoordinator:
             else:
                 self._rebalance.resume(group, now_ms)
         self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
+        return deleted
 
     def resign(self, now_ms: int) -> None:
         """Another coordinator has the partition. Appends under way still end with their `on_done`."""

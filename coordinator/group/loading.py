@@ -1,5 +1,6 @@
 """The groups of a partition, rebuilt from its records in the order in which they were written."""
 
+from collections.abc import Set
 from typing import Any
 
 from coordinator.group.classic_group import ClassicGroup, group_from_record
@@ -7,7 +8,7 @@ from coordinator.group.consumer_group import Change, ConsumerGroup
 from coordinator.group.consumer_records import ConsumerGroupKey
 from coordinator.group.offset_commands import Group
 from coordinator.group.offsets import GroupOffsets
-from coordinator.group.ports import Log, TopicPartition
+from coordinator.group.ports import GroupTopicPartition, Log, TopicPartition
 from coordinator.group.record_codec import MalformedRecordError, decode_record
 from coordinator.group.records import GroupKey, GroupValue, OffsetKey
 
@@ -20,6 +21,7 @@ class Loader:
         self._classic: dict[str, GroupValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
         self._offsets: dict[str, GroupOffsets] = {}
+        self._deleted: set[GroupTopicPartition] = set()
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Records of unknown kinds are passed over, as Kafka does. Raises MalformedRecordError."""
@@ -33,8 +35,9 @@ class Loader:
 
     def _apply(self, key: Any, value: Any) -> None:
         if isinstance(key, OffsetKey):
-            offsets = self._offsets.setdefault(key.group, GroupOffsets())
-            offsets.replay(TopicPartition(key.topic, key.partition), value)
+            partition = TopicPartition(key.topic, key.partition)
+            self._offsets.setdefault(key.group, GroupOffsets()).replay(partition, value)
+            (self._deleted.add if value is None else self._deleted.discard)((key.group, partition))
         elif isinstance(key, GroupKey):
             self._classic.pop(key.group, None)
             if value is not None:
@@ -43,6 +46,11 @@ class Loader:
             self._consumer.setdefault(key.group, ConsumerGroup(key.group, self._log)).apply(Change(key, value))
             if isinstance(key, ConsumerGroupKey) and value is None:
                 del self._consumer[key.group]
+
+    @property
+    def deleted(self) -> Set[GroupTopicPartition]:
+        """Committed offsets that were deleted, as far as the log still tells."""
+        return self._deleted
 
     def finish(self, now_ms: int) -> dict[str, Group]:
         """Groups that only ever stored offsets have no record of their own.

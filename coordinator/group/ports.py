@@ -15,6 +15,10 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+GroupTopicPartition = tuple[str, TopicPartition]
+"""(group id, partition): what an offset is committed for."""
+
+
 class Log(Protocol):
     """The group's partition of `__consumer_offsets`."""
 

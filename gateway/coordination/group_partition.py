@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Protocol, TypeVar
 
 import structlog
@@ -20,7 +20,7 @@ import structlog
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer_messages import Topics
 from coordinator.group.coordinator import GroupCoordinator
-from coordinator.group.ports import OffsetsListener
+from coordinator.group.ports import GroupTopicPartition, OffsetsListener
 from coordinator.group.record_codec import MalformedRecordError, encode_record
 from coordinator.group.records import GroupKey
 from gateway.coordination.internal_log import InternalLog
@@ -63,6 +63,10 @@ class Leadership(Protocol):
         """It is placed here, and the lease is held: only the one before has to let go."""
 
 
+OnLoaded = Callable[["GroupPartition", Set[GroupTopicPartition]], None]
+"""The partition is served; the offsets that were deleted, as far as its log still tells."""
+
+
 class GroupPartition:
     """`run` calls the coordinator. It is always there: while the partition is not, it says so itself."""
 
@@ -75,7 +79,7 @@ class GroupPartition:
         clock: WallClock,
         leadership: Leadership,
         on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,
-        on_loaded: Callable[[GroupPartition], None] = lambda partition: None,
+        on_loaded: OnLoaded = lambda partition, deleted: None,
     ) -> None:
         self._client = client
         self._topic = topic
@@ -193,10 +197,10 @@ class GroupPartition:
     async def _load(self, predecessor: Producer | None) -> None:
         started = time.monotonic()
         await self._log.open(BARRIER, self._replay, predecessor)
-        self._coordinator.loaded(self._clock.now_ms())
+        deleted = self._coordinator.loaded(self._clock.now_ms())
         self._arm_timer()
         log.info("group coordinator ready", topic=self._topic, seconds=round(time.monotonic() - started, 3))
-        self._on_loaded(self)
+        self._on_loaded(self, deleted)
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
         try:

@@ -8,16 +8,15 @@ starts where a subscription of its name stands: it came with geo-replication, or
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
 from typing import Any
 
 import structlog
 
 from coordinator.group.messages import NO_OFFSET
 from coordinator.group.mirror_schedule import MirrorKey, MirrorSchedule
-from coordinator.group.ports import TopicPartition
+from coordinator.group.ports import GroupTopicPartition, TopicPartition
 from gateway.coordination.committed import iter_committed
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror_cursors import Cursor, Cursors
@@ -61,6 +60,8 @@ class OffsetMirror:
         self._schedule = MirrorSchedule()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._deleted: set[MirrorKey] = set()
+        """Whose subscriptions a gateway that died may have left behind; they are not looked at yet."""
         self._reads = SharedReads(cursors)
         self._logged_at = float("-inf")
         self._stopped = False
@@ -90,24 +91,38 @@ class OffsetMirror:
         if self._timer is None:  # else it fires before these are due
             self._arm()
 
-    def partition_loaded(self, loaded: GroupPartition) -> None:
+    def partition_loaded(self, loaded: GroupPartition, deleted: Iterable[GroupTopicPartition]) -> None:
         """A coordinator has taken over groups: mirror what is not yet, in the background."""
-        self._spawn(self._compare(loaded))
+        keys = {MirrorKey(*key) for key in deleted}
+        self._deleted |= keys
+        self._spawn(self._compare(loaded, keys))
 
-    async def _compare(self, loaded: GroupPartition) -> None:
+    async def _compare(self, loaded: GroupPartition, deleted: Set[MirrorKey]) -> None:
         by_partition: dict[TopicPartition, list[tuple[str, int]]] = {}
-        async for group_id, offsets in iter_committed(loaded):
-            for partition, offset in offsets.items():
-                by_partition.setdefault(partition, []).append((group_id, offset))
-        for partition, committed in by_partition.items():
-            mirrored: Mapping[str, Cursor] = {}
-            with contextlib.suppress(*FAILURES):  # then each group is looked at in its turn
-                if (topic := await self._topic(partition)) is not None:
-                    mirrored = (await self._cursors.read(topic)).by_name
-            for group_id, offset in committed:
-                cursor = mirrored.get(subscription_name(group_id))
-                if cursor is None or cursor.offset != offset:
-                    self.offsets_changed(group_id, [partition])
+        for group_id, partition in deleted:
+            by_partition.setdefault(partition, []).append((group_id, NO_OFFSET))
+        try:
+            async for group_id, offsets in iter_committed(loaded):
+                for partition, offset in offsets.items():
+                    by_partition.setdefault(partition, []).append((group_id, offset))
+            for partition, expected in by_partition.items():
+                await self._compare_partition(partition, expected)
+        finally:
+            self._deleted -= deleted
+
+    async def _compare_partition(self, partition: TopicPartition, expected: Iterable[tuple[str, int]]) -> None:
+        mirrored: Mapping[str, Cursor] | None = None
+        try:
+            topic = await self._topic(partition)
+            mirrored = {} if topic is None else (await self._cursors.read(topic)).by_name
+        except FAILURES as error:
+            log.info("subscriptions not known: each is looked at in its turn", topic=partition.topic, error=str(error))
+        for group_id, offset in expected:
+            cursor = None if mirrored is None else mirrored.get(subscription_name(group_id))
+            # One that carries no offset is not of our making: it came after the group was deleted.
+            found = NO_OFFSET if cursor is None or cursor.offset is None else cursor.offset
+            if mirrored is None or found != offset:
+                self.offsets_changed(group_id, [partition])
 
     def _take_turns(self) -> None:
         self._timer = None
@@ -194,7 +209,11 @@ class OffsetMirror:
         """
         name = subscription_name(group_id)
         # Where an update is pending, the subscription is about to be deleted.
-        asked = [partition for partition in partitions if MirrorKey(group_id, partition) not in self._schedule]
+        asked = [
+            partition
+            for partition in partitions
+            if (key := MirrorKey(group_id, partition)) not in self._schedule and key not in self._deleted
+        ]
         async with asyncio.timeout(READ_TIMEOUT_S):
             found = await asyncio.gather(*(self._offset(name, partition) for partition in asked))
         return {partition: offset for partition, offset in zip(asked, found, strict=True) if offset is not None}

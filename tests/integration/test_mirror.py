@@ -217,14 +217,19 @@ def test_restart(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str
 
 
 def test_settings(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
-    """What was committed while the mirror was off, is mirrored when it is on again, and now to replicated ones."""
+    """What happened while the mirror was off, is mirrored when it is on again, and now to replicated ones."""
     group = Group(mirroring.bootstrap, pulsar, topic, topic)
+    deleted = Group(mirroring.bootstrap, pulsar, topic, f"{topic}-deleted")
+    follow([deleted], [[(10, 2)]])
     configure(mirroring, mirror=False)
     group.commit(25)
+    admin = AdminClient({"bootstrap.servers": mirroring.bootstrap})
+    admin.delete_consumer_groups([deleted.name])[deleted.name].result(TIMEOUT_S)
     time.sleep(SETTLED_S)
     assert not group.subscription.stats
     configure(mirroring, mirror=True, mirror_replicated=True)
     group.subscription.await_state(1, 25)
+    deleted.subscription.await_gone()
     assert group.subscription.stats["isReplicated"]
     wait_for(lambda: metric(mirroring, "kafka_gateway_group_lag", group=topic) == END - 25, "the lag")
     row = shown(mirroring, topic)[0]

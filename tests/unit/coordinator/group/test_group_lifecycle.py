@@ -1,5 +1,7 @@
 """Loading, resigning, listing and describing."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from coordinator.group.config import GroupConfig
@@ -50,6 +52,19 @@ def test_members_and_offsets_survive_a_change_of_coordinator() -> None:
     assert h.coordinator.describe_group("g") == old.coordinator.describe_group("g")
     h.advance(SESSION_MS)
     assert h.coordinator.describe_group("g").state == "Empty"
+
+
+def test_offsets_that_were_deleted_are_told_after_a_change_of_coordinator() -> None:
+    old = Harness()
+    for group in ("deleted", "left", "again"):
+        old.commit(3, group=group)
+    parked: Parked[Mapping[str, ErrorCode]] = Parked()
+    old.coordinator.delete_groups(["deleted", "again"], old.now_ms, parked)
+    old.commit(4, group="again")
+    h = Harness(load=False)
+    for record in old.log.durable:
+        h.coordinator.replay(*record)
+    assert h.coordinator.loaded(h.now_ms) == {("deleted", T0)}
 
 
 def test_static_members_survive_too() -> None:

@@ -213,11 +213,31 @@ async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) 
     loaded = {"right": {T0: 5}, "wrong": {T0: 5}, "new": {T0: 1, T1: 2}}
     for group, offsets in loaded.items():
         harness.committed |= {MirrorKey(group, partition): offset for partition, offset in offsets.items()}
-    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator(loaded)))
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator(loaded)), set())
     await harness.until(lambda: len(harness.cursors.moves) == 3)
     await harness.settle()
     assert set(harness.cursors.moves) == {("t-0", "wrong", 5), ("t-0", "new", 1), ("t-1", "new", 2)}
     assert harness.cursors.offsets["t-0", "stranger"] == 9
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_deletion_that_was_lost_is_made_up_for(harness: Harness, known: bool) -> None:
+    """Until then nobody starts where the deleted group stood. What Pulsar's tools made since stays."""
+    if not known:
+        harness.cursors.failures = [ServiceNotReadyError("not now")]
+    else:
+        harness.cursors.bare = {("t-0", "made since")}
+    harness.cursors.offsets = {("t-0", "left"): 5, ("t-0", "stranger"): 9}
+    deleted = {("left", T0), ("gone", T0), ("made since", T0), ("left", TopicPartition("deleted", 0))}
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({})), deleted)
+    assert await harness.mirror.offsets("left", [T0]) == {}
+    await harness.until(lambda: ("t-0", "left") not in harness.cursors.offsets)
+    await harness.settle()
+    assert harness.cursors.offsets == {("t-0", "stranger"): 9}
+    assert harness.cursors.bare == ({("t-0", "made since")} if known else set())
+    assert harness.cursors.moves == []
+    harness.cursors.offsets["t-0", "left"] = 7
+    assert await harness.mirror.offsets("left", [T0]) == {T0: 7}
 
 
 async def test_groups_stand_nowhere_in_new_partitions(harness: Harness) -> None:
