@@ -16,7 +16,7 @@ DAY_MINUTES = 24 * 60
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class ListenerSection(Section):
@@ -42,7 +42,7 @@ DEFAULT_LISTENER = "default"
 class KafkaSection(ListenerSection):
     """The Kafka side: where clients connect, and what they are told."""
 
-    listeners: tuple[NamedListenerSection, ...] = ()
+    listeners: tuple[NamedListenerSection, ...] = Field(default=(), strict=False)
     """More of them, besides the one of this section."""
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Of each gateway in a namespace its own; by default the lowest that is free when it starts."""

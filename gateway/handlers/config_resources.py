@@ -9,6 +9,7 @@ from enum import IntEnum
 from gateway.handlers.call import Call, Response
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
+from gateway.storage.config_values import INT_MAX, parse_number
 from gateway.storage.errors import KafkaError, error_code
 from protocol.kafka.errors import ErrorCode
 
@@ -90,10 +91,10 @@ def check_broker(call: Call, name: str) -> None:
 
 def broker_id(name: str, what: str) -> int:
     """Raises KafkaError."""
-    try:
-        return int(name)
-    except ValueError:
-        raise invalid(f"{what} must be an integer, but it is: {name}") from None
+    node_id = parse_number(name, INT_MAX)
+    if node_id is None:
+        raise invalid(f"{what} must be an integer, but it is: {name}")
+    return node_id
 
 
 def unknown_type(kind: int) -> KafkaError:

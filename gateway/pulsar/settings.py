@@ -12,7 +12,7 @@ DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 class PulsarSettings(BaseModel):
     """Settings of the Pulsar client and of the admin client."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     service_url: str = "pulsar://127.0.0.1:6650"
     """`pulsar://host:port[,host:port…]`, or `pulsar+ssl://…`."""
@@ -20,9 +20,9 @@ class PulsarSettings(BaseModel):
     """`http://host:port[,host:port…]`, or `https://…`."""
 
     token: SecretStr | None = None
-    token_file: Path | None = None
+    token_file: Path | None = Field(default=None, strict=False)
     """Read again at every login, so that a renewed token is picked up."""
-    tls_trust_certs: Path | None = None
+    tls_trust_certs: Path | None = Field(default=None, strict=False)
     tls_allow_insecure: bool = False
     """Accept any certificate. For tests only."""
     tls_verify_hostname: bool = True

@@ -12,6 +12,7 @@ Parse = Callable[[str], str]
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+MAX_DIGITS = 40
 _BLANKS = "".join(map(chr, range(33)))
 """What Java trims."""
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -43,14 +44,19 @@ class InvalidValue(ValueError):
         self.shown = shown
 
 
+def parse_number(text: str, highest: int) -> int | None:
+    """A sign or none, then decimal digits of any script, as Java reads them; None for anything else."""
+    number = int(text) if _WHOLE.fullmatch(text) and len(text) <= MAX_DIGITS else None
+    return number if number is not None and -highest - 1 <= number <= highest else None
+
+
 def whole(kind: ConfigType, low: int | None = None, high: int | None = None) -> Parse:
-    """An INT or LONG within bounds, in decimal digits of any script, as Java takes them."""
+    """An INT or LONG within bounds."""
     limit = INT_MAX if kind is ConfigType.INT else LONG_MAX
 
     def parse(text: str) -> str:
-        trimmed = text.strip(_BLANKS)
-        number = int(trimmed) if _WHOLE.fullmatch(trimmed) and len(trimmed) <= 40 else None
-        if number is None or not -limit - 1 <= number <= limit:
+        number = parse_number(text.strip(_BLANKS), limit)
+        if number is None:
             raise InvalidValue(text, f"Not a number of type {kind.name}")
         _check_bounds(number, low, high)
         return str(number)

@@ -112,7 +112,7 @@ def test_broker(conversation: Conversation, version: int) -> None:
 
 
 @case("DescribeConfigs")
-@pytest.mark.parametrize("name", ["999999", "x", "-1"])
+@pytest.mark.parametrize("name", ["999999", "x", "-1", "1_0", " 1"])
 def test_unknown_broker(conversation: Conversation, version: int, name: str) -> None:
     describe(conversation, version, resource(BROKER, name))
 
