@@ -22,6 +22,7 @@ from gateway.coordination.mirror_names import subscription_name
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.storage.topics import TopicCatalog
+from protocol.kafka.schemas import ConsumerGroupDescribeRequest
 
 BOOTSTRAP_TIMEOUT_MS = 5_000
 REQUEST_TIMEOUT_MS = 10_000
@@ -32,6 +33,22 @@ CLASSIC = "classic"
 
 class KafkaUnreachable(Exception):
     """No Kafka server answered, or it refused; the text says which."""
+
+
+class _GroupsClient(KafkaAdminClient):  # type: ignore[misc]
+    """Knows the API that describes groups of the consumer protocol (KIP-848), too."""
+
+    def count_consumer_members(self, group_ids: Collection[str]) -> dict[str, int]:
+        found: dict[str, int] = self._manager.run(self._count_consumer_members, group_ids)
+        return found
+
+    async def _count_consumer_members(self, group_ids: Collection[str]) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for group_id, node_id in (await self._find_coordinator_ids(group_ids)).items():
+            request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+            response = await self._manager.send(request, node_id=node_id)
+            counts |= {group.group_id: len(group.members) for group in response.groups if not group.error_code}
+        return counts
 
 
 class GroupRow(NamedTuple):
@@ -60,7 +77,7 @@ def read_groups(bootstrap: str, wanted: str | None) -> list[GroupRow]:
 
 
 def _read_groups(bootstrap: str, wanted: str | None) -> list[GroupRow]:
-    admin = KafkaAdminClient(
+    admin = _GroupsClient(
         bootstrap_servers=bootstrap, client_id="kafka-gateway-groups", request_timeout_ms=REQUEST_TIMEOUT_MS,
         bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
     )  # fmt: skip
@@ -78,11 +95,11 @@ def _read_groups(bootstrap: str, wanted: str | None) -> list[GroupRow]:
     return rows
 
 
-def _member_counts(admin: KafkaAdminClient, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Of classic groups: this client does not know the API that describes the others."""
+def _member_counts(admin: _GroupsClient, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     classic = [group for group, row in listed.items() if row.get("group_type", CLASSIC) in {CLASSIC, ""}]
     described = admin.describe_groups(classic) if classic else {}
-    return {group: len(found["members"]) for group, found in described.items()}
+    counts = {group: len(found["members"]) for group, found in described.items()}
+    return counts | admin.count_consumer_members([group for group in listed if group not in counts])
 
 
 def _ends(admin: KafkaAdminClient, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Any]:

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from deploy.local.standalone import PulsarStandalone
+from gateway.group_table import read_groups
 from tests.integration.confluent import TIMEOUT_S, create_topic
 from tests.integration.group import Group
 from tests.integration.servers import gateway_on, running
@@ -95,6 +96,7 @@ def test_a_static_member_restarts(gateway: GatewayProcess) -> None:
         first = _static_member(gateway.bootstrap, topic, "i0")
         _await_two_each(first, second)
         assert _assignments(gateway.bootstrap, topic) == before
+        assert [row.members for row in read_groups(gateway.bootstrap, topic)] == [2]
     finally:
         first.close()
         second.close()
