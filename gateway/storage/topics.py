@@ -239,11 +239,18 @@ class TopicCatalog:
             configs = check_configs(change({} if topic is None else topic.configs))
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            altered = replace(topic, configs=configs, messages_only=await self._stays_messages_only(topic, configs))
+            if altered.compacts and not topic.compacts and not altered.messages_only:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Topic '{name}' has records that were not written for compaction, and Pulsar cannot compact them: "
+                    "copy them to a topic that is created with cleanup.policy=compact.",
+                )
             if not validate_only:
-                await self._alter(topic, configs)
+                await self._alter(topic, altered)
 
-    async def _alter(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        altered = replace(topic, configs=configs, messages_only=await self._stays_messages_only(topic, configs))
+    async def _alter(self, topic: Topic, altered: Topic) -> None:
+        configs = altered.configs
         await self._apply_policies(topic, altered)
         gone = [CONFIG_PREFIX + key for key in topic.configs.keys() - configs.keys()]
         if topic.messages_only and not altered.messages_only:
@@ -271,9 +278,6 @@ class TopicCatalog:
             index = (await self._admin.topics.managed_ledger_properties(topic.pulsar_topic(partition))).get("index")
             stats = await self._admin.topics.internal_stats(topic.pulsar_topic(partition))
             if index not in {None, "-1"} or any(ledger.entries > 0 for ledger in stats.ledgers):
-                log.warning(
-                    "topic holds record batches, which Pulsar cannot compact: it keeps everything", topic=topic.name
-                )
                 return False
         return True
 

@@ -150,21 +150,30 @@ def test_messages_for_native_consumers(pulsar: PulsarStandalone, gateway: Gatewa
         client.close()
 
 
-def test_a_topic_with_record_batches_becomes_compacted(gateway: GatewayProcess, admin: Admin) -> None:
-    """Pulsar cannot compact what is there; so it keeps it, for ever, and is not told to compact."""
+def test_a_topic_with_record_batches_does_not_become_compacted(gateway: GatewayProcess, admin: Admin) -> None:
+    """Pulsar cannot compact what is there: better say so than keep it for ever."""
     topic = unique_topic("late")
     create_topic(gateway.bootstrap, topic, config={"retention.ms": "60000"})
+    for policy in ("compact", "delete"):
+        alter(gateway, topic, "cleanup.policy", policy)
     assert write(gateway, topic, (b"key", b"old")) == [0]
-    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    for policy in ("compact", "compact,delete"):
+        with pytest.raises(KafkaException, match="Pulsar cannot compact them"):
+            alter(gateway, topic, "cleanup.policy", policy)
+    assert not admin.topic("GET", topic, "/compactionThreshold")
+    alter(gateway, topic, "retention.ms", "120000")
+    assert write(gateway, topic, (b"key", b"new")) == [1]
+
+
+def test_compacted_topics_hold_messages(gateway: GatewayProcess) -> None:
+    topic = unique_topic("compacted")
+    create_topic(gateway.bootstrap, topic, config=COMPACT)
+    with pytest.raises(KafkaException, match=r"entry\.format"):
+        alter(gateway, topic, "entry.format", "kafka")
+
+
+def alter(gateway: GatewayProcess, topic: str, name: str, value: str) -> None:
+    change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
     client = AdminClient({"bootstrap.servers": gateway.bootstrap})
     client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
-    assert write(gateway, topic, (b"key", b"new")) == [1]
-    assert read_from(gateway, topic, 0) == {0: (b"key", b"old"), 1: (b"key", b"new")}
-    assert not admin.topic("GET", topic, "/compactionThreshold")
-    for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-    wait_for(lambda: admin.topic("GET", topic, "/retention") == for_ever, "the broker keeps everything")
-    with pytest.raises(KafkaException, match=r"entry\.format"):
-        bad = ConfigEntry("entry.format", "kafka", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[bad])
-        client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)

@@ -175,9 +175,20 @@ async def test_an_empty_topic_can_become_compacted_and_back(scene: Scene) -> Non
     assert scene.pulsar.subscriptions_deleted == partitions, "it would hold all new data"
 
 
-async def test_a_topic_with_record_batches_is_not_given_to_the_compactor(scene: Scene) -> None:
+async def test_a_topic_with_record_batches_does_not_become_compacted(scene: Scene) -> None:
     scene.pulsar.entries = 3
-    await scene.alter(cleanup_policy="compact")
+    for validate_only in (True, False):
+        with pytest.raises(KafkaError, match="Pulsar cannot compact them") as raised:
+            await scene.catalog.alter_configs("a", lambda _: {"cleanup.policy": "compact"}, validate_only=validate_only)
+        assert raised.value.code == ErrorCode.INVALID_CONFIG
+    assert scene.stored == {}
+
+
+async def test_a_topic_that_is_compacted_in_name_only_can_be_altered(scene: Scene) -> None:
+    """It got its properties from somewhere else."""
+    scene.pulsar.entries = 3
+    scene.pulsar.properties["persistent://t/n/a"]["kafka.config.cleanup.policy"] = "compact"
+    await scene.alter(cleanup_policy="compact", segment_bytes="1000")
     assert MESSAGES_ONLY not in scene.stored
     assert TopicPolicy.COMPACTION_THRESHOLD not in scene.pulsar.set_policies
     topic = scene.catalog.cached("a")
