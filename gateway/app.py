@@ -7,18 +7,20 @@ import ctypes
 import gc
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from coordinator.fleet.messages import Address
-from gateway.config import DEFAULT_LISTENER, Config
+from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
 from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
 from gateway.fleet.fleet import Fleet, NodeIdInUse
+from gateway.fleet.peers import Peers
 from gateway.handlers.broker_configs import topic_defaults
 from gateway.handlers.call import Services, Unread
 from gateway.handlers.fetch_session import FetchSessions
+from gateway.handlers.forwarding import Forwarding
 from gateway.handlers.table import APIS
 from gateway.health import HealthServer
 from gateway.namespace import prepare_namespace
@@ -67,6 +69,10 @@ def _find_malloc_trim() -> Callable[[int], object]:
     return trim
 
 
+def _advertised(listener: AddressSection, port: int) -> Address:
+    return Address(host=listener.advertised_host or listener.host, port=listener.advertised_port or port)
+
+
 class Gateway:
     """One gateway: ``start`` it in an event loop, ``stop`` it in the same."""
 
@@ -111,7 +117,8 @@ class Gateway:
             FetchSessions(self.config.limits.max_fetch_sessions),
             unread, self._groups, APIS,
         )  # fmt: skip
-        self._server = KafkaServer(self.config, Dispatcher(services), self.metrics, unread)
+        dispatcher = Dispatcher(services, self._new_forwarding(services))
+        self._server = KafkaServer(self.config, dispatcher, self.metrics, unread)
         ports = await self._server.bind()
         await self._join_fleet(ports)
         await self._server.start()
@@ -121,6 +128,14 @@ class Gateway:
         await self._groups.start()
         self._not_ready = None
         log.info("serving", ports=ports, namespace=self.config.pulsar.full_namespace)
+
+    def _new_forwarding(self, services: Services) -> Forwarding | None:
+        listeners = frozenset(each.name for each in self.config.kafka.all_listeners if each.single_address)
+        if not listeners:
+            return None
+        never_joined = Fleet(self._client, self._admin, self.config.pulsar.full_namespace, self.config.fleet)
+        elsewhere = replace(services, fleet=never_joined, groups=self._groups.elsewhere())
+        return Forwarding(Peers(self._fleet), elsewhere, listeners)
 
     async def stop(self) -> None:
         """Clients hear who leads in our place before their connections end."""
@@ -157,13 +172,11 @@ class Gateway:
 
     async def _join_fleet(self, ports: Mapping[str, int]) -> None:
         self._not_ready = "joining the fleet"
-        kafka = self.config.kafka
-        addresses = {
-            each.name: Address(host=each.advertised_host or each.host, port=each.advertised_port or ports[each.name])
-            for each in kafka.all_listeners
-        }
+        kafka, forwarding = self.config.kafka, self.config.fleet.forwarding
+        addresses = {each.name: _advertised(each, ports[each.name]) for each in kafka.all_listeners}
+        inside = None if forwarding is None else _advertised(forwarding, ports[FORWARDING_LISTENER])
         instance = f"{socket.gethostname()} {kafka.host}:{ports[DEFAULT_LISTENER]}"
-        await self._until_pulsar_is_there(lambda: self._fleet.join(kafka.node_id, instance, addresses))
+        await self._until_pulsar_is_there(lambda: self._fleet.join(kafka.node_id, instance, addresses, inside))
 
     async def _let_go_of_logs(self) -> None:
         await self._logs.close_those(lambda topic, partition: not self._fleet.leads(topic, partition))

@@ -12,7 +12,7 @@ import typer
 import uvloop
 from rich.console import Console
 
-from deploy.haproxy.config import Backend, haproxy_config
+from deploy.haproxy.config import Backend, haproxy_config, single_address_config
 from deploy.local.cluster.cli import app as cluster_app
 from deploy.local.jars import ResolveError
 from deploy.local.java import MissingToolError
@@ -85,13 +85,15 @@ def haproxy(
     gateway: Annotated[list[str], typer.Argument(help="host:port:http_port of each gateway, in their order.")],
     bind_host: Annotated[str, typer.Option(help="Where haproxy listens.")] = "0.0.0.0",
     bootstrap_port: Annotated[int, typer.Option(help="Where clients begin; gateways follow behind it.")] = 9092,
+    single_address: Annotated[bool, typer.Option(help="One port for all gateways, which pass requests on.")] = False,
 ) -> None:
     """Print haproxy's configuration for a fleet; see docs/deployment.md for what the gateways need."""
     try:
         backends = [_backend(text) for text in gateway]
     except ValueError:
         raise typer.Exit(_complain("a gateway is host:port:http_port, such as 10.0.0.1:9092:9464")) from None
-    typer.echo(haproxy_config(backends, bind_host, bootstrap_port), nl=False)
+    write = single_address_config if single_address else haproxy_config
+    typer.echo(write(backends, bind_host, bootstrap_port), nl=False)
 
 
 def _backend(text: str) -> Backend:

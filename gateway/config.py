@@ -19,16 +19,21 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class ListenerSection(Section):
-    """One address where clients connect."""
-
+class AddressSection(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=9092, ge=0, le=65_535)
     advertised_host: str | None = None
-    """Where clients that came by this listener are sent; the listening host by default."""
+    """Where those that came by this listener are sent; the listening host by default."""
     advertised_port: int | None = Field(default=None, ge=1, le=65_535)
+
+
+class ListenerSection(AddressSection):
+    """One address where clients connect."""
+
     proxy_protocol: bool = False
     """Each connection begins with a PROXY header, v1 or v2, by which a load balancer names the client."""
+    single_address: bool = False
+    """The advertised address is that of all gateways: clients see one broker, and what others lead is passed on."""
 
 
 class NamedListenerSection(ListenerSection):
@@ -37,6 +42,7 @@ class NamedListenerSection(ListenerSection):
 
 
 DEFAULT_LISTENER = "default"
+FORWARDING_LISTENER = "forwarding"
 
 
 class KafkaSection(ListenerSection):
@@ -60,6 +66,8 @@ class KafkaSection(ListenerSection):
         names = [listener.name for listener in self.all_listeners]
         if len(set(names)) < len(names):
             raise ValueError(f"listeners must have different names, and none may be called {DEFAULT_LISTENER}")
+        if FORWARDING_LISTENER in names:
+            raise ValueError(f"no listener may be called {FORWARDING_LISTENER}: that is for other gateways")
         return self
 
     @property
@@ -109,8 +117,17 @@ class GroupsSection(Section):
         return self
 
 
+class ForwardingSection(AddressSection):
+    """Where the other gateways, and nobody else, pass on what their clients want of this one."""
+
+    port: int = Field(default=9192, ge=0, le=65_535)
+
+
 class FleetSection(Section):
     """How the gateways of one namespace know that the others live; best the same for all of them."""
+
+    forwarding: ForwardingSection | None = None
+    """Needed in every gateway as soon as one has a listener with a single address."""
 
     heartbeat_ms: int = Field(default=500, ge=10)
     lease_ms: int = Field(default=2_000, ge=30)
@@ -200,6 +217,12 @@ class Config(Section):
     http: HttpSection = HttpSection()
     limits: Limits = Limits()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _agree(self) -> Config:
+        if self.fleet.forwarding is None and any(each.single_address for each in self.kafka.all_listeners):
+            raise ValueError("a listener with single_address needs [fleet.forwarding], where other gateways connect")
+        return self
 
 
 class ConfigError(Exception):

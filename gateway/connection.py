@@ -56,11 +56,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
     of an incomplete frame is kept here.
     """
 
-    def __init__(self, owner: Owner, listener: str = "", *, proxied: bool = False) -> None:
+    def __init__(
+        self, owner: Owner, listener: str = "", *, proxied: bool = False, answers_in_order: bool = True
+    ) -> None:
         """`listener` is the name of the one that took the connection; `proxied`: a PROXY header comes first."""
         self._owner = owner
-        self._listener = listener
+        self.listener = listener
         self._awaits_proxy_header = proxied
+        self._answers_in_order = answers_in_order
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._client = Client("")
@@ -85,7 +88,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self._client = Client(f"{peer[0]}:{peer[1]}" if peer else "unknown", self._listener)
+        self._client = Client(f"{peer[0]}:{peer[1]}" if peer else "unknown", self.listener, close=self._close)
+        self._owner.dispatcher.welcome(self._client)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if not self._owner.opened(self):
             self._close("too many connections")
@@ -250,6 +254,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         """Write the answers that are next in order."""
         slots, transport = self._slots, self._transport
+        if not self._answers_in_order:
+            slots = self._slots = deque(sorted(slots, key=lambda slot: slot.buffers is None))
         if transport is None or not slots or slots[0].buffers is None:
             return
         ready: list[Buffer] = []
@@ -337,6 +343,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._client.forwarder is not None:
+            self._client.forwarder.close()
         self._taken()
         self._owner.metrics.in_flight.dec(len(self._slots))
         self._slots.clear()

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gateway.handlers.call import Call, Client, Outcome, Services
+from gateway.handlers.forwarding import Forwarding
 from gateway.handlers.table import APIS
 from protocol.kafka import codec
 from protocol.kafka.codec import Buffer, MalformedRequest
@@ -23,8 +24,15 @@ class UnsupportedRequest(MalformedRequest):
 class Dispatcher:
     """Turns frames into calls of the handler table, and their responses into frames."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, forwarding: Forwarding | None = None) -> None:
+        """`forwarding` is there when a listener has a single address."""
         self._services = services
+        self._forwarding = forwarding
+
+    def welcome(self, client: Client) -> None:
+        """Its connection was made."""
+        if self._forwarding is not None:
+            client.forwarder = self._forwarding.forwarder(client)
 
     def begin(self, frame: bytearray, client: Client) -> Call:
         """Decode a request. Raises MalformedRequest when the connection has to end."""
@@ -50,7 +58,8 @@ class Dispatcher:
         return Call(API_VERSIONS, 0, correlation_id, None, None, client, self._services)
 
     def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
-        return call.api.handle(call)
+        forwarder = call.client.forwarder
+        return call.api.handle(call) if forwarder is None else forwarder.run(call)
 
     def finish(self, call: Call, response: Any) -> list[Buffer]:
         """Encode the answer and count it."""

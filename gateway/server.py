@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Callable
+from functools import partial
 
 import structlog
 
-from gateway.config import Config, NamedListenerSection
+from gateway.config import FORWARDING_LISTENER, AddressSection, Config
 from gateway.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.dispatch import Dispatcher
 from gateway.handlers.call import Unread
@@ -30,6 +32,7 @@ class KafkaServer:
         self.unread = unread
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._kafka = config.kafka
+        self._forwarding = config.fleet.forwarding
         self._connections: set[KafkaConnection] = set()
         self._listening: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
@@ -37,13 +40,21 @@ class KafkaServer:
     async def bind(self) -> dict[str, int]:
         """Take the ports and return them by listener; nobody can connect before `start`. Raises OSError."""
         _raise_file_limit()
-        return {listener.name: await self._bind(listener) for listener in self._kafka.all_listeners}
+        ports = {
+            listener.name: await self._bind(
+                listener, partial(KafkaConnection, self, listener.name, proxied=listener.proxy_protocol)
+            )
+            for listener in self._kafka.all_listeners
+        }
+        if self._forwarding is not None:
+            peers = partial(KafkaConnection, self, FORWARDING_LISTENER, proxied=True, answers_in_order=False)
+            ports[FORWARDING_LISTENER] = await self._bind(self._forwarding, peers)
+        return ports
 
-    async def _bind(self, listener: NamedListenerSection) -> int:
+    async def _bind(self, listener: AddressSection, connection: Callable[[], KafkaConnection]) -> int:
         server = await asyncio.get_running_loop().create_server(
-            lambda: KafkaConnection(self, listener.name, proxied=listener.proxy_protocol),
-            listener.host, listener.port, backlog=BACKLOG, start_serving=False,
-        )  # fmt: skip
+            connection, listener.host, listener.port, backlog=BACKLOG, start_serving=False
+        )
         self._listening.append(server)
         return int(server.sockets[0].getsockname()[1])
 
@@ -71,7 +82,7 @@ class KafkaServer:
         self.metrics.connections_total.inc()
         self._connections.add(connection)
         self.metrics.connections.set(len(self._connections))
-        return len(self._connections) <= self.limits.max_connections
+        return connection.listener == FORWARDING_LISTENER or len(self._connections) <= self.limits.max_connections
 
     def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)

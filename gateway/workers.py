@@ -16,7 +16,7 @@ import structlog
 from pydantic import BaseModel
 
 import deploy.local
-from gateway.config import Config
+from gateway.config import Config, ListenerSection
 
 PAUSE_FIRST_S = 1.0
 PAUSE_LONGEST_S = 10.0
@@ -29,11 +29,22 @@ log = structlog.get_logger()
 
 
 def worker_config(config: Config, number: int) -> Config:
-    """Every port, and the node id if there is one, raised by the worker's number; port 0 stays any port."""
-    kafka = _raised(config.kafka, number, "port", "advertised_port", "node_id")
-    listeners = tuple(_raised(listener, number, "port", "advertised_port") for listener in config.kafka.listeners)
-    kafka = kafka.model_copy(update={"listeners": listeners})
-    return config.model_copy(update={"kafka": kafka, "http": _raised(config.http, number, "port")})
+    """Every port, and the node id if there is one, raised by the worker's number; port 0 stays any port.
+
+    What is advertised as the single address of all stays so too.
+    """
+    kafka = _raised(_listener(config.kafka, number), number, "node_id")
+    kafka = kafka.model_copy(update={"listeners": tuple(_listener(each, number) for each in config.kafka.listeners)})
+    fleet = config.fleet
+    if fleet.forwarding is not None:
+        forwarding = _raised(fleet.forwarding, number, "port", "advertised_port")
+        fleet = fleet.model_copy(update={"forwarding": forwarding})
+    return config.model_copy(update={"kafka": kafka, "fleet": fleet, "http": _raised(config.http, number, "port")})
+
+
+def _listener(listener: ListenerSection, number: int) -> Any:
+    advertised = () if listener.single_address else ("advertised_port",)
+    return _raised(listener, number, "port", *advertised)
 
 
 def _raised(section: Any, number: int, *fields: str) -> Any:

@@ -42,6 +42,7 @@ class Identity:
     addresses: dict[str, Address]
     started_ms: int
     rack: str | None = None
+    forwarding: Address | None = None
 
 
 class Membership:
@@ -100,6 +101,7 @@ class Membership:
             incarnation=self._new_incarnation(),
             instance=self._identity.instance,
             addresses=self._identity.addresses,
+            forwarding=self._identity.forwarding,
             rack=self._identity.rack,
             lease_ms=self._times.lease_ms,
             started_ms=self._identity.started_ms,

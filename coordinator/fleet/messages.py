@@ -41,9 +41,14 @@ class Member(_Part):
     """Where it listens. Two living gateways cannot have one in common, so a newer one replaces the older at once."""
     addresses: dict[str, Address]
     """Where clients find it, by listener."""
+    forwarding: Address | None = None
+    """Where other gateways pass on what their clients want of this one."""
     rack: str | None = None
     lease_ms: int = Field(gt=0)
     started_ms: int
+
+    def __hash__(self) -> int:
+        return hash(self.incarnation)
 
 
 class MemberState(_Part):

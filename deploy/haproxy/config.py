@@ -1,7 +1,8 @@
-"""haproxy's configuration in front of a fleet: one address to begin with, and one more for each gateway.
+"""haproxy's configuration in front of a fleet: one address to begin with and one more for each gateway, or one for all.
 
 Clients bootstrap at the first, which any gateway answers. Each gateway then sends them to the address of the leader, so
-each has a frontend of its own, whose address is what that gateway advertises.
+each has a frontend of its own, whose address is what that gateway advertises. Behind a single address any gateway takes
+any request.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ class Backend(NamedTuple):
     port: int
     """Of a listener with proxy_protocol = true."""
     http_port: int
+
+
+def single_address_config(gateways: Sequence[Backend], bind_host: str, port: int) -> str:
+    """All gateways behind one port, which all of them advertise; each passes on what another one leads."""
+    return "\n".join([_HEAD, _frontend("kafka", bind_host, port), _backend("kafka", gateways)])
 
 
 def haproxy_config(gateways: Sequence[Backend], bind_host: str, bootstrap_port: int) -> str:
@@ -52,6 +58,8 @@ def _backend(name: str, gateways: Sequence[Backend], first: int = 0) -> str:
         f"backend {name}",
         "    balance leastconn",
         "    option httpchk GET /readyz",
+        # A gateway that has just died takes no connection: the next one does, before its health is known.
+        "    option redispatch 1",
         # Clients of a gateway that stands still hear of it, and look for the next.
         f"    default-server send-proxy-v2 check inter {CHECK_MS}ms fall 2 rise 1 on-marked-down shutdown-sessions",
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from copy import copy
 from typing import Any, TypeVar
 
 import structlog
@@ -57,6 +58,14 @@ class _Placed:
         return self._fleet.leads(CONSUMER_OFFSETS, self._number) and self._fleet.holds_lease
 
 
+class _Elsewhere:
+    def is_mine(self) -> bool:
+        return False
+
+    def will_be_mine(self) -> bool:
+        return False
+
+
 class _Unknown:
     """Before the partitions are known."""
 
@@ -97,6 +106,13 @@ class GroupService:
         self._unprepared = self._new_partition("", _Unknown())
         """Answers for all while the topic is not known: it is loading, for ever."""
         self._starting: asyncio.Task[None] | None = None
+
+    def elsewhere(self) -> GroupService:
+        """A view of the service that answers as for groups which other gateways coordinate."""
+        view = copy(self)
+        view._partitions = []
+        view._unprepared = self._new_partition("", _Elsewhere())
+        return view
 
     async def start(self) -> None:
         """Prepare the topic and load the partitions placed here; return when each was tried once."""

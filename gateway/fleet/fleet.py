@@ -61,12 +61,15 @@ class Fleet:
 
     # Coming and going
 
-    async def join(self, node_id: int | None, instance: str, addresses: Mapping[str, Address]) -> None:
+    async def join(
+        self, node_id: int | None, instance: str, addresses: Mapping[str, Address], forwarding: Address | None = None
+    ) -> None:
         """Become a member. Raises NodeIdInUse, PulsarError and TimeoutError."""
         topic = await prepare_fleet_topic(self._admin, self._namespace)
         self._log = FleetLog(self._client, topic, self._read)
         snapshot = await self._log.open()
-        identity = Identity(node_id, instance, dict(addresses), started_ms=int(time.time() * 1000))
+        started_ms = int(time.time() * 1000)
+        identity = Identity(node_id, instance, dict(addresses), started_ms, forwarding=forwarding)
         times = self._config.times
         self._membership = Membership(identity, times, lambda: str(uuid.uuid4()), lease_now_ms(), snapshot)
         await self._log.start()
@@ -147,6 +150,10 @@ class Fleet:
         return self._membership is not None and self._membership.may_lead(
             PartitionKey(topic, partition), lease_now_ms()
         )
+
+    def holds(self, member: Member) -> bool:
+        """It lives, for all we know, and is the same process still."""
+        return self._membership is not None and self._membership.roster.holds(member)
 
     @property
     def holds_lease(self) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.coordination.group_service import GroupService
     from gateway.fleet.fleet import Fleet
     from gateway.handlers.fetch_session import FetchSessions
+    from gateway.handlers.forwarding import Forwarder
     from gateway.storage.producer_ids import ProducerIds
     from gateway.storage.registry import LogRegistry
     from gateway.storage.topics import TopicCatalog
@@ -71,6 +72,10 @@ class Client:
     software_name: str = ""
     software_version: str = ""
     refused: RefusedBatches = field(default_factory=RefusedBatches)
+    forwarder: Forwarder | None = None
+    """Of a client that came by a single address."""
+    close: Callable[[str], None] = lambda reason: None
+    """Ends the connection, for a reason that is logged and counted."""
     number: int = field(default_factory=count().__next__)
     """No other connection of this gateway has the same."""
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from coordinator.fleet.messages import Member
+from gateway.config import FORWARDING_LISTENER
 from gateway.handlers.call import Call, Node
 from gateway.storage.errors import KafkaError
 from protocol.kafka.errors import ErrorCode
 
 NOBODY = Node(-1, "", -1)
+SINGLE_NODE_ID = 0
+"""Of the one broker that clients see at a single address. Several at one address would be theirs in Kafka's protocol
+too, but librdkafka before 2.4 takes brokers with the same address for one, whose id keeps changing."""
 
 
 class LeaderHint(NamedTuple):
@@ -25,15 +29,22 @@ class Cluster:
     def __init__(self, call: Call) -> None:
         self._fleet = call.services.fleet
         self._listener = call.client.listener
+        self._is_single = call.client.forwarder is not None
 
     @property
     def nodes(self) -> list[Node]:
-        return [self._node(member) for member in self._fleet.members]
+        nodes = [self._node(member) for member in self._fleet.members]
+        return nodes[:1] if self._is_single else nodes
 
     @property
     def controller_id(self) -> int:
         """Where clients send what any gateway can do: the one with the lowest id, so that all agree."""
-        return next((member.node_id for member in self._fleet.members), -1)
+        return next((node.node_id for node in self.nodes), -1)
+
+    @property
+    def own_id(self) -> int:
+        """Of this gateway."""
+        return SINGLE_NODE_ID if self._is_single else self._fleet.node_id
 
     @property
     def epoch(self) -> int:
@@ -44,12 +55,16 @@ class Cluster:
         return None if member is None else self._node(member)
 
     def hint(self, topic: str, partition: int) -> tuple[LeaderHint, Node] | None:
-        """For who asked the wrong gateway."""
+        """For who asked the wrong gateway; at a single address there is no other to ask."""
+        if self._is_single or self._listener == FORWARDING_LISTENER:
+            return None
         leader = self.leader(topic, partition)
         return None if leader is None else (LeaderHint(leader.node_id, self.epoch), leader)
 
     def _node(self, member: Member) -> Node:
         address = member.addresses.get(self._listener) or next(iter(member.addresses.values()))
+        if self._is_single:
+            return Node(SINGLE_NODE_ID, address.host, address.port)
         return Node(member.node_id, address.host, address.port, member.rack)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from enum import IntEnum
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.cluster import Cluster
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
 from gateway.storage.config_values import INT_MAX, parse_number
@@ -84,7 +85,7 @@ def refuse_client_metrics(name: str, changed: Collection[str]) -> None:
 
 
 def check_broker(call: Call, name: str) -> None:
-    node_id = call.services.node_id
+    node_id = Cluster(call).own_id
     if name and broker_id(name, "Node id") != node_id:
         raise invalid(f"Unexpected broker id, expected {node_id}, but received {name}")
 

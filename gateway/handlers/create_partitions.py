@@ -7,6 +7,7 @@ from collections import Counter
 from kafka.protocol.admin import CreatePartitionsResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.cluster import Cluster
 from gateway.handlers.create_topics import MAX_PARTITIONS
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
@@ -47,7 +48,7 @@ async def _grow(call: Call, wanted: Response) -> None:
     if wanted.count - topic.partitions > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
     if wanted.assignments is not None:
-        node_id = call.services.node_id
+        node_id = Cluster(call).own_id
         if len(wanted.assignments) != wanted.count - topic.partitions or any(
             assignment.broker_ids != [node_id] for assignment in wanted.assignments
         ):

@@ -12,6 +12,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 
 from gateway.handlers.broker_configs import effective_configs
 from gateway.handlers.call import Call, Response
+from gateway.handlers.cluster import Cluster
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.topic_configs import check_configs
@@ -84,7 +85,7 @@ def _check_replication_factor(factor: int) -> None:
 
 def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
     """A manual assignment is taken where it says what is so anyway: each partition on this one broker."""
-    node_id = call.services.node_id
+    node_id = Cluster(call).own_id
     numbers = sorted(assignment.partition_index for assignment in assignments)
     if numbers != list(range(len(numbers))):
         raise KafkaError(

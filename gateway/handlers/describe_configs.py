@@ -10,6 +10,7 @@ from kafka.protocol.admin import DescribeConfigsResponse
 
 from gateway.handlers.broker_configs import SOURCE_DEFAULT, Synonym, broker_configs, effective_configs
 from gateway.handlers.call import Call, Response
+from gateway.handlers.cluster import Cluster
 from gateway.handlers.config_resources import ResourceType, broker_id
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
@@ -68,7 +69,7 @@ async def _topic_rows(call: Call, name: str) -> list[Response]:
 async def _broker_rows(call: Call, name: str) -> list[Response]:
     if name == "":
         return []  # the defaults of all brokers: nobody can have set any
-    node_id = call.services.node_id
+    node_id = Cluster(call).own_id
     if broker_id(name, "Broker id") != node_id:
         raise _invalid(f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
     return [
@@ -80,7 +81,7 @@ async def _broker_rows(call: Call, name: str) -> list[Response]:
 async def _logger_rows(call: Call, name: str) -> list[Response]:
     if name == "":
         raise _invalid("Broker id must not be empty")
-    node_id = call.services.node_id
+    node_id = Cluster(call).own_id
     if broker_id(name, "Broker id") != node_id:
         raise _invalid(f"Unexpected broker id, expected {node_id} but received {name}")
     return []

@@ -40,22 +40,29 @@ ISOLATION_LEVELS = {0, 1}
 
 def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
     try:
-        wanted, session = _wanted(call)
+        fetched, session = wanted(call)
     except KafkaError as error:
         return FetchAnswer(error_code=error.code)
-    parts = [_resolve(call, part) for part in wanted]
+    return fetch(call, fetched, session)
+
+
+def fetch(
+    call: Call, fetched: list[FetchedPartition], session: FetchSession | None
+) -> Outcome | Coroutine[Any, Any, Outcome]:
+    """Of logs that this gateway leads."""
+    parts = [_resolve(call, part) for part in fetched]
     if call.request.isolation_level not in ISOLATION_LEVELS:
         return _refuse_all(call, parts)
-    fetch = ParkedFetch(call, parts, session)
+    parked = ParkedFetch(call, parts, session)
     if all(part.error or part.log is not None for part in parts):
-        return fetch.start()
-    return _open_first(call, fetch, parts)
+        return parked.start()
+    return _open_first(call, parked, parts)
 
 
-async def _open_first(call: Call, fetch: ParkedFetch, parts: list[Wanted]) -> Outcome:
+async def _open_first(call: Call, parked: ParkedFetch, parts: list[Wanted]) -> Outcome:
     """Logs that are not open yet come first; a fetch has no order to keep, but its connection has."""
     await asyncio.gather(*(_open(call, part) for part in parts if not part.error and part.log is None))
-    return fetch.start()
+    return parked.start()
 
 
 async def _open(call: Call, part: Wanted) -> None:
@@ -101,7 +108,7 @@ def _check(call: Call, topic: Topic, fetched: FetchedPartition) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _wanted(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
+def wanted(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
     """What to fetch, by the request alone or with its session. Raises KafkaError."""
     request, sessions = call.request, call.services.fetch_sessions
     named = list(_named(call).values())

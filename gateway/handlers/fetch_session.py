@@ -7,8 +7,10 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import Protocol
 
 from gateway.storage.errors import KafkaError
+from protocol.kafka.codec import RecordChunks
 from protocol.kafka.errors import ErrorCode
 
 NO_SESSION = 0
@@ -68,6 +70,40 @@ class FetchSession:
         self.epoch = 1
         self.partitions: OrderedDict[Key, FetchedPartition] = OrderedDict((part.key, part) for part in partitions)
         self.used_at = time.monotonic()
+
+
+class AnsweredPartition(Protocol):
+    """A row of an answer."""
+
+    fetched: FetchedPartition
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    records: RecordChunks
+
+
+def names_all(session: FetchSession | None, session_epoch: int) -> bool:
+    """A sessionless or first answer names every partition, an incremental one only those with news."""
+    return session is None or session_epoch == INITIAL_EPOCH
+
+
+def tells(session: FetchSession | None, session_epoch: int, row: AnsweredPartition) -> bool:
+    """The row belongs into the answer; the session then remembers it."""
+    if session is None:
+        return True
+    first, fetched = names_all(session, session_epoch), row.fetched
+    news = (
+        row.records.size_bytes > 0
+        or row.error_code != 0
+        or fetched.answered_watermark != row.high_watermark
+        or fetched.answered_start != row.log_start_offset
+    )
+    if news:
+        fetched.answered_watermark, fetched.answered_start = row.high_watermark, row.log_start_offset
+        if not first and fetched.key in session.partitions:
+            # Partitions that were just served go to the end, so that all get their turn.
+            session.partitions.move_to_end(fetched.key)
+    return news or first
 
 
 class FetchSessions:

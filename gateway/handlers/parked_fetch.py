@@ -9,7 +9,7 @@ import structlog
 from gateway.handlers.call import Call, Node, Outcome, Response
 from gateway.handlers.cluster import Cluster
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
-from gateway.handlers.fetch_session import FetchedPartition, FetchSession
+from gateway.handlers.fetch_session import FetchedPartition, FetchSession, tells
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import error_code
 from gateway.storage.partition_log import PartitionLog
@@ -182,30 +182,11 @@ class ParkedFetch:
             size_bytes = row.records.size_bytes
             room -= size_bytes
             empty = empty and size_bytes == 0
-            if self._tells(part.fetched, row):
+            if tells(self._session, request.session_epoch, row):
                 rows.append(row)
         session_id = self._session.session_id if self._session is not None else 0
         responses = group_by_topic(rows, by_id=version >= TOPIC_ID_VERSION)
         return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=self._endpoints)
-
-    def _tells(self, fetched: FetchedPartition, row: PartitionAnswer) -> bool:
-        """A sessionless or first answer names every partition, an incremental one only those with news."""
-        session = self._session
-        if session is None:
-            return True
-        first = self._call.request.session_epoch == 0
-        news = (
-            row.records.size_bytes > 0
-            or row.error_code != 0
-            or fetched.answered_watermark != row.high_watermark
-            or fetched.answered_start != row.log_start_offset
-        )
-        if news:
-            fetched.answered_watermark, fetched.answered_start = row.high_watermark, row.log_start_offset
-            if not first and fetched.key in session.partitions:
-                # Partitions that were just served go to the end, so that all get their turn.
-                session.partitions.move_to_end(fetched.key)
-        return news or first
 
     def _partition(self, part: Wanted, room: int, *, at_least_one: bool) -> PartitionAnswer:
         fetched, partition_log = part.fetched, part.log

@@ -41,6 +41,9 @@ _DECODE_ERRORS = (
 _HEADER_V0 = struct.Struct(">hhi")
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
+_ENCODE_BUFFER_BYTES = 65_536
+_KEEP_BELOW_BYTES = 4 * 1024 * 1024
+"""A buffer that a message has made larger is given up behind it."""
 _JOIN_BELOW_BYTES = 16_384
 """Chunks that are smaller on average than this are joined: a system call handles few large buffers best."""
 
@@ -116,16 +119,26 @@ def encode_response(message: Any, version: int, correlation_id: int, response: A
     ``response`` is any object with the schema's field names as attributes; struct arrays may hold such objects too.
     """
     tagged_header, encode_into = _encoder(message, version)
-    out = _response_buffer
-    out.pos = 8
-    out.splices.clear()
-    if tagged_header:
-        out.buf[8] = 0
-        out.pos = 9
-    encode_into(response, out)
-    spliced_bytes = sum(records.size_bytes for _, records in out.splices)
-    struct.pack_into(">ii", out.buf, 0, out.pos - 4 + spliced_bytes, correlation_id)
-    return _cut(out)
+    header = _INT.pack(correlation_id) + (b"\0" if tagged_header else b"")
+    return _encode_frame(header, encode_into, response)
+
+
+def encode_request(
+    message: Any, version: int, correlation_id: int, client_id: str | None, request: Any
+) -> list[Buffer]:
+    """Encode a request frame, length first, of any object with the schema's field names as attributes."""
+    name = None if client_id is None else client_id.encode()
+    header = _HEADER_V0.pack(message.API_KEY, version, correlation_id) + _SHORT.pack(-1 if name is None else len(name))
+    flexible = is_flexible(message, version)
+    return _encode_frame(header + (name or b"") + (b"\0" if flexible else b""), _encoder(message, version)[1], request)
+
+
+def decode_response(message: Any, version: int, frame: memoryview) -> Any:
+    """Decode a response from its correlation id on. Raises MalformedRequest."""
+    position = _INT.size
+    if _encoder(message, version)[0]:
+        position = skip_tagged_fields(frame, position)
+    return decode_request(message, version, frame, position)
 
 
 @cache
@@ -156,6 +169,21 @@ class _ResponseBuffer(EncodeBuffer):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.splices: list[tuple[int, RecordChunks]] = []
+
+
+def _encode_frame(header: bytes, encode_into: Any, message: Any) -> list[Buffer]:
+    out = _response_buffer
+    out.splices.clear()
+    out.pos = _INT.size
+    out.ensure(len(header))
+    out.pos += len(header)
+    out.buf[_INT.size : out.pos] = header
+    encode_into(message, out)
+    _INT.pack_into(out.buf, 0, out.pos - _INT.size + sum(records.size_bytes for _, records in out.splices))
+    parts = _cut(out)
+    if len(out.buf) > _KEEP_BELOW_BYTES:
+        out.buf = bytearray(_ENCODE_BUFFER_BYTES)
+    return parts
 
 
 def _cut(out: _ResponseBuffer) -> list[Buffer]:

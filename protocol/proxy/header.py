@@ -55,6 +55,16 @@ def parse_proxy_header(data: bytes) -> ProxyHeader | None:
     raise MalformedProxyHeaderError("no PROXY header")
 
 
+def encode_proxy_header(source: Endpoint) -> bytes:
+    """A header that names the client, version 1; the destination goes without saying. Not an IP address: UNKNOWN."""
+    try:
+        version = ipaddress.ip_address(source.host).version
+    except ValueError:
+        return V1_START + b"UNKNOWN\r\n"
+    nowhere = "0.0.0.0" if version == 4 else "::"
+    return V1_START + f"TCP{version} {source.host} {nowhere} {source.port} 0\r\n".encode("ascii")
+
+
 def _begins(data: bytes, start: bytes) -> bool:
     return data[: len(start)] == start[: len(data)]
 

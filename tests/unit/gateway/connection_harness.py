@@ -29,6 +29,9 @@ class FakeDispatcher:
         self.futures: dict[str, asyncio.Future[Any]] = {}
         self.serial: dict[str, asyncio.Future[Any]] = {}
 
+    def welcome(self, client: Client) -> None:
+        self.client = client
+
     def begin(self, frame: bytearray, client: Client) -> Call:
         self.client = client
         if not frame or frame[:1] == b"m":

@@ -1,0 +1,161 @@
+"""Which gateway each request is for: by the leaders of the partitions, and the coordinators of the groups, it names.
+
+A request that names several is split, one share for each gateway, and the answers to the shares are merged. What is not
+in the table is answered by any gateway. Fetch is (`forwarded_fetch`): its answers are waited for differently.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from coordinator.fleet.messages import Member
+
+Request = Any
+Response = Any
+Shares = dict[Member | None, Request]
+"""None is this gateway itself; also for what nobody leads, because its handler knows what to answer."""
+
+
+class Leaders(Protocol):
+    """Of partitions and groups; None is this gateway itself, or nobody."""
+
+    @property
+    def others(self) -> Sequence[Member]: ...
+
+    def of_partition(self, topic: str, partition: int) -> Member | None: ...
+
+    def of_group(self, group_id: str) -> Member | None: ...
+
+
+class Route(NamedTuple):
+    split: Callable[[Request, int, Leaders], Shares]
+    """(request, version, leaders)."""
+    merge: Callable[[Sequence[Response]], Response]
+    """Of the answers to several shares."""
+
+
+class _Rows(NamedTuple):
+    """The names of the fields in which a message has its topics, their names, and their partitions."""
+
+    topics: str
+    name: str
+    partitions: str
+
+
+def _by_partition(asked: _Rows, number: str | None, answered: _Rows) -> Route:
+    """`number` is the field of a row that holds the partition; None if the row is the number."""
+
+    def split(request: Request, version: int, leaders: Leaders) -> Shares:
+        rows: dict[Member | None, dict[int, list[Any]]] = {}
+        topics = getattr(request, asked.topics)
+        for position, topic in enumerate(topics):
+            for row in getattr(topic, asked.partitions):
+                index = row if number is None else getattr(row, number)
+                leader = leaders.of_partition(getattr(topic, asked.name), index)
+                rows.setdefault(leader, {}).setdefault(position, []).append(row)
+        if len(rows) <= 1:
+            return dict.fromkeys(rows or {None: {}}, request)
+        return {
+            leader: _with(
+                request, asked.topics, [_with(topics[at], asked.partitions, mine) for at, mine in share.items()]
+            )
+            for leader, share in rows.items()
+        }
+
+    def merge(responses: Sequence[Response]) -> Response:
+        topics: dict[str, Any] = {}
+        for topic in _concatenated(responses, answered.topics):
+            known = topics.setdefault(getattr(topic, answered.name), topic)
+            if known is not topic:
+                getattr(known, answered.partitions).extend(getattr(topic, answered.partitions))
+        return _with(responses[0], answered.topics, list(topics.values()))
+
+    return Route(split, merge)
+
+
+def _by_group(request: Request, _version: int, leaders: Leaders) -> Shares:
+    return {leaders.of_group(request.group_id): request}
+
+
+def _by_groups(asked: str, answered: str, group_id: Callable[[Any], str] = str) -> Route:
+    def split(request: Request, _version: int, leaders: Leaders) -> Shares:
+        rows: dict[Member | None, list[Any]] = {}
+        for row in getattr(request, asked):
+            rows.setdefault(leaders.of_group(group_id(row)), []).append(row)
+        if len(rows) <= 1:
+            return dict.fromkeys(rows or {None: []}, request)
+        return {leader: _with(request, asked, mine) for leader, mine in rows.items()}
+
+    return Route(split, lambda responses: _with(responses[0], answered, _concatenated(responses, answered)))
+
+
+_OFFSETS_OF_GROUPS = _by_groups("groups", "groups", lambda row: str(row.group_id))
+
+
+def _by_group_or_groups(request: Request, version: int, leaders: Leaders) -> Shares:
+    """OffsetFetch names several groups from v8 on."""
+    return (_OFFSETS_OF_GROUPS.split if version >= 8 else _by_group)(request, version, leaders)
+
+
+def _by_all(request: Request, _version: int, leaders: Leaders) -> Shares:
+    """Each gateway knows a part of the answer."""
+    return dict.fromkeys([None, *leaders.others], request)
+
+
+def _listed_groups(responses: Sequence[Response]) -> Response:
+    first = next((response for response in responses if response.error_code), responses[0])
+    return _with(first, "groups", _concatenated(responses, "groups"))
+
+
+def _log_dirs(responses: Sequence[Response]) -> Response:
+    """There is one directory, of which each tells what it leads."""
+    first = next((response for response in responses if response.error_code), responses[0])
+    results = _concatenated(responses, "results")
+    if first.error_code or not results:
+        return first
+    return _with(first, "results", [_with(results[0], "topics", _concatenated(results, "topics"))])
+
+
+def _only(responses: Sequence[Response]) -> Response:
+    return responses[0]
+
+
+def _with(message: Any, field: str, value: Any) -> Any:
+    """A copy with another value in one field."""
+    changed = copy.copy(message)
+    setattr(changed, field, value)
+    return changed
+
+
+def _concatenated(messages: Iterable[Any], field: str) -> list[Any]:
+    return [row for message in messages for row in getattr(message, field)]
+
+
+_BY_GROUP = Route(_by_group, _only)
+
+PRODUCE, FETCH = 0, 1
+ROUTES: dict[int, Route] = {
+    PRODUCE: _by_partition(
+        _Rows("topic_data", "name", "partition_data"), "index", _Rows("responses", "name", "partition_responses")
+    ),
+    2: _by_partition(_Rows("topics", "name", "partitions"), "partition_index", _Rows("topics", "name", "partitions")),
+    8: _BY_GROUP,  # OffsetCommit
+    9: Route(_by_group_or_groups, _OFFSETS_OF_GROUPS.merge),
+    11: _BY_GROUP,  # JoinGroup
+    12: _BY_GROUP,  # Heartbeat
+    13: _BY_GROUP,  # LeaveGroup
+    14: _BY_GROUP,  # SyncGroup
+    15: _by_groups("groups", "groups"),
+    16: Route(_by_all, _listed_groups),
+    21: _by_partition(_Rows("topics", "name", "partitions"), "partition_index", _Rows("topics", "name", "partitions")),
+    23: _by_partition(_Rows("topics", "topic", "partitions"), "partition", _Rows("topics", "topic", "partitions")),
+    35: Route(_by_all, _log_dirs),
+    42: _by_groups("groups_names", "results"),
+    47: _BY_GROUP,  # OffsetDelete
+    61: _by_partition(_Rows("topics", "name", "partition_indexes"), None, _Rows("topics", "name", "partitions")),
+    68: _BY_GROUP,  # ConsumerGroupHeartbeat
+    69: _by_groups("group_ids", "groups"),
+}
+"""By API key."""
