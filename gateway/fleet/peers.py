@@ -36,6 +36,8 @@ class PeerLink:
         self.member = member
         self.unanswered = False
         """It has carried a request that has no answer, and whose loss nobody would notice otherwise."""
+        self.failure: str | None = None
+        """Why it was lost."""
         self._client_address = client_address
         self._on_lost = on_lost
         self._answers: dict[int, asyncio.Future[memoryview | None]] = {}
@@ -82,8 +84,7 @@ class PeerLink:
         try:
             await self._read(await self._connect())
         except (OSError, TimeoutError, asyncio.IncompleteReadError, KeyError) as error:
-            name = type(error).__name__
-            log.info("peer lost", node_id=self.member.node_id, client=self._client_address, error=str(error) or name)
+            self.failure = str(error) or type(error).__name__
         finally:
             self._end()
 
@@ -138,18 +139,28 @@ class Peers:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._links: set[PeerLink] = set()
+        self._failing: set[Member] = set()
+        """Said to be so; clients try again all the time."""
         fleet.on_change.append(self._close_dead)
 
     def open(self, member: Member, client_address: str, on_lost: Callable[[PeerLink], None]) -> PeerLink:
         def forget(link: PeerLink) -> None:
             self._links.discard(link)
+            self._complain(link)
             on_lost(link)
 
         link = PeerLink(member, client_address, forget)
         self._links.add(link)
         return link
 
+    def _complain(self, link: PeerLink) -> None:
+        """A member that does not answer is dead, and soon evicted; or cannot be reached, and somebody has to know."""
+        if link.failure is not None and link.member not in self._failing and self._fleet.holds(link.member):
+            self._failing.add(link.member)
+            log.warning("connection to another gateway failed", node_id=link.member.node_id, error=link.failure)
+
     def _close_dead(self) -> None:
+        self._failing = {member for member in self._failing if self._fleet.holds(member)}
         for link in tuple(self._links):
             if not self._fleet.holds(link.member):
                 link.close()

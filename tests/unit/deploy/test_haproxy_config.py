@@ -1,9 +1,12 @@
 """haproxy itself accepts what is generated, and every gateway has its place in it."""
 
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from deploy.haproxy.config import Backend, haproxy_config
+import pytest
+
+from deploy.haproxy.config import Backend, haproxy_config, single_address_config
 
 GATEWAYS = [Backend("127.0.0.1", 9_093, 9_464), Backend("127.0.0.2", 9_094, 9_465)]
 
@@ -18,9 +21,16 @@ def test_each_gateway_has_a_frontend() -> None:
     ]  # fmt: skip
 
 
-def test_haproxy_accepts_it(tmp_path: Path) -> None:
+def test_a_single_address_has_one_frontend() -> None:
+    lines = single_address_config(GATEWAYS, "127.0.0.1", 19_092).splitlines()
+    assert [line.strip() for line in lines if line.startswith("    bind")] == ["bind 127.0.0.1:19092"]
+    assert [line.split()[1] for line in lines if line.startswith("    server")] == ["gateway-0", "gateway-1"]
+
+
+@pytest.mark.parametrize("config", [haproxy_config, single_address_config])
+def test_haproxy_accepts_it(config: Callable[[Sequence[Backend], str, int], str], tmp_path: Path) -> None:
     file = tmp_path / "haproxy.cfg"
-    file.write_text(haproxy_config(GATEWAYS, "127.0.0.1", 19_092))
+    file.write_text(config(GATEWAYS, "127.0.0.1", 19_092))
     checked = subprocess.run(["haproxy", "-c", "-f", str(file)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert "[WARNING]" not in checked.stderr, checked.stderr

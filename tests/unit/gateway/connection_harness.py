@@ -121,12 +121,12 @@ class FakeServer:
 class Conversation:
     """A connection with a fake at each end."""
 
-    def __init__(self, *, proxied: bool = False, **limits: int) -> None:
+    def __init__(self, *, proxied: bool = False, answers_in_order: bool = True, **limits: int) -> None:
         self.server = FakeServer(**limits)
-        self.connection, self.transport = self.connect(proxied=proxied)
+        self.connection, self.transport = self.connect(proxied=proxied, answers_in_order=answers_in_order)
 
-    def connect(self, *, proxied: bool = False) -> tuple[KafkaConnection, FakeTransport]:
-        connection, transport = KafkaConnection(cast(Owner, self.server), proxied=proxied), FakeTransport()
+    def connect(self, **options: Any) -> tuple[KafkaConnection, FakeTransport]:
+        connection, transport = KafkaConnection(cast(Owner, self.server), **options), FakeTransport()
         connection.connection_made(transport)
         return connection, transport
 

@@ -37,6 +37,16 @@ def test_times_of_the_fleet_that_contradict_each_other_are_refused(times: dict[s
         Config.model_validate({"fleet": times})
 
 
+def test_a_single_address_needs_a_way_to_the_others() -> None:
+    listener = {"name": "outside", "port": 9093, "single_address": True}
+    with pytest.raises(ValidationError, match=r"fleet\.forwarding"):
+        Config.model_validate({"kafka": {"listeners": [listener]}})
+    config = Config.model_validate({"kafka": {"listeners": [listener]}, "fleet": {"forwarding": {"port": 9193}}})
+    assert config.fleet.forwarding is not None and config.fleet.forwarding.port == 9193
+    with pytest.raises(ValidationError, match="forwarding"):
+        Config.model_validate({"kafka": {"listeners": [{"name": "forwarding"}]}})
+
+
 @pytest.mark.parametrize(
     ("limits"),
     [

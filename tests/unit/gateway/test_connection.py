@@ -101,6 +101,20 @@ def test_answers_leave_in_order_whatever_completes_first(kinds: str, cuts: list[
     asyncio.run(run())
 
 
+async def test_a_peer_gets_its_answers_as_they_come() -> None:
+    conversation = Conversation(answers_in_order=False)
+    conversation.feed(frame("f1") + frame("n2") + frame("f3") + frame("f4"))
+    assert conversation.answers == ["2"]
+    for number in ("3", "1"):
+        conversation.dispatcher.futures[number].set_result(number)
+        await settle()
+    assert conversation.answers == ["2", "3", "1"]
+    assert not conversation.connection.idle
+    conversation.dispatcher.futures["4"].set_result("4")
+    await settle()
+    assert conversation.connection.idle
+
+
 async def test_a_serial_call_holds_back_the_requests_behind_it_and_its_socket() -> None:
     conversation = Conversation()
     conversation.feed(frame("f1") + frame("s2") + frame("n3"))

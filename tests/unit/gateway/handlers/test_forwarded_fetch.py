@@ -40,8 +40,9 @@ class Asked:
         """Records by partition; their log ends 10 behind the offset."""
         answers = [
             PartitionAnswer(
-                FetchedPartition("t", number, offset, 1, -1, -1), error_code=error, high_watermark=-1 if error else offset + 10,
-                log_start_offset=0, records=RecordChunks((rows.get(number, b""),), len(rows.get(number, b""))),
+                FetchedPartition("t", number, offset, 1, -1, -1), error_code=error,
+                high_watermark=-1 if error else offset + 10, log_start_offset=0,
+                records=RecordChunks((rows.get(number, b""),), len(rows.get(number, b""))),
             )
             for number, offset in self.offsets.items()
         ]  # fmt: skip

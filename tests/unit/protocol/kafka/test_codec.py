@@ -7,14 +7,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.handlers import routes
 from gateway.handlers.call import Api
 from gateway.handlers.table import APIS
 from protocol.kafka import codec
-from protocol.kafka.codec import MalformedRequest, RecordChunks, decode_request, encode_response, parse_header
+from protocol.kafka.codec import (
+    MalformedRequest,
+    RecordChunks,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    parse_header,
+)
 from tests.support.schema_values import ALL_VERSIONS, as_dict, as_object, decode, encode, name_of, values
 
 EVERY = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(EVERY, max_examples=4)
 every_version = pytest.mark.parametrize(("api", "version"), ALL_VERSIONS, ids=name_of)
+PASSED_ON = [(api, version) for api, version in ALL_VERSIONS if api.key in {routes.FETCH, *routes.ROUTES}]
 PRODUCE, FETCH, METADATA, API_VERSIONS = APIS[0], APIS[1], APIS[3], APIS[18]
 
 
@@ -47,6 +58,29 @@ def test_responses_encode_as_the_witness_decodes_them(api: Api, version: int, da
     assert (length, correlation_id) == (len(frame) - 4, 7)
     assert frame[8 : 4 + header_bytes] == b"\0" * (header_bytes - 4)
     assert decode(api.response, version, frame[4 + header_bytes :]) == value
+
+
+@pytest.mark.parametrize(("api", "version"), PASSED_ON, ids=name_of)
+@FEW
+@given(data=st.data())
+def test_what_is_passed_on_stays_what_it_is(api: Api, version: int, data: st.DataObject) -> None:
+    """A request decoded and encoded again, and its response encoded and decoded, as another gateway sees them."""
+    value = data.draw(values(api.request, version))
+    request = as_object(api.request._struct, version, value)
+    frame = memoryview(b"".join(encode_request(api.request, version, 7, data.draw(st.none() | st.just("id")), request)))
+    assert len(frame) == 4 + int.from_bytes(frame[:4], "big")
+    header = parse_header(frame[4:], flexible=codec.is_flexible(api.request, version))
+    assert (header.api_key, header.api_version, header.correlation_id) == (api.key, version, 7)
+    assert header.client_id in {None, "id"}
+    decoded = decode_request(api.request, version, frame[4:], header.body)
+    assert as_dict(api.request._struct, version, decoded) == value
+    answer = data.draw(values(api.response, version))
+    response = as_object(api.response._struct, version, answer)
+    if api is FETCH:
+        _split_records(response, data)
+    frame = memoryview(b"".join(encode_response(api.response, version, 7, response)))
+    received = decode_response(api.response, version, frame[4:])
+    assert as_dict(api.response._struct, version, received) == answer
 
 
 def _split_records(response: Any, data: st.DataObject) -> None:

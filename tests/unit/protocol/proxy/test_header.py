@@ -14,6 +14,7 @@ from protocol.proxy.header import (
     Endpoint,
     MalformedProxyHeaderError,
     ProxyHeader,
+    encode_proxy_header,
     parse_proxy_header,
 )
 
@@ -84,3 +85,10 @@ def test_any_bytes(data: bytes) -> None:
     except MalformedProxyHeaderError:
         return
     assert header is None or 0 < header.size_bytes <= len(data)
+
+
+@pytest.mark.parametrize("source", [Endpoint("192.0.2.7", 51_000), Endpoint("2001:db8::7", 65_535), Endpoint("x", 1)])
+def test_what_is_written_is_read(source: Endpoint) -> None:
+    header = encode_proxy_header(source)
+    expected = None if source.host == "x" else source
+    assert parse_proxy_header(header + b"frames") == ProxyHeader(len(header), expected)
