@@ -10,6 +10,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.errors import MessageSizeTooLargeError
 
+from tests.integration.native import wait_for
 from tests.support.names import unique_topic
 
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
@@ -106,10 +107,10 @@ def test_topics_are_administered(bootstrap: str, topic: str) -> None:
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         assert topic in admin.list_topics()
         admin.create_partitions({topic: NewPartitions(5)})
-        [described] = admin.describe_topics([topic])
-        assert len(described["partitions"]) == 5
+        # Kafka's brokers learn what its controller has done a moment later.
+        wait_for(lambda: len(admin.describe_topics([topic])[0]["partitions"]) == 5, "five partitions are described")
         admin.delete_topics([topic])
-        assert topic not in admin.list_topics()
+        wait_for(lambda: topic not in admin.list_topics(), "the topic is not listed any more")
 
 
 def test_topics_are_configured(bootstrap: str, topic: str) -> None:
