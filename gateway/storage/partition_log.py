@@ -19,7 +19,7 @@ from gateway.storage.chunked_messages import is_piece
 from gateway.storage.end_refresh import EndRefresh
 from gateway.storage.errors import KafkaError
 from gateway.storage.known_producers import KnownProducers
-from gateway.storage.log_end import LogEnd
+from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.log_start import LogStart
 from gateway.storage.opening import SETTLE_S, LogBounds, read_bounds, read_tail, settled
@@ -34,8 +34,6 @@ from protocol.kafka.errors import ErrorCode
 WRITER_RETRY_S = 1.0
 STALLED_S = 20.0
 """So long nothing was heard of what was sent to Pulsar; clients give their requests up after 30 s and more."""
-UNKNOWN_OFFSET = -1
-"""Resolves a receipt whose entry will not be read."""
 
 log = structlog.get_logger()
 
@@ -232,7 +230,9 @@ class PartitionLog:
             self._follower.follow()
 
     def _entry_resolved(self, sent: SentEntry, position: Position, base_offset: int) -> None:
-        if base_offset < 0:
+        if base_offset == UNKNOWN_OFFSET:
+            # It is in the log, which only one that reads its end anew can tell the producer when it asks again.
+            self._start_closing()
             self._fail([sent], KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         if position > self._taken:  # else the follower was quicker than the receipt

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.pulsar.position import Position
-from gateway.storage.log_end import LogEnd
+from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd
 
 NOTHING = Position(-1, -1)
 
@@ -31,7 +31,8 @@ class LogEndMachine(RuleBasedStateMachine):
         self.receipts = 0
         """So many of our entries have been confirmed."""
         self.read = 0
-        """So many entries have been read."""
+        """So many entries have been read, or passed over."""
+        self.passed_over = False
         self.end = LogEnd(NOTHING, 0)
 
     @rule(count=st.integers(1, 100), ours=st.booleans())
@@ -80,10 +81,18 @@ class LogEndMachine(RuleBasedStateMachine):
         while self.read < len(self.written) and self.written[self.read].position <= self.end.last:
             self.read += 1
 
+    @precondition(lambda self: self.read < len(self.written))
+    @rule()
+    def pass_over(self) -> None:
+        """A new follower stands behind an entry that was written while it was opened."""
+        self.passed_over = True
+        self.read += 1
+
     @invariant()
     def offsets_are_right(self) -> None:
+        unknown = [[UNKNOWN_OFFSET]] if self.passed_over else []
         for entry in self.own[: self.receipts]:
-            assert self.resolved[entry.position] in ([], [entry.base_offset])
+            assert self.resolved[entry.position] in ([], [entry.base_offset], *unknown)
 
     @invariant()
     def the_end_is_the_end_of_some_entry(self) -> None:
@@ -100,10 +109,12 @@ class LogEndMachine(RuleBasedStateMachine):
         """Once everything is confirmed and read, everything is resolved."""
         while self.receipts < len(self.own):
             self.receive()
+        self.write(1, ours=False)
         while self.read < len(self.written):
             self.read_next()
         assert not self.end.unresolved
-        assert all(self.resolved[entry.position] == [entry.base_offset] for entry in self.own)
+        self.offsets_are_right()
+        assert all(len(self.resolved[entry.position]) == 1 for entry in self.own)
         if self.written:
             last = self.written[-1]
             assert (self.end.last, self.end.next_offset) == (last.position, last.base_offset + last.offset_count)
@@ -129,6 +140,16 @@ def test_a_receipt_behind_a_gap_waits_and_holds_back_those_behind_it() -> None:
     assert offsets == []
     end.on_entry(Position(1, 5), 100, 103)
     assert offsets == [103, 113]
+
+
+def test_entries_that_were_passed_over_are_counted_back_from_the_next_one() -> None:
+    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
+    for position in (Position(2, 0), Position(3, 0), Position(3, 1)):
+        end.on_receipt(position, 10, offsets.append)
+    end.on_entry(Position(3, 2), 150, 151)
+    assert offsets == [UNKNOWN_OFFSET, 130, 140]
+    end.on_receipt(Position(3, 1), 10, offsets.append)
+    assert offsets[3:] == [UNKNOWN_OFFSET]
 
 
 def test_a_new_ledger_is_never_counted_on() -> None:

@@ -374,3 +374,25 @@ async def test_a_reader_that_brings_nothing_is_replaced(scene: Scene) -> None:
         await scene.log.refresh_end()
     await scene.log.refresh_end()
     assert scene.log.end_offset == 3
+
+
+@pytest.mark.parametrize(("passed_over", "expected"), [(1, [1, 4]), (2, [None, None])])
+async def test_entries_that_the_reader_passes_over(scene: Scene, passed_over: int, expected: list[int | None]) -> None:
+    """Pulsar may place a reader behind what is written while it is opened."""
+    scene.topic.roll_over()
+    scene.topic.delivers = False
+    answers = [scene.append(3)]
+    await settle()
+    answers.append(scene.append(2))
+    await settle()
+    positions = [scene.producer.write(number) for number in range(2)]
+    scene.topic.readers[-1].next_entry += passed_over
+    for number, position in enumerate(positions):
+        scene.producer.confirm(number, position)
+    if passed_over == 2:
+        scene.topic.roll_over()
+        scene.topic.write(bytes(batch(1)), 1, "other", 1)
+    scene.topic.readers[-1].deliver()
+    found = [await answered(one) for one in answers]
+    assert [offset if error is None else None for offset, error in found] == expected
+    assert scene.log.closed is (passed_over == 2)
