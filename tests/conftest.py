@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
@@ -19,6 +20,9 @@ LOG_LINES = 40
 
 # The suite starts many Java programs that do little: half of their CPU went into optimising what then hardly ran.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# How long an example takes says what else the machine does.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 @pytest.hookimpl(wrapper=True)
