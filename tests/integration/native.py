@@ -69,6 +69,10 @@ class Admin:
         """Drop what the closed ledgers hold."""
         self.topic("DELETE", topic, "/truncate")
 
+    def subscriptions(self, topic: str) -> list[str]:
+        found: list[str] = self.topic("GET", topic, "/subscriptions")
+        return found
+
     def ledgers(self, topic: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.topic("GET", topic, "/internalStats")["ledgers"]
         return found

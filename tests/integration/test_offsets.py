@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, KafkaError
+from confluent_kafka import OFFSET_END, OFFSET_STORED, KafkaError
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import (
@@ -13,6 +13,8 @@ from tests.integration.confluent import (
     Record,
     Sender,
     assigned,
+    commit,
+    committed,
     consume,
     create_topic,
     delete_records,
@@ -40,10 +42,12 @@ def topic(gateway: GatewayProcess) -> str:
 
 @pytest.fixture(scope="module")
 def rolling_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
-    """Begins a new ledger every few entries, and may be restarted."""
+    """Begins a new ledger every few entries, deletes old ones soon, and may be restarted."""
     settings = {
         "managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER),
         "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "retentionCheckIntervalInSeconds": "1",
+        "backlogQuotaCheckIntervalInSeconds": "1",
     }
     with running(PulsarStandalone(tmp_path_factory.mktemp("rolling"), settings=settings)) as server:
         yield server
@@ -97,6 +101,28 @@ def test_while_ledgers_roll_over(rolling_pulsar: PulsarStandalone, rolling_gatew
     assert read_all(rolling_gateway.bootstrap, topic) == expected
     for offset in (0, 39, 40, 41, 79, 80, 399, 599):
         assert offsets_of(consume(rolling_gateway.bootstrap, topic, 1, offset=offset)) == [offset]
+
+
+def test_retention_passes_a_group_that_is_dead(
+    rolling_pulsar: PulsarStandalone, rolling_gateway: GatewayProcess
+) -> None:
+    """Its subscription holds nothing back, its commit stays where it was, and its next member hears what is gone."""
+    topic, bootstrap = unique_topic("retention"), rolling_gateway.bootstrap
+    create_topic(bootstrap, topic, config={"retention.bytes": str(1 << 20)})
+    commit(bootstrap, topic, topic, 0)
+    wait_for(lambda: topic in Admin(rolling_pulsar).subscriptions(partition_zero(topic)), "the group is mirrored")
+    large = Record(bytes(100_000))
+    count = len(produce(bootstrap, topic, [large] * 3 * ENTRIES_PER_LEDGER, batch_num_messages=1, max_in_flight=1))
+    low = wait_for(lambda: watermarks(bootstrap, topic)[0], "the broker deletes the first ledger")
+    assert 0 < low < count
+    assert committed(bootstrap, topic, topic) == [0]
+    with assigned(bootstrap, topic, offset=0) as consumer:
+        error = wait_for(lambda: consumer.poll(1.0), "the consumer hears of it").error()
+    assert error is not None
+    assert error.code() == KafkaError._AUTO_OFFSET_RESET
+    options = {"group_id": topic, "auto_offset_reset": "earliest"}
+    (first,) = consume(bootstrap, topic, 1, offset=OFFSET_STORED, **options)
+    assert first.offset() == watermarks(bootstrap, topic)[0]
 
 
 def test_deleted_records_stay_deleted(
