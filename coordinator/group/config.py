@@ -1,9 +1,18 @@
 """Limits and times of the group coordinator, with Apache Kafka 3.9's defaults."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 # A new member's JoinGroup is given up after this: it has no session yet and its client may be gone (KAFKA-7610).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+
+
+class ConsumerTimes(NamedTuple):
+    """What the coordinator tells the members of a group of the consumer protocol."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
 
 
 @dataclass(frozen=True)
@@ -18,3 +27,9 @@ class GroupConfig:
     consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
     consumer_heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
     consumer_max_size: int = 2**31 - 1  # group.consumer.max.size
+    consumer_times: Mapping[str, ConsumerTimes] = field(default_factory=dict)
+    """Of groups with configurations of their own; may change at any time."""
+
+    def times_of(self, group_id: str) -> ConsumerTimes:
+        defaults = ConsumerTimes(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)
+        return self.consumer_times.get(group_id, defaults)

@@ -113,7 +113,7 @@ class ConsumerProtocol:
             None,
             member_id,
             member.epoch,
-            self._config.consumer_heartbeat_interval_ms,
+            self._config.times_of(group.group_id).heartbeat_interval_ms,
             member.assigned if is_full or member.assigned != before.assigned else None,
         )
 
@@ -265,7 +265,7 @@ class ConsumerProtocol:
 
     def _restart_session(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         timer = TimerKey(TimerKind.CONSUMER_SESSION, group.group_id, member_id)
-        self._timers.set(timer, now_ms + self._config.consumer_session_timeout_ms)
+        self._timers.set(timer, now_ms + self._config.times_of(group.group_id).session_timeout_ms)
 
     def _await_revocation(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
         timer = TimerKey(TimerKind.CONSUMER_REBALANCE, group.group_id, member.member_id)

@@ -8,18 +8,19 @@ A group belongs to partition abs(hash) % count, where hash is Java's String.hash
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from typing import Any, TypeVar
 
 import structlog
 
-from coordinator.group.config import GroupConfig
+from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import FetchOffsetsRequest, ListedGroup
 from coordinator.group.mirror_schedule import MirrorKey
 from coordinator.group.ports import TopicPartition
 from gateway.config import GroupsSection
+from gateway.coordination.group_configs import GroupConfigs
 from gateway.coordination.group_lag import EndOffsets, GroupLag
 from gateway.coordination.group_partition import GroupPartition, Leadership, WallClock
 from gateway.coordination.internal_topic import prepare_internal_topic
@@ -101,7 +102,8 @@ class GroupService:
             self._mirror = OffsetMirror(cursors, topics, logs, self._committed, metrics, self._clock.now_ms)
         self._lag = GroupLag(EndOffsets(client, admin, topics, logs), lambda: self._partitions, metrics)
         self.subscribed_topics = SubscribedTopics(topics)
-        self._following: asyncio.Task[None] | None = None
+        self.configs = GroupConfigs(admin, topics, config)
+        self._following: list[asyncio.Task[None]] = []
         self._partitions: list[GroupPartition] = []
         self._unprepared = self._new_partition("", _Unknown())
         """Answers for all while the topic is not known: it is loading, for ever."""
@@ -116,14 +118,13 @@ class GroupService:
 
     async def start(self) -> None:
         """Prepare the topic and load the partitions placed here; return when each was tried once."""
-        self._following = asyncio.create_task(
-            self.subscribed_topics.follow(self._subscriptions, self._tell_topics_changed)
-        )
+        follow_topics = self.subscribed_topics.follow(self._subscriptions, self._tell_topics_changed)
+        self._following = [asyncio.create_task(follow_topics)]
         self._starting = asyncio.create_task(self._start())
         await asyncio.shield(self._starting)
 
     async def stop(self) -> None:
-        for task in (self._following, self._starting):
+        for task in (*self._following, self._starting):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -134,6 +135,7 @@ class GroupService:
 
     async def _start(self) -> None:
         topic = await self._prepare_topic()
+        self._following.append(asyncio.create_task(self.configs.follow()))
         self._partitions = [
             self._new_partition(topic.pulsar_topic(number), _Placed(self._fleet, number))
             for number in range(topic.partitions)
@@ -145,7 +147,7 @@ class GroupService:
         self._lag.start()
 
     def _new_partition(self, pulsar_topic: str, leadership: Leadership) -> GroupPartition:
-        config, topics = _group_config(self._config), self.subscribed_topics
+        config, topics = _group_config(self._config, self.configs.times), self.subscribed_topics
         if self._mirror is None:
             return GroupPartition(self._client, pulsar_topic, config, topics, self._clock, leadership)
         return GroupPartition(
@@ -281,7 +283,7 @@ def partition_of(group_id: str, count: int) -> int:
     return 0 if magnitude == 1 << 31 else magnitude % count
 
 
-def _group_config(section: GroupsSection) -> GroupConfig:
+def _group_config(section: GroupsSection, times: Mapping[str, ConsumerTimes]) -> GroupConfig:
     return GroupConfig(
         min_session_timeout_ms=section.min_session_timeout_ms,
         max_session_timeout_ms=section.max_session_timeout_ms,
@@ -291,4 +293,5 @@ def _group_config(section: GroupsSection) -> GroupConfig:
         consumer_heartbeat_interval_ms=section.consumer_heartbeat_interval_ms,
         consumer_session_timeout_ms=section.consumer_session_timeout_ms,
         consumer_max_size=section.consumer_max_size,
+        consumer_times=times,
     )

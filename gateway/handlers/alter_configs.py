@@ -10,6 +10,7 @@ from gateway.handlers.call import Call, Response
 from gateway.handlers.config_resources import (
     ResourceType,
     alter_all,
+    check_group_name,
     check_names,
     check_topic_name,
     refuse_broker,
@@ -35,5 +36,8 @@ async def _alter(call: Call, resource: Response) -> None:
         check_topic_name(name)
         validate_only = call.request.validate_only
         await call.services.topics.alter_configs(name, lambda _: configs, validate_only=validate_only)
+    elif kind == ResourceType.GROUP:
+        check_group_name(name)
+        await call.services.groups.configs.alter(name, lambda _: configs, validate_only=call.request.validate_only)
     else:
         raise unknown_type(kind)

@@ -12,7 +12,7 @@ from gateway.handlers.call import Node, Services
 from gateway.storage.config_values import ConfigType
 from gateway.storage.topic_configs import TOPIC_CONFIGS, TopicConfig
 
-SOURCE_TOPIC, SOURCE_STATIC, SOURCE_DEFAULT = 1, 4, 5
+SOURCE_TOPIC, SOURCE_STATIC, SOURCE_DEFAULT, SOURCE_GROUP = 1, 4, 5, 8
 KAFKA_RELEASE = "3.9-IV0"
 """Tools ask for inter.broker.protocol.version to learn what they may expect."""
 _B, _S, _I, _L = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG

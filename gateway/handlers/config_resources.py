@@ -23,6 +23,7 @@ class ResourceType(IntEnum):
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
+    GROUP = 32
 
 
 CLIENT_METRICS_CONFIGS = frozenset({"interval.ms", "metrics", "match"})
@@ -65,6 +66,12 @@ def check_topic_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     if name in topic_names.INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The configuration of {name} is the coordinators' own.")
+
+
+def check_group_name(name: str) -> None:
+    """Raises KafkaError for a name that no group has."""
+    if not name:
+        raise invalid("Default group resources are not allowed.")
 
 
 def refuse_broker(call: Call, name: str, changed: Collection[str]) -> None:

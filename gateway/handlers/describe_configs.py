@@ -1,14 +1,15 @@
 """DescribeConfigs (key 32), v0-v4. v1 sources and synonyms; v3 types and documentation (KIP-569); v4 flexible.
 
-Described are topics and this gateway. There are no loggers and no client metrics subscriptions here; groups have no
-configurations in Kafka 3.9.
+Described are topics, this gateway, and groups, as in Kafka 4. There are no loggers and no client metrics subscriptions
+here.
 """
 
 from __future__ import annotations
 
 from kafka.protocol.admin import DescribeConfigsResponse
 
-from gateway.handlers.broker_configs import SOURCE_DEFAULT, Synonym, broker_configs, effective_configs
+from gateway.coordination.group_configs import DOCUMENTATION
+from gateway.handlers.broker_configs import SOURCE_DEFAULT, SOURCE_GROUP, Synonym, broker_configs, effective_configs
 from gateway.handlers.call import Call, Response
 from gateway.handlers.cluster import Cluster
 from gateway.handlers.config_resources import ResourceType, broker_id
@@ -93,11 +94,25 @@ async def _client_metrics_rows(call: Call, name: str) -> list[Response]:
     return []
 
 
+async def _group_rows(call: Call, name: str) -> list[Response]:
+    """A group need not exist."""
+    if name == "":
+        raise _invalid("Group name must not be empty")
+    configs = call.services.groups.configs
+    own = (await configs.all()).get(name, {})
+    rows = []
+    for key, default in configs.defaults.items():
+        synonym = Synonym(key, own.get(key, default), SOURCE_GROUP if key in own else SOURCE_DEFAULT)
+        rows.append(_row(call, key, ConfigType.INT, synonym.value, DOCUMENTATION[key], [synonym], read_only=False))
+    return rows
+
+
 _ROWS = {
     ResourceType.TOPIC: _topic_rows,
     ResourceType.BROKER: _broker_rows,
     ResourceType.BROKER_LOGGER: _logger_rows,
     ResourceType.CLIENT_METRICS: _client_metrics_rows,
+    ResourceType.GROUP: _group_rows,
 }
 
 

@@ -15,6 +15,7 @@ from gateway.handlers.config_resources import (
     ResourceType,
     alter_all,
     check_broker,
+    check_group_name,
     check_names,
     check_topic_name,
     invalid,
@@ -58,6 +59,10 @@ async def _alter(call: Call, resource: Response) -> None:
         validate_only = call.request.validate_only
         topics = call.services.topics
         await topics.alter_configs(name, lambda present: _changed(present, operations), validate_only=validate_only)
+    elif kind == ResourceType.GROUP:
+        check_group_name(name)
+        configs, validate_only = call.services.groups.configs, call.request.validate_only
+        await configs.alter(name, lambda present: _changed(present, operations), validate_only=validate_only)
     else:
         raise unknown_type(kind)
 

@@ -102,7 +102,7 @@ APIS: dict[int, Api] = {
             consumer_group_describe.handle,
         ),
         Api(
-            74, 0, 0, admin.ListConfigResourcesRequest, admin.ListConfigResourcesResponse,
+            74, 0, 1, admin.ListConfigResourcesRequest, admin.ListConfigResourcesResponse,
             list_config_resources.handle,
         ),
         Api(

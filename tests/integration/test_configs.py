@@ -9,6 +9,9 @@ from tests.integration.confluent import TIMEOUT_S, Record, create_topic, produce
 from tests.integration.native import Admin, wait_for
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
+from tests.support.raw_client import UNSUPPORTED_VERSION, RawClient
+
+GROUP = 32
 
 
 def alter(gateway: GatewayProcess, topic: str, **changes: str | None) -> None:
@@ -32,6 +35,32 @@ def described(gateway: GatewayProcess, topic: str, name: str) -> tuple[str | Non
     client = AdminClient({"bootstrap.servers": gateway.bootstrap})
     entry = client.describe_configs([resource])[resource].result(TIMEOUT_S)[name]
     return entry.value, entry.is_default
+
+
+def test_groups_have_times_of_their_own(gateway: GatewayProcess) -> None:
+    """Kafka's own tools for it came with Kafka 4."""
+    group, client = unique_topic("group"), RawClient(gateway.bootstrap)
+    setting = {"name": "consumer.heartbeat.interval.ms", "config_operation": 0, "value": "7000"}
+    resource = {"resource_type": GROUP, "resource_name": group}
+    try:
+        altering = [resource | {"configs": [setting]}]
+        (answer,) = client.call("IncrementalAlterConfigs", 1, resources=altering, validate_only=False)["responses"]
+        assert (answer["error_code"], answer["error_message"]) == (0, None)
+        fields = {"include_synonyms": False, "include_documentation": False}
+        asked = [resource | {"configuration_keys": None}]
+        (found,) = client.call("DescribeConfigs", 4, resources=asked, **fields)["results"]
+        values = {row["name"]: (row["value"], row["config_source"]) for row in found["configs"]}
+        expected = {"consumer.heartbeat.interval.ms": ("7000", 8), "consumer.session.timeout.ms": ("45000", 5)}
+        assert values == expected
+        listed = client.call("ListConfigResources", 1, resource_types=[GROUP])["config_resources"]
+        assert [row["resource_type"] for row in listed if row["resource_name"] == group] == [GROUP]
+        everything = client.call("ListConfigResources", 1, resource_types=[])["config_resources"]
+        assert {(2, "__consumer_offsets"), (4, "0"), (GROUP, group)} <= {
+            (row["resource_type"], row["resource_name"]) for row in everything
+        }
+        assert client.call("ListConfigResources", 1, resource_types=[3])["error_code"] == UNSUPPORTED_VERSION
+    finally:
+        client.close()
 
 
 def test_pulsar_knows(pulsar: PulsarStandalone, gateway: GatewayProcess) -> None:

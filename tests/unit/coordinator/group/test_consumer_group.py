@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.config import GroupConfig
+from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.consumer_member import ConsumerMember, MemberState, reconcile
 from coordinator.group.consumer_records import (
     ConsumerGroupKey,
@@ -250,6 +250,20 @@ def test_what_is_unknown_of_topics_changes_nothing() -> None:
     assert (quiet.member_epoch, quiet.assignment) == (1, None)
     h.topics.unknown = set()
     assert h.consumer_heartbeat("m1", 1, owned=ALL_T).answer.assignment == {T: set(range(7))}
+
+
+def test_a_group_may_have_times_of_its_own() -> None:
+    times: dict[str, ConsumerTimes] = {}
+    h = Harness(GroupConfig(consumer_times=times))
+    h.consumer_heartbeat("m1")
+    times["g"] = ConsumerTimes(60_000, 7_000)
+    assert h.consumer_heartbeat("m1", 1).answer.heartbeat_interval_ms == 7_000
+    assert h.consumer_heartbeat("m1", group="other").answer.heartbeat_interval_ms == 5_000
+    h.advance(59_999)
+    assert len(h.coordinator.describe_consumer_group("g").members) == 1
+    assert not h.coordinator.describe_consumer_group("other").members
+    h.advance(1)
+    assert not h.coordinator.describe_consumer_group("g").members
 
 
 class TestStaticMembers:

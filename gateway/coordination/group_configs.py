@@ -1,0 +1,126 @@
+"""Configurations of single groups, which clients set: the times of the consumer protocol (KIP-848), as in Kafka 4.
+
+They are properties of the topic ``__consumer_offsets``, ``kafka.group.<configuration>/<group id>``, where every gateway
+finds them within REFRESH_S. Members hear of new times with their next heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from coordinator.group.config import ConsumerTimes
+from gateway.config import GroupsSection
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.errors import PulsarError
+from gateway.storage.config_values import ConfigType, InvalidValue, whole
+from gateway.storage.errors import KafkaError
+from gateway.storage.topic_names import CONSUMER_OFFSETS
+from gateway.storage.topics import Topic, TopicCatalog
+from protocol.kafka.errors import ErrorCode
+
+PREFIX = "kafka.group."
+REFRESH_S = 5.0
+HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
+BOUNDS_MS = {HEARTBEAT: (5_000, 15_000), SESSION: (45_000, 60_000)}
+"""Kafka's defaults of group.consumer.min.* and group.consumer.max.*; what the gateway itself is told is within, too."""
+DOCUMENTATION = {
+    HEARTBEAT: "How often members of the group send heartbeats, if it uses the consumer protocol.",
+    SESSION: "How long a member of the group may be silent, if it uses the consumer protocol.",
+}
+
+Configs = Mapping[str, str]
+log = structlog.get_logger()
+
+
+class GroupConfigs:
+    def __init__(self, admin: AdminClient, topics: TopicCatalog, section: GroupsSection) -> None:
+        self.defaults: Configs = {
+            HEARTBEAT: str(section.consumer_heartbeat_interval_ms),
+            SESSION: str(section.consumer_session_timeout_ms),
+        }
+        self.times: dict[str, ConsumerTimes] = {}
+        """Of groups with configurations of their own; it changes in place."""
+        self._admin = admin
+        self._topics = topics
+        self._altering = asyncio.Lock()
+
+    async def follow(self) -> None:
+        """Keep ``times`` up to date, until cancelled."""
+        while True:
+            try:
+                await self.all()
+            except (KafkaError, PulsarError, TimeoutError) as error:
+                log.info("configurations of groups not known", error=str(error))
+            await asyncio.sleep(REFRESH_S)
+
+    async def all(self) -> dict[str, dict[str, str]]:
+        """What groups have of their own, by group. Raises KafkaError and PulsarError."""
+        topic = await self._topic()
+        found: dict[str, dict[str, str]] = {}
+        for key, value in (await self._admin.topics.partitioned(topic.pulsar_name)).properties.items():
+            name, separator, group_id = key.removeprefix(PREFIX).partition("/")
+            if key.startswith(PREFIX) and separator and self._usable(name, value):
+                found.setdefault(group_id, {})[name] = value
+        self.times.clear()
+        self.times.update({group_id: self._times(configs) for group_id, configs in found.items()})
+        return found
+
+    async def alter(self, group_id: str, change: Callable[[Configs], Configs], *, validate_only: bool) -> None:
+        """Set a group's configurations to what ``change`` makes of the present ones. Raises KafkaError, PulsarError."""
+        async with self._altering:
+            present = (await self.all()).get(group_id, {})
+            configs = self._checked(change(present))
+            if validate_only:
+                return
+            topic = await self._topic()
+            for name in present.keys() - configs.keys():
+                await self._admin.topics.remove_property(topic.pulsar_name, f"{PREFIX}{name}/{group_id}")
+            changed = {f"{PREFIX}{name}/{group_id}": value for name, value in configs.items()}
+            if changed:
+                await self._admin.topics.put_properties(topic.pulsar_name, changed)
+            await self.all()
+
+    async def _topic(self) -> Topic:
+        topic = await self._topics.get(CONSUMER_OFFSETS)
+        if topic is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The topic of the groups is not ready.")
+        return topic
+
+    def _checked(self, configs: Configs) -> dict[str, str]:
+        checked = {name: self._parsed(name, value) for name, value in configs.items()}
+        times = self._times(checked)
+        if times.session_timeout_ms <= times.heartbeat_interval_ms:
+            raise _invalid(f"{SESSION} must be greater than {HEARTBEAT}")
+        return checked
+
+    def _parsed(self, name: str, value: str) -> str:
+        if name not in BOUNDS_MS:
+            raise _invalid(f"Unknown group config name: {name}")
+        try:
+            parsed = whole(ConfigType.INT, 1)(value)
+        except InvalidValue as error:
+            raise _invalid(f"Invalid value {error.shown} for configuration {name}: {error}") from error
+        (low, high), default = BOUNDS_MS[name], int(self.defaults[name])
+        if int(parsed) < min(low, default):
+            raise _invalid(f"{name} must be greater than or equal to {name.replace('consumer', 'group.consumer.min')}")
+        if int(parsed) > max(high, default):
+            raise _invalid(f"{name} must be less than or equal to {name.replace('consumer', 'group.consumer.max')}")
+        return parsed
+
+    def _usable(self, name: str, value: str) -> bool:
+        """Anybody may write a topic's properties."""
+        try:
+            return self._parsed(name, value) == value
+        except KafkaError:
+            return False
+
+    def _times(self, configs: Configs) -> ConsumerTimes:
+        effective = {**self.defaults, **configs}
+        return ConsumerTimes(int(effective[SESSION]), int(effective[HEARTBEAT]))
+
+
+def _invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, text)

@@ -1,0 +1,114 @@
+"""Configurations of single groups: checked as Kafka does, kept in a topic's properties, known to the coordinators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from coordinator.group.config import ConsumerTimes
+from gateway.config import GroupsSection
+from gateway.coordination.group_configs import HEARTBEAT, SESSION, GroupConfigs
+from gateway.pulsar.admin import AdminClient
+from gateway.storage.errors import KafkaError
+from gateway.storage.topics import TopicCatalog
+from protocol.kafka.errors import ErrorCode
+
+
+class FakePulsar:
+    """The properties of the groups' topic; a catalog and an admin client that know no other."""
+
+    def __init__(self) -> None:
+        self.properties = {"kafka.topic.id": "something else"}
+        self.missing = False
+        self.topics = self
+
+    async def get(self, name: str) -> Any:
+        return None if self.missing else SimpleNamespace(pulsar_name=name)
+
+    async def partitioned(self, topic: str) -> Any:
+        return SimpleNamespace(properties=self.properties)
+
+    async def put_properties(self, topic: str, properties: Mapping[str, str]) -> None:
+        self.properties = {**self.properties, **properties}
+
+    async def remove_property(self, topic: str, key: str) -> None:
+        del self.properties[key]
+
+
+@pytest.fixture
+def pulsar() -> FakePulsar:
+    return FakePulsar()
+
+
+def configs_on(pulsar: FakePulsar, **section: Any) -> GroupConfigs:
+    return GroupConfigs(cast(AdminClient, pulsar), cast(TopicCatalog, pulsar), GroupsSection(**section))
+
+
+async def put(configs: GroupConfigs, group: str, own: Mapping[str, str], *, validate_only: bool = False) -> None:
+    await configs.alter(group, lambda _: own, validate_only=validate_only)
+
+
+async def test_what_is_set_is_kept_and_known_until_it_is_deleted(pulsar: FakePulsar) -> None:
+    configs = configs_on(pulsar)
+    await put(configs, "g/1", {SESSION: "50000", HEARTBEAT: "7000"})
+    assert configs.times == {"g/1": ConsumerTimes(50_000, 7_000)}
+    other = configs_on(pulsar)
+    times = other.times
+    assert await other.all() == {"g/1": {SESSION: "50000", HEARTBEAT: "7000"}}
+    assert times == configs.times
+    await put(configs, "g/1", {HEARTBEAT: "+7000 "})
+    assert configs.times == {"g/1": ConsumerTimes(45_000, 7_000)}
+    await put(configs, "g/1", {})
+    assert await other.all() == {}
+    assert times == {}
+    assert pulsar.properties == {"kafka.topic.id": "something else"}
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ({"consumer.timeout.ms": "1"}, "Unknown group config name: consumer.timeout.ms"),
+        ({SESSION: "1_000"}, "Not a number of type INT"),
+        ({SESSION: "0"}, "Value must be at least 1"),
+        ({SESSION: "44999"}, "greater than or equal to group.consumer.min.session.timeout.ms"),
+        ({SESSION: "60001"}, "less than or equal to group.consumer.max.session.timeout.ms"),
+        ({HEARTBEAT: "4999"}, "greater than or equal to group.consumer.min.heartbeat.interval.ms"),
+        ({HEARTBEAT: "15001"}, "less than or equal to group.consumer.max.heartbeat.interval.ms"),
+    ],
+)
+async def test_what_kafka_refuses_is_refused(pulsar: FakePulsar, own: dict[str, str], reason: str) -> None:
+    configs = configs_on(pulsar)
+    for validate_only in (True, False):
+        with pytest.raises(KafkaError, match=reason) as raised:
+            await put(configs, "g", own, validate_only=validate_only)
+        assert raised.value.code is ErrorCode.INVALID_CONFIG
+    assert await configs.all() == {}
+
+
+async def test_bounds_include_what_the_gateway_is_told(pulsar: FakePulsar) -> None:
+    configs = configs_on(pulsar, consumer_session_timeout_ms=6_000, consumer_heartbeat_interval_ms=500)
+    await put(configs, "g", {SESSION: "6000", HEARTBEAT: "500"})
+    with pytest.raises(KafkaError, match="must be greater than"):
+        await put(configs, "g", {HEARTBEAT: "6000"})
+
+
+async def test_validation_changes_nothing(pulsar: FakePulsar) -> None:
+    configs = configs_on(pulsar)
+    await put(configs, "g", {SESSION: "50000"}, validate_only=True)
+    assert await configs.all() == {}
+    assert configs.times == {}
+
+
+async def test_properties_that_are_no_configurations_do_no_harm(pulsar: FakePulsar) -> None:
+    pulsar.properties |= {f"kafka.group.{SESSION}/g": "soon", f"kafka.group.{SESSION}": "50000", "kafka.group.x/g": "1"}
+    assert await configs_on(pulsar).all() == {}
+
+
+async def test_before_the_topic_is_there(pulsar: FakePulsar) -> None:
+    pulsar.missing = True
+    with pytest.raises(KafkaError) as raised:
+        await configs_on(pulsar).all()
+    assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
