@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
+from copy import copy
 from dataclasses import replace
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
@@ -109,9 +110,10 @@ class ForwardedFetches:
 
     def ask(self, call: Call, leader: Member | None, parts: list[FetchedPartition], wait_ms: int, share: int) -> None:
         """For what it has now if `wait_ms` is 0. `share` is by how many leaders max_bytes is divided."""
-        self.asked.update({part.key: part.offset for part in parts})
-        mine = replace(call, request=_request(call, parts, wait_ms, share))
-        task = asyncio.create_task(self._take(mine, leader, parts))
+        asked = [copy(part) for part in parts]  # a session's own change with the client's next fetch
+        self.asked.update({part.key: part.offset for part in asked})
+        mine = replace(call, request=_request(call, asked, wait_ms, share))
+        task = asyncio.create_task(self._take(mine, leader, asked))
         self._asking.add(task)
         task.add_done_callback(self._taken)
 
@@ -173,7 +175,7 @@ class _ForwardedFetch:
             return
         if self._is_complete():
             self.future.set_result(self._answer())
-        elif self._loop.time() < self._end_s:
+        else:
             self._ask_for_rest()
 
     def _is_complete(self) -> bool:

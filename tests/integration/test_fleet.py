@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,14 +11,14 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from deploy.haproxy.config import Backend, haproxy_config
-from deploy.local.process import ChildProcess, StartError, free_port
+from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Sender, commit, committed, create_topic, read_all
 from tests.integration.fleet_history import FleetMember, check_commits_hold, check_one_owner_each
 from tests.integration.native import wait_for
 from tests.integration.servers import running
 from tests.support.gateway_process import HOST, GatewayProcess
+from tests.support.haproxy_fleet import free_ports
 from tests.support.names import unique_topic
 from tests.support.raw_client import ConnectionClosedError, connected
 
@@ -210,102 +209,9 @@ def worker_pids(supervisor: GatewayProcess) -> list[int]:
     return sorted(int(pid) for pid in text.split())
 
 
-@pytest.fixture
-def behind_haproxy(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[tuple[str, list[GatewayProcess]]]:
-    """The bootstrap address, and two gateways that advertise haproxy's; clients inside have listeners of their own."""
-    bootstrap_port, *advertised = free_ports(3)
-    namespace = {"namespace": unique_topic("haproxy")}
-    gateways = [
-        GatewayProcess(tmp_path / name, pulsar.service_url, pulsar.admin_url, {"pulsar": namespace, "kafka": kafka})
-        for name, kafka in (("first", outside_and_inside(advertised[0])), ("second", outside_and_inside(advertised[1])))
-    ]
-    backends = [Backend(HOST, port(each), int(each.config["http"]["port"])) for each in gateways]
-    file = tmp_path / "haproxy.cfg"
-    file.write_text(haproxy_config(backends, HOST, bootstrap_port))
-    haproxy = ChildProcess("haproxy", tmp_path / "haproxy.log")
-    with running(gateways[0]), running(gateways[1]):
-        haproxy.start(["haproxy", "-db", "-f", str(file)])
-        try:
-            yield f"{HOST}:{bootstrap_port}", gateways
-        finally:
-            haproxy.stop()
-
-
-def outside_and_inside(advertised_port: int) -> dict[str, Any]:
-    outside, inside = free_port(), free_port()
-    return {
-        "host": HOST, "port": outside, "proxy_protocol": True, "advertised_port": advertised_port,
-        "listeners": [{"name": "inside", "host": HOST, "port": inside}],
-    }  # fmt: skip
-
-
-def test_behind_haproxy(behind_haproxy: tuple[str, list[GatewayProcess]], tmp_path: Path) -> None:
-    """Clients know nothing but haproxy; one gateway is killed under a group. Inside, other addresses are told."""
-    bootstrap, (first, second) = behind_haproxy
-    topic = unique_topic("haproxy")
-    wait_for(lambda: answers(bootstrap), "haproxy has found the gateways")
-    create_topic(bootstrap, topic, PARTITIONS)
-    outside = {each.config["kafka"]["advertised_port"] for each in (first, second)}
-    inside = [each.config["kafka"]["listeners"][0]["port"] for each in (first, second)]
-    assert brokers(bootstrap) == outside
-    assert brokers(f"{HOST}:{inside[0]}") == set(inside)
-    senders = [Sender(bootstrap, topic, partition=number, enable_idempotence=True) for number in range(PARTITIONS)]
-    sent = [[b"%d of %d" % (number, part) for number in range(200)] for part in range(PARTITIONS)]
-    with ExitStack() as stack:
-        members = [
-            stack.enter_context(FleetMember(tmp_path / f"member{number}", bootstrap, "g", topic)) for number in range(2)
-        ]
-
-        def read() -> set[bytes]:
-            return {value.encode() for member in members for value in member.values}
-
-        for values, sender in zip(sent, senders, strict=True):
-            sender.send(values[:100])
-        wait_for(lambda: read() >= {value for values in sent for value in values[:100]}, "all is read")
-        second.kill()
-        for values, sender in zip(sent, senders, strict=True):
-            sender.send(values[100:])
-        wait_for(lambda: read() >= {value for values in sent for value in values}, "all is read")
-        for member in members:
-            member.process.terminate()
-        for member in members:
-            member.process.wait(TIMEOUT_S)
-    for part, sender in enumerate(senders):
-        sender.flush()
-        assert sender.errors == []
-        assert read_all(bootstrap, topic, part) == sent[part]
-    check_one_owner_each(members)
-    check_commits_hold(members, committed(bootstrap, "g", topic, PARTITIONS))
-
-
 def brokers(bootstrap: str) -> set[int]:
     with connected(bootstrap) as client:
         return {node["port"] for node in client.call("Metadata", 9, topics=[])["brokers"]}
-
-
-def answers(bootstrap: str) -> bool:
-    try:
-        return len(brokers(bootstrap)) == 2
-    except (OSError, ConnectionClosedError):
-        return False
-
-
-def free_ports(count: int) -> list[int]:
-    """One after the other."""
-    while True:
-        ports = [*range(first := free_port(), first + count)]
-        if all(is_free(each) for each in ports):
-            return ports
-
-
-def is_free(number: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, number))
-        except OSError:
-            return False
-    return True
 
 
 @pytest.mark.parametrize("fault", ["killed", "asleep"])

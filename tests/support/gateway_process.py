@@ -27,6 +27,8 @@ class GatewayProcess:
         self, work_dir: Path, service_url: str, admin_url: str, overrides: Sections | None = None, *, workers: int = 1
     ) -> None:
         self.work_dir = work_dir
+        self.prefix: list[str] = []
+        """Of its command, to run it elsewhere."""
         self._workers = workers
         self.config = _merge(
             {
@@ -66,7 +68,7 @@ class GatewayProcess:
         file.write_text(to_toml(self.config))
         command = [sys.executable, "-m", "gateway.cli", "serve", "--config", str(file)]
         command += ["--workers", str(self._workers)] if self._workers > 1 else []
-        self._process.start(command, env={"PYTHONPATH": str(REPOSITORY)})
+        self._process.start([*self.prefix, *command], env={"PYTHONPATH": str(REPOSITORY)})
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Raises StartError with the end of the log."""

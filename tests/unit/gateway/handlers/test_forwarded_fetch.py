@@ -150,6 +150,25 @@ async def test_records_of_an_offset_that_is_not_wanted_any_more_are_dropped() ->
     assert await rows(fetched) == {2: (0, 60, b"of 50")}
 
 
+async def test_what_a_session_asked_for_before_is_not_taken_for_what_it_asks_for_now() -> None:
+    """Its client has gone on meanwhile: to another leader and back, or with what it had from elsewhere."""
+    client = Client()
+    fetched = client.fetch({1: 50, 2: 0}, session_epoch=0)
+    for asked in (await client.next_asked(2)).values():
+        asked.say({2: b"two"})
+    await rows(fetched)
+    session = {"session_id": fetched.result().session_id}
+    fetched = client.fetch({2: 1}, session_epoch=1, **session)
+    asked_of = await client.next_asked(2)
+    asked_of[OTHERS[1]].say({2: b"more"})
+    await rows(fetched)
+    fetched = client.fetch({1: 90}, session_epoch=2, **session)
+    again = await client.next_asked(2)
+    asked_of[OTHERS[0]].say({1: b"of 50"})
+    again[OTHERS[0]].say({1: b"of 90"})
+    assert (await rows(fetched))[1] == (0, 100, b"of 90")
+
+
 async def test_an_error_is_told_at_once() -> None:
     client = Client()
     await client.know({1: 0, 2: 0})

@@ -1,0 +1,44 @@
+"""Deaths of gateways, and what a fleet costs: `python -m tests.bench.fleet [--only PART]`; writes docs/scale.md."""
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from deploy.local.standalone import PulsarStandalone
+from tests.bench.fleet.costs import COSTS
+from tests.bench.fleet.deaths import deaths
+from tests.bench.fleet.figures import Figures
+from tests.support.gateway_process import REPOSITORY
+
+DOCS_PATH = REPOSITORY / "docs" / "scale.md"
+HEAP_MB = 1024
+PARTS = {"deaths": deaths, **COSTS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet", description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="run this part; may be given several times")
+    options = parser.parse_args()
+    began = time.monotonic()
+    figures = Figures()
+    work_dir = Path(tempfile.mkdtemp(prefix="kafka-gateway-fleet-"))
+    pulsar = PulsarStandalone(work_dir / "pulsar", heap_mb=HEAP_MB)
+    pulsar.start()
+    try:
+        pulsar.wait_ready()
+        for name in options.only or PARTS:
+            print(f"{name} …", flush=True)
+            PARTS[name](work_dir, pulsar, figures)
+    finally:
+        pulsar.kill()
+        shutil.rmtree(work_dir, ignore_errors=True)
+    text = figures.markdown(time.monotonic() - began)
+    print(text)
+    if not options.only:
+        figures.update(DOCS_PATH, text)
+
+
+if __name__ == "__main__":
+    main()

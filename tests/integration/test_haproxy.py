@@ -1,0 +1,281 @@
+"""Clients that know nothing of the gateways but haproxy: by an address for each of them, or by one for all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import kafka
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S, Sender, commit, committed, create_topic, read_all
+from tests.integration.fleet_history import FleetMember, check_commits_hold, check_one_owner_each
+from tests.integration.native import wait_for
+from tests.support.gateway_process import HOST, GatewayProcess
+from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
+from tests.support.kafka_tools import KafkaTools, compile_tools
+from tests.support.names import unique_topic
+from tests.support.raw_client import RawClient, connected
+
+GATEWAYS = 3
+PARTITIONS = 8
+MOVED_S = 10.0
+SEND_PAUSE_S = 0.05
+"""Between two records of a steady producer."""
+
+
+@pytest.fixture(scope="module")
+def fleet(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HaproxyFleet]:
+    """Who ends a gateway starts it again."""
+    with haproxy_fleet(tmp_path_factory.mktemp("haproxy"), pulsar.service_url, pulsar.admin_url, GATEWAYS) as started:
+        yield started
+
+
+def leaders(fleet: HaproxyFleet, topic: str) -> list[int]:
+    """Node ids by partition, as they are told inside."""
+    with connected(fleet.inside(fleet.gateways[0])) as client:
+        parts = client.call("Metadata", 9, topics=[{"name": topic}])["topics"][0]["partitions"]
+    return [part["leader_id"] for part in sorted(parts, key=lambda part: int(part["partition_index"]))]
+
+
+def groups_of_two(fleet: HaproxyFleet) -> list[str]:
+    """Groups with different coordinators."""
+    found: dict[int, str] = {}
+    with connected(fleet.inside(fleet.gateways[0])) as client:
+        while len(found) < 2:
+            name = unique_topic("g")
+            found[client.call("FindCoordinator", 3, key=name, key_type=0)["node_id"]] = name
+    return [*found.values()]
+
+
+def brokers(bootstrap: str) -> set[int]:
+    with connected(bootstrap) as client:
+        return {node["port"] for node in client.call("Metadata", 9, topics=[])["brokers"]}
+
+
+def test_each_listener_has_its_addresses(fleet: HaproxyFleet) -> None:
+    inside = [fleet.inside(each) for each in fleet.gateways]
+    assert brokers(fleet.bootstrap) == fleet.advertised
+    assert {f"{HOST}:{port}" for port in brokers(inside[0])} == {*inside}
+    topic = unique_topic("haproxy")
+    create_topic(fleet.single, topic, PARTITIONS)
+    assert len(set(leaders(fleet, topic))) > 1
+    with connected(fleet.single) as client:
+        metadata = client.call("Metadata", 9, topics=[{"name": topic}])
+        assert [(node["node_id"], f"{HOST}:{node['port']}") for node in metadata["brokers"]] == [(0, fleet.single)]
+        assert {part["leader_id"] for part in metadata["topics"][0]["partitions"]} == {0}
+        assert len(client.call("DescribeCluster", 1, include_cluster_authorized_operations=False)["brokers"]) == 1
+        for group in groups_of_two(fleet):
+            assert client.call("FindCoordinator", 3, key=group, key_type=0)["node_id"] == 0
+
+
+def test_requests_that_span_leaders(fleet: HaproxyFleet) -> None:
+    """Frame by frame."""
+    topic = unique_topic("haproxy")
+    create_topic(fleet.single, topic, PARTITIONS)
+    for number in range(PARTITIONS):
+        sender = Sender(fleet.single, topic, partition=number)
+        sender.send([b"%d" % number])
+        sender.flush()
+    with connected(fleet.single) as client:
+        wanted = [{"partition_index": number, "timestamp": -1} for number in range(PARTITIONS)]
+        listed = client.call(
+            "ListOffsets", 4, replica_id=-1, isolation_level=0, topics=[{"name": topic, "partitions": wanted}]
+        )
+        assert len(listed["topics"]) == 1
+        rows = {row["partition_index"]: (row["error_code"], row["offset"]) for row in listed["topics"][0]["partitions"]}
+        assert rows == dict.fromkeys(range(PARTITIONS), (0, 1))
+        check_fetches(client, topic)
+        groups = groups_of_two(fleet)
+        for group in groups:
+            commit(fleet.single, group, topic, 1)
+        described = client.call("DescribeGroups", 5, groups=groups, include_authorized_operations=False)
+        assert {row["group_id"]: row["group_state"] for row in described["groups"]} == dict.fromkeys(groups, "Empty")
+        assert {*groups} <= {row["group_id"] for row in client.call("ListGroups", 4, states_filter=[])["groups"]}
+        gone = client.call("DeleteGroups", 2, groups_names=groups)
+        assert {row["group_id"]: row["error_code"] for row in gone["results"]} == dict.fromkeys(groups, 0)
+
+
+def check_fetches(client: RawClient, topic: str) -> None:
+    """A session over all partitions: all at once, then only what is new, and an empty answer after the wait."""
+    parts = [
+        {"partition": number, "fetch_offset": 0, "partition_max_bytes": 1_000_000} for number in range(PARTITIONS)
+    ]
+    first = fetch(client, session_id=0, session_epoch=0, topics=[{"topic": topic, "partitions": parts}])
+    rows = first["responses"][0]["partitions"]
+    assert {row["partition_index"] for row in rows} == set(range(PARTITIONS))
+    assert {(row["error_code"], row["high_watermark"]) for row in rows} == {(0, 1)}
+    with_data = {row["partition_index"] for row in rows if row["records"]}
+    epoch, session = 1, first["session_id"]
+    while len(with_data) < PARTITIONS:
+        new = fetch(client, session_id=session, session_epoch=epoch, topics=[], max_wait_ms=5_000)
+        with_data |= {row["partition_index"] for topic_rows in new["responses"] for row in topic_rows["partitions"]}
+        epoch += 1
+    for part in parts:
+        part["fetch_offset"] = 1
+    started = time.monotonic()
+    last = fetch(
+        client, session_id=session, session_epoch=epoch, topics=[{"topic": topic, "partitions": parts}], max_wait_ms=300
+    )
+    assert last["error_code"] == 0 and last["responses"] == []
+    assert time.monotonic() - started > 0.25
+
+
+def fetch(client: RawClient, *, max_wait_ms: int = 1_000, **fields: Any) -> dict[str, Any]:
+    return client.call(
+        "Fetch", 11, replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=50_000_000, isolation_level=0,
+        forgotten_topics_data=[], rack_id="", **fields,
+    )  # fmt: skip
+
+
+def test_kafka_python_without_acks(fleet: HaproxyFleet) -> None:
+    """acks=0 has no answers that could go astray; a group reads all partitions."""
+    topic = unique_topic("haproxy")
+    create_topic(fleet.single, topic, PARTITIONS)
+    sent = {b"%d" % number for number in range(400)}
+    with closing(kafka.KafkaProducer(bootstrap_servers=fleet.single, acks=0)) as producer:
+        for value in sent:
+            producer.send(topic, value, partition=int(value) % PARTITIONS)
+        producer.flush(TIMEOUT_S)
+    consumer = kafka.KafkaConsumer(
+        topic, bootstrap_servers=fleet.single, group_id=topic, auto_offset_reset="earliest"
+    )
+    with closing(consumer):
+        read: set[bytes] = set()
+        deadline = time.monotonic() + TIMEOUT_S
+        while read != sent and time.monotonic() < deadline:
+            read |= {record.value for records in consumer.poll(500).values() for record in records}
+        assert read == sent
+        consumer.commit()
+    assert sum(committed(fleet.single, topic, topic, PARTITIONS)) == len(sent)
+
+
+def test_java_tools(fleet: HaproxyFleet, tmp_path: Path) -> None:
+    topic, records = unique_topic("haproxy"), 2_000
+    create_topic(fleet.single, topic, PARTITIONS)
+    compile_tools(tmp_path)
+    with KafkaTools(tmp_path, fleet.single) as run:
+        lines = "".join(f"{number}\n" for number in range(records))
+        assert run("kafka.tools.ConsoleProducer", "--topic", topic, reads=lines).status == 0
+        read = run(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer", "--topic", topic, "--group", topic, "--from-beginning",
+            "--max-messages", str(records), "--timeout-ms", "20000",
+        )  # fmt: skip
+        assert {*read.text.splitlines()} >= {*map(str, range(records))}
+        listed = run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--list")
+        assert topic in listed.text.split()
+
+
+class SteadyProducer:
+    """Sends a record to each partition in turn, until it is stopped."""
+
+    def __init__(self, bootstrap: str, topic: str, **config: Any) -> None:
+        self.sent: dict[int, list[bytes]] = defaultdict(list)
+        self.errors: list[KafkaError] = []
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **config})
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.wait(SEND_PAUSE_S):
+            partition, value = number % PARTITIONS, b"%d of %s" % (number, self._topic.encode())
+            self.sent[partition].append(value)
+            self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
+            self._producer.poll(0)
+            number += 1
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+
+    @property
+    def values(self) -> set[str]:
+        return {value.decode() for values in list(self.sent.values()) for value in list(values)}
+
+    def stop(self) -> None:
+        """All that was sent is acknowledged."""
+        self._stopping.set()
+        self._thread.join(TIMEOUT_S)
+        assert self._producer.flush(TIMEOUT_S) == 0
+        assert self.errors == []
+
+
+class Traffic:
+    """A topic with an idempotent producer and a group of two, by one of the fleet's addresses."""
+
+    def __init__(self, stack: ExitStack, work_dir: Path, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.topic = self.group = unique_topic("traffic")
+        create_topic(bootstrap, self.topic, PARTITIONS)
+        self.members = [
+            stack.enter_context(FleetMember(work_dir / f"{self.topic}-{number}", bootstrap, self.group, self.topic))
+            for number in range(2)
+        ]
+        self.producer = SteadyProducer(bootstrap, self.topic, **{"enable.idempotence": True})
+        stack.callback(self.producer.stop)
+
+    def wait_read(self) -> None:
+        """All that was sent up to now."""
+        sent = self.producer.values
+        wait_for(lambda: self._read() >= sent, f"all of {self.topic} is read", TIMEOUT_S)
+
+    def _read(self) -> set[str]:
+        return {value for member in self.members for value in member.values}
+
+    def check(self) -> None:
+        """Nothing is lost, and nothing doubled; consumers have seen nothing but rebalances."""
+        self.producer.stop()
+        self.wait_read()
+        for member in self.members:
+            assert member.process.poll() is None, "a member of the group ended"
+            member.process.terminate()
+        for member in self.members:
+            assert member.process.wait(TIMEOUT_S) == 0
+        for partition, values in self.producer.sent.items():
+            assert read_all(self.bootstrap, self.topic, partition) == values
+        check_one_owner_each(self.members)
+        check_commits_hold(self.members, committed(self.bootstrap, self.group, self.topic, PARTITIONS))
+
+
+def restart(gateway: GatewayProcess) -> None:
+    gateway.stop()
+    gateway.start()
+    gateway.wait_ready()
+
+
+def test_gateways_come_and_go(fleet: HaproxyFleet, tmp_path: Path) -> None:
+    """All are restarted, one after the other, and one is killed, under producers and groups by both forms."""
+    with ExitStack() as stack:
+        traffic = [Traffic(stack, tmp_path, bootstrap) for bootstrap in (fleet.bootstrap, fleet.single)]
+        plain_topic = unique_topic("plain")
+        create_topic(fleet.single, plain_topic, PARTITIONS)
+        plain = SteadyProducer(fleet.single, plain_topic)
+        stack.callback(plain.stop)
+        for gateway in fleet.gateways:
+            for each in traffic:
+                each.wait_read()
+            restart(gateway)
+        for each in traffic:
+            each.wait_read()
+        victim, *others = fleet.gateways
+        victim.kill()
+        wait_for(lambda: len(brokers(fleet.inside(others[0]))) == GATEWAYS - 1, "its leadership moved", MOVED_S)
+        for each in traffic:
+            each.wait_read()
+        victim.start()
+        victim.wait_ready()
+        for each in traffic:
+            each.check()
+        plain.stop()
+        for partition, values in plain.sent.items():
+            assert set(read_all(fleet.single, plain_topic, partition)) == set(values)

@@ -1,0 +1,127 @@
+"""Gateways of one namespace behind a haproxy, in both forms at once: an address for each of them, and one for all."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.haproxy.config import Backend, haproxy_config, single_address_config
+from deploy.local.process import ChildProcess, free_port
+from tests.support.gateway_process import HOST, GatewayProcess
+from tests.support.names import unique_topic
+from tests.support.raw_client import ConnectionClosedError, connected
+
+FOUND_S = 30.0
+
+
+class HaproxyFleet:
+    """What clients know of it: `bootstrap` leads to all gateways' own addresses, `single` is that of all."""
+
+    def __init__(self, work_dir: Path, service_url: str, admin_url: str, count: int) -> None:
+        first, *advertised = free_ports(count + 1)
+        single = free_port()
+        self.bootstrap, self.single = f"{HOST}:{first}", f"{HOST}:{single}"
+        pulsar = {"namespace": unique_topic("haproxy")}
+        self.gateways = [
+            GatewayProcess(
+                work_dir / f"gateway{number}", service_url, admin_url, {"pulsar": pulsar, **_listeners(port, single)}
+            )
+            for number, port in enumerate(advertised)
+        ]
+        own = [Backend(HOST, int(each.config["kafka"]["port"]), _http_port(each)) for each in self.gateways]
+        shared = [Backend(HOST, _listener(each, "single"), _http_port(each)) for each in self.gateways]
+        work_dir.mkdir(parents=True, exist_ok=True)
+        (work_dir / "each.cfg").write_text(haproxy_config(own, HOST, first))
+        (work_dir / "single.cfg").write_text(single_address_config(shared, HOST, single))
+        self._work_dir = work_dir
+        self._haproxy = ChildProcess("haproxy", work_dir / "haproxy.log")
+
+    @property
+    def advertised(self) -> set[int]:
+        """Ports of haproxy, one for each gateway."""
+        return {int(each.config["kafka"]["advertised_port"]) for each in self.gateways}
+
+    def inside(self, gateway: GatewayProcess) -> str:
+        """Its listener for those who need no haproxy."""
+        return f"{HOST}:{_listener(gateway, 'inside')}"
+
+    def start(self) -> None:
+        for gateway in self.gateways:
+            gateway.start()
+        for gateway in self.gateways:
+            gateway.wait_ready()
+        files = [str(self._work_dir / name) for name in ("each.cfg", "single.cfg")]
+        self._haproxy.start(["haproxy", "-db", "-f", files[0], "-f", files[1]])
+        deadline = time.monotonic() + FOUND_S
+        while not (_answers(self.bootstrap) and _answers(self.single)):
+            assert time.monotonic() < deadline, "haproxy does not find the gateways"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        self._haproxy.stop()
+        for gateway in self.gateways:
+            gateway.kill()
+
+
+@contextmanager
+def haproxy_fleet(work_dir: Path, service_url: str, admin_url: str, count: int) -> Iterator[HaproxyFleet]:
+    fleet = HaproxyFleet(work_dir, service_url, admin_url, count)
+    try:
+        fleet.start()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+def _listeners(advertised: int, single: int) -> dict[str, Any]:
+    return {
+        "kafka": {
+            "host": HOST, "port": free_port(), "proxy_protocol": True, "advertised_port": advertised,
+            "listeners": [
+                {"name": "inside", "host": HOST, "port": free_port()},
+                {
+                    "name": "single", "host": HOST, "port": free_port(), "proxy_protocol": True,
+                    "single_address": True, "advertised_port": single,
+                },
+            ],
+        },
+        "fleet": {"forwarding": {"host": HOST, "port": free_port()}},
+    }  # fmt: skip
+
+
+def _listener(gateway: GatewayProcess, name: str) -> int:
+    return next(int(each["port"]) for each in gateway.config["kafka"]["listeners"] if each["name"] == name)
+
+
+def _http_port(gateway: GatewayProcess) -> int:
+    return int(gateway.config["http"]["port"])
+
+
+def _answers(bootstrap: str) -> bool:
+    try:
+        with connected(bootstrap) as client:
+            return bool(client.call("Metadata", 9, topics=[])["brokers"])
+    except (OSError, ConnectionClosedError):
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """One after the other."""
+    while True:
+        ports = [*range(first := free_port(), first + count)]
+        if all(map(_is_free, ports)):
+            return ports
+
+
+def _is_free(number: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, number))
+        except OSError:
+            return False
+    return True
