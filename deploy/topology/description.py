@@ -44,11 +44,6 @@ class Node:
     def name(self) -> str:
         return f"{self.kind}{self.number}-{self.region}"
 
-    @property
-    def rack(self) -> str:
-        """Where a bookie stands, as BookKeeper's region-aware placement reads it."""
-        return f"/{self.region}/rack{self.number}"
-
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -125,6 +120,11 @@ class Topology(Section):
     def region_aware(self, cluster: str) -> bool:
         """Each entry has to have copies in two regions, as there are bookies in both."""
         return len({node.region for node in self.of(Kind.BOOKIE, cluster=cluster)}) > 1
+
+    def rack(self, bookie: Node) -> str:
+        """As BookKeeper's placement policy reads it: the region-aware one wants /region/rack, the other /rack."""
+        region = f"/{bookie.region}" if self.region_aware(bookie.cluster) else ""
+        return f"{region}/rack{bookie.number}"
 
     @property
     def replicated(self) -> bool:

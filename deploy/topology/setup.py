@@ -78,7 +78,8 @@ def _ready_broker(places: Places, cluster: str, deadline: float) -> AdminApi:
 
 def _place_bookies(places: Places, cluster: str, admin: AdminApi) -> None:
     for bookie in places.topology.of(Kind.BOOKIE, cluster=cluster):
-        admin.call("POST", f"bookies/racks-info/{places.of(bookie).at()}?group=default", {"rack": bookie.rack})
+        rack = {"rack": places.topology.rack(bookie)}
+        admin.call("POST", f"bookies/racks-info/{places.of(bookie).at()}?group=default", rack)
 
 
 def _introduce_clusters(places: Places, cluster: str, admin: AdminApi) -> None:

@@ -239,13 +239,13 @@ class GroupService:
         return None
 
     async def subscribed_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition]
+        self, group_id: str, committed: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where Pulsar subscriptions of the group's name stand, in partitions where it has no committed offset.
+        """Where Pulsar subscriptions of the group's name stand, in partitions where that counts more than the commit.
 
-        Raises PulsarError, KafkaError and TimeoutError.
+        NO_OFFSET stands for no commit. Raises PulsarError, KafkaError and TimeoutError.
         """
-        return {} if self._mirror is None else await self._mirror.offsets(group_id, partitions)
+        return {} if self._mirror is None else await self._mirror.offsets(group_id, committed)
 
     # What happened to topics
 

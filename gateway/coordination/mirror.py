@@ -19,7 +19,7 @@ from coordinator.group.mirror_schedule import MirrorKey, MirrorSchedule
 from coordinator.group.ports import GroupTopicPartition, TopicPartition
 from gateway.coordination.committed import iter_committed
 from gateway.coordination.group_partition import GroupPartition
-from gateway.coordination.mirror_cursors import Cursor, Cursors
+from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
 from gateway.coordination.mirror_names import subscription_name
 from gateway.coordination.mirror_reads import SharedReads
 from gateway.observability.metrics import Metrics
@@ -31,6 +31,9 @@ from gateway.storage.topics import Topic, TopicCatalog
 UPDATE_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 5.0
 LOG_EVERY_S = 10.0
+CARRY_OVER_S = 2.5
+"""Brokers make a snapshot about once a second, if something was written since the last."""
+CARRY_OVER_ATTEMPTS = 3
 FAILURES = (PulsarError, KafkaError, TimeoutError)
 
 Committed = Callable[[MirrorKey], int | None]
@@ -65,6 +68,8 @@ class OffsetMirror:
         self._reads = SharedReads(cursors)
         self._logged_at = float("-inf")
         self._stopped = False
+        self._carried: dict[MirrorKey, int] = {}
+        """How often it was tried to carry over what is committed at the end of a log."""
         metrics.mirror_pending.set_function(lambda: len(self._schedule))
         metrics.mirror_lag_seconds.set_function(self._lag_s)
 
@@ -84,9 +89,15 @@ class OffsetMirror:
     # To Pulsar
 
     def offsets_changed(self, group_id: str, offsets: Iterable[TopicPartition]) -> None:
+        keys = [MirrorKey(group_id, partition) for partition in offsets]
+        for key in keys:
+            self._carried.pop(key, None)
+        self._changed(keys)
+
+    def _changed(self, keys: Iterable[MirrorKey]) -> None:
         now_ms = self._now_ms()
-        for partition in offsets:
-            if not self._schedule.changed(MirrorKey(group_id, partition), now_ms):
+        for key in keys:
+            if not self._schedule.changed(key, now_ms):
                 self._metrics.mirror_dropped.inc()
         if self._timer is None:  # else it fires before these are due
             self._arm()
@@ -111,18 +122,32 @@ class OffsetMirror:
             self._deleted -= deleted
 
     async def _compare_partition(self, partition: TopicPartition, expected: Iterable[tuple[str, int]]) -> None:
-        mirrored: Mapping[str, Cursor] | None = None
+        expected = list(expected)
+        wrong = [group_id for group_id, _ in expected]
         try:
-            topic = await self._topic(partition)
-            mirrored = {} if topic is None else (await self._cursors.read(topic)).by_name
+            if (topic := await self._topic(partition)) is not None:
+                wrong = await self._not_mirrored(topic, expected)
         except FAILURES as error:
             log.info("subscriptions not known: each is looked at in its turn", topic=partition.topic, error=str(error))
+        for group_id in wrong:
+            self.offsets_changed(group_id, [partition])
+
+    async def _not_mirrored(self, topic: str, expected: Iterable[tuple[str, int]]) -> list[str]:
+        cursors = await self._cursors.read(topic)
+        wrong = []
         for group_id, offset in expected:
-            cursor = None if mirrored is None else mirrored.get(subscription_name(group_id))
-            # One that carries no offset is not of our making: it came after the group was deleted.
+            cursor = cursors.by_name.get(subscription_name(group_id))
+            # One that carries no offset is not of our making: it came after the group was deleted, or was moved on
+            # because the group has read in another cluster.
             found = NO_OFFSET if cursor is None or cursor.offset is None else cursor.offset
-            if mirrored is None or found != offset:
-                self.offsets_changed(group_id, [partition])
+            if found != offset and not await self._was_moved_on(topic, cursors, cursor, offset):
+                wrong.append(group_id)
+        return wrong
+
+    async def _was_moved_on(self, topic: str, cursors: TopicCursors, cursor: Cursor | None, committed: int) -> bool:
+        if cursor is None or cursor.offset is not None or not self._cursors.replicated:
+            return False
+        return await self._cursors.offset_at(topic, cursors, cursor) >= committed
 
     def _take_turns(self) -> None:
         self._timer = None
@@ -171,9 +196,21 @@ class OffsetMirror:
                 found = None
                 if not self._cursors.knows(topic, name):
                     _, found = await self._reads.find(topic, name)
-                await self._cursors.move(topic, name, offset, self._logs.find(*key.partition), found)
+                log_ = self._logs.find(*key.partition)
+                if not await self._cursors.move(topic, name, offset, log_, found):
+                    self._carry_over_later(key)
         finally:
             self._reads.forget(topic, name)
+
+    def _carry_over_later(self, key: MirrorKey) -> None:
+        attempts = self._carried.pop(key, 0) + 1
+        if attempts <= CARRY_OVER_ATTEMPTS and not self._stopped:
+            self._carried[key] = attempts
+            asyncio.get_running_loop().call_later(CARRY_OVER_S, self._carry_over, key, attempts)
+
+    def _carry_over(self, key: MirrorKey, attempt: int) -> None:
+        if self._carried.get(key) == attempt and not self._stopped:  # else something was committed since
+            self._changed([key])
 
     def _failed(self, key: MirrorKey, error: Exception) -> None:
         self._schedule.failed(key, self._now_ms())
@@ -202,28 +239,34 @@ class OffsetMirror:
 
     # From Pulsar
 
-    async def offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the group's subscriptions stand, in partitions where it has no committed offset.
+    async def offsets(self, group_id: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where the group's subscriptions stand, in partitions where that counts more than what is committed.
 
-        Raises PulsarError, KafkaError and TimeoutError.
+        That is where nothing is (NO_OFFSET), and where a replicated subscription was moved on: the group has read in
+        another cluster. Raises PulsarError, KafkaError and TimeoutError.
         """
         name = subscription_name(group_id)
-        # Where an update is pending, the subscription is about to be deleted.
-        asked = [
-            partition
-            for partition in partitions
-            if (key := MirrorKey(group_id, partition)) not in self._schedule and key not in self._deleted
-        ]
+        wanted = [each for each, offset in committed.items() if offset == NO_OFFSET or self._cursors.replicated]
+        asked = [partition for partition in wanted if not self._is_pending(MirrorKey(group_id, partition))]
+        if not asked:
+            return {}
         async with asyncio.timeout(READ_TIMEOUT_S):
-            found = await asyncio.gather(*(self._offset(name, partition) for partition in asked))
+            found = await asyncio.gather(*(self._offset(name, each, committed[each]) for each in asked))
         return {partition: offset for partition, offset in zip(asked, found, strict=True) if offset is not None}
 
-    async def _offset(self, name: str, partition: TopicPartition) -> int | None:
+    def _is_pending(self, key: MirrorKey) -> bool:
+        """The subscription is about to be moved or deleted."""
+        return key in self._schedule or key in self._deleted
+
+    async def _offset(self, name: str, partition: TopicPartition, committed: int) -> int | None:
         topic = await self._topic(partition)
         if topic is None:
             return None
         cursors, cursor = await self._reads.find(topic, name)
-        return None if cursor is None else await self._cursors.offset_at(topic, cursors, cursor)
+        if cursor is None or (committed != NO_OFFSET and cursor.offset is not None):  # moved for what is committed
+            return None
+        offset = await self._cursors.offset_at(topic, cursors, cursor)
+        return offset if offset > committed else None
 
     async def _topic(self, partition: TopicPartition) -> str | None:
         topic = await self._topics.get(partition.topic)

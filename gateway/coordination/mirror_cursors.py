@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote_plus
 
+from gateway.coordination.mirror_snapshots import Reach, Snapshots, dispatch_snapshot
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import InternalStats, Ledger
@@ -61,7 +62,8 @@ class Cursors:
         self._client = client
         self._admin = admin
         self._entries = EntryLookup(client, admin)
-        self._replicated = replicated
+        self.replicated = replicated
+        self._snapshots = Snapshots(self._entries) if replicated else None
         self._known: dict[tuple[str, str], Position] = {}
         """Where cursors were last put."""
         self._ends: dict[str, _End] = {}
@@ -72,33 +74,45 @@ class Cursors:
         """Whether `move` can do without `found`."""
         return (topic, name) in self._known
 
-    async def move(self, topic: str, name: str, offset: int, log: PartitionLog | None, found: Cursor | None) -> None:
+    async def move(self, topic: str, name: str, offset: int, log: PartitionLog | None, found: Cursor | None) -> bool:
         """Have the subscription stand at ``offset``; it is made if need be.
 
-        ``log`` is the topic's, if it is open. ``found`` is where Pulsar has the subscription, if it exists.
+        ``log`` is the topic's, if it is open. ``found`` is where Pulsar has the subscription, if it exists. False if
+        other clusters cannot know of it yet: the end of the log is younger than the last snapshot.
         """
         key = (topic, name)
         known = self._known.pop(key, None)
         if known is None and found is not None:
             if found.offset == offset:
-                return
+                return True
             known = found.position
         position = None if log is None else log.position_before(offset)
         subscription = await self._open(topic, name)
         try:
             if position is None:
                 position = await self._find_position_before(topic, offset, await subscription.last_position())
-            if known is not None and position < known:
-                await subscription.seek(position._replace(entry_id=position.entry_id + 1))
+            reach = Reach(position, False)
+            if self._snapshots is not None:
+                reach = await self._snapshots.reach(topic, position)
+            if known is not None and reach.position < known:
+                await subscription.seek(reach.position._replace(entry_id=reach.position.entry_id + 1))
                 await subscription.close()
                 subscription = await self._open(topic, name)
-            await subscription.ack_cumulative(position, {OFFSET_PROPERTY: max(0, offset)})
+                known = reach.position
+            properties = {OFFSET_PROPERTY: max(0, offset)}
+            snapshot = None
+            if self._snapshots is not None:
+                snapshot = await self._snapshots.newest(topic, reach.position, known)
+                if snapshot is not None and (known is None or snapshot > known):
+                    await dispatch_snapshot(subscription, snapshot, properties)
+            await subscription.ack_cumulative(reach.position, properties)
         finally:
             await subscription.close()
-        _remember(self._known, key, position, MAX_KNOWN_CURSORS)
+        _remember(self._known, key, reach.position, MAX_KNOWN_CURSORS)
+        return not reach.at_end or (snapshot is not None and snapshot > position)
 
     async def _open(self, topic: str, name: str) -> Subscription:
-        return await self._client.open_subscription(topic, name, _ignore, replicated=self._replicated)
+        return await self._client.open_subscription(topic, name, _ignore, replicated=self.replicated)
 
     async def _find_position_before(self, topic: str, offset: int, last: Position) -> Position:
         """Where the last entry lies that ends at or before ``offset``: before the first entry, if none does."""

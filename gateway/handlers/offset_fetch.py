@@ -59,11 +59,9 @@ async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse
     groups = call.services.groups
     answer = groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
     call.count_error(answer.error)
-    unknown = [partition for partition, fetched in answer.offsets.items() if fetched == FetchedOffset()]
-    if not unknown:
-        return answer
+    committed = {partition: fetched.offset for partition, fetched in answer.offsets.items() if not fetched.error}
     try:
-        found = await groups.subscribed_offsets(asked.group_id, unknown)
+        found = await groups.subscribed_offsets(asked.group_id, committed)
     except (PulsarError, KafkaError, TimeoutError) as error:
         log.warning("cannot look up subscriptions", group=asked.group_id, error=str(error) or type(error).__name__)
         if isinstance(error, PulsarError) and not error.retriable:

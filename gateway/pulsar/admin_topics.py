@@ -76,6 +76,8 @@ class StoredEntry:
     """Broker entry index of its last message."""
     publish_time_ms: int | None
     num_messages: int
+    marker_type: int | None = None
+    """Of an entry that a broker wrote, for replication or transactions."""
 
 
 def split_topic(topic: str) -> tuple[str, str]:
@@ -208,11 +210,13 @@ class TopicsAdmin:
             raise
         index = response.headers.get("X-Pulsar-Broker-Entry-METADATA-index")
         published = response.headers.get("X-Pulsar-publish-time")
+        marker = response.headers.get("X-Pulsar-marker-type")
         return StoredEntry(
             position=position,
             index=None if index is None else int(index),
             publish_time_ms=None if published is None else _timestamp_ms(published),
             num_messages=int(response.headers.get("X-Pulsar-num-batch-message", "1")),
+            marker_type=None if marker is None else int(marker),
         )
 
     async def position_at(self, topic: str, timestamp_ms: int) -> Position:

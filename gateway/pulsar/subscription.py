@@ -1,14 +1,18 @@
 """A durable subscription, used for its cursor: what is acknowledged, not what is delivered."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 
 from gateway.pulsar.connection import Connection
 from gateway.pulsar.consumer import Consumer
 from gateway.pulsar.errors import PulsarError, error_from_server
 from gateway.pulsar.position import Position
+from protocol.pulsar.frames import encode_flow
 from protocol.pulsar.pulsar_commands_pb2 import (
     BaseCommand,
     CommandAck,
+    CommandMessage,
     CommandSeek,
     CommandSubscribe,
     KeyLongValue,
@@ -17,12 +21,13 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 
 
 class Subscription(Consumer):
-    """The only consumer of a durable subscription. It asks for no messages."""
+    """The only consumer of a durable subscription."""
 
     def __init__(self, topic: str, name: str, connection: Connection, on_closed: Callable[[PulsarError], None]) -> None:
         super().__init__(topic, connection)
         self.name = name
         self._closed_callback = on_closed
+        self._delivered = asyncio.Event()
 
     async def open(self, *, from_earliest: bool, replicated: bool) -> None:
         """Create the subscription if need be, at the topic's begin or end. Raises PulsarError."""
@@ -64,6 +69,19 @@ class Subscription(Consumer):
         message_id = MessageIdData(ledger_id=position.ledger_id, entry_id=position.entry_id)
         seek = CommandSeek(consumer_id=self._id, request_id=request_id, message_id=message_id)
         await self.connection.request(BaseCommand(type=BaseCommand.SEEK, seek=seek), request_id)
+
+    async def dispatch(self, timeout_s: float) -> None:
+        """Have the broker read on behind the cursor, up to the next message; return when that is here, or none came."""
+        self._delivered.clear()
+        frame = encode_flow(self._id, 1)
+        self.connection.write((frame,), len(frame))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._delivered.wait()
+
+    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
+        """Not looked at: it stays unacknowledged until the cursor is moved past it."""
+        self._delivered.set()
 
     def _on_closed(self, error: PulsarError) -> None:
         self._closed_callback(error)

@@ -17,8 +17,11 @@ def test_sync() -> None:
         "zk1-eu", "zk1-us", "zk1-witness", "bk1-eu", "bk2-eu", "bk1-us", "bk2-us", "pulsar1-eu", "pulsar2-eu",
         "pulsar1-us", "pulsar2-us", "gateway1-eu", "gateway1-us", "haproxy1-eu", "haproxy1-us",
     }  # fmt: skip
-    assert [node.rack for node in sync.of(Kind.BOOKIE)] == ["/eu/rack1", "/eu/rack2", "/us/rack1", "/us/rack2"]
+    assert [sync.rack(node) for node in sync.of(Kind.BOOKIE)] == ["/eu/rack1", "/eu/rack2", "/us/rack1", "/us/rack2"]
     assert sync.region_aware("stretched") and not sync.replicated
+    geo = load("geo")
+    assert [geo.rack(node) for node in geo.of(Kind.BOOKIE)] == ["/rack1", "/rack2", "/rack1", "/rack2"]
+    assert geo.replicated
 
 
 @pytest.mark.parametrize("name", names())

@@ -6,6 +6,7 @@ Cursors behave as measured on 4.0.7: see gateway/coordination/mirror_cursors.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -29,6 +30,12 @@ class FakeTopic:
                 self.entries[position] = StoredEntry(position, index, None, count)
         self.end_offset = index + 1
         self.cursors: dict[str, tuple[Position, dict[str, int]]] = {}
+        self.dispatched: list[tuple[str, Position]] = []
+        """Subscriptions, and the first entry that each time was behind their cursor."""
+
+    def mark(self, position: Position, marker_type: int) -> None:
+        """The entry is a marker."""
+        self.entries[position] = replace(self.entries[position], marker_type=marker_type)
 
     def place(self, position: Position) -> int:
         """How many entries lie at or before a position: positions at two ends of a ledger change may be one place."""
@@ -76,8 +83,13 @@ class FakeSubscription:
         if position >= self._topic.cursors[self._name][0]:
             self._topic.cursors[self._name] = (position, dict(properties))
 
+    async def dispatch(self, timeout_s: float) -> None:
+        position = self._topic.cursors[self._name][0]
+        self._topic.dispatched.append((self._name, position._replace(entry_id=position.entry_id + 1)))
+
     async def last_position(self) -> Position:
-        return max(self._topic.entries, default=Position(-1, -1))
+        messages = [position for position, entry in self._topic.entries.items() if entry.marker_type is None]
+        return max(messages, default=Position(-1, -1))
 
     async def seek(self, position: Position) -> None:
         first = Position(self._topic.ledgers[0].ledger_id, -1)

@@ -13,6 +13,7 @@ from coordinator.group import mirror_schedule
 from coordinator.group.messages import NO_OFFSET
 from coordinator.group.mirror_schedule import MirrorKey
 from coordinator.group.ports import TopicPartition
+from gateway.coordination import mirror
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror import OffsetMirror
 from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
@@ -31,9 +32,13 @@ class FakeCursors:
     """Where subscriptions stand, by (partition's topic, name). `failures` come first, held topics wait."""
 
     def __init__(self) -> None:
+        self.replicated = False
+        self.carried_over = True
         self.offsets: dict[tuple[str, str], int] = {}
         self.bare: set[tuple[str, str]] = set()
         """Those that carry no offset."""
+        self.bare_offset: int | None = None
+        """Where they stand."""
         self.failures: list[PulsarError] = []
         self.held: dict[str, asyncio.Event] = {}
         self.moves: list[tuple[str, str, int]] = []
@@ -48,10 +53,12 @@ class FakeCursors:
     def knows(self, topic: str, name: str) -> bool:
         return any(move[:2] == (topic, name) for move in self.moves)
 
-    async def move(self, topic: str, name: str, offset: int, log: object, found: Cursor | None) -> None:
+    async def move(self, topic: str, name: str, offset: int, log: object, found: Cursor | None) -> bool:
         self.moves.append((topic, name, offset))
         await self._wait(topic)
         self.offsets[topic, name] = offset
+        self.bare.discard((topic, name))
+        return self.carried_over
 
     async def delete(self, topic: str, name: str) -> None:
         await self._wait(topic)
@@ -68,7 +75,7 @@ class FakeCursors:
         return TopicCursors(bare | {name: Cursor(Position(1, offset), offset) for name, offset in mine.items()}, ())
 
     async def offset_at(self, topic: str, cursors: TopicCursors, cursor: Cursor) -> int | None:
-        return cursor.offset
+        return self.bare_offset if cursor.offset is None else cursor.offset
 
 
 class FakeTopics:
@@ -166,14 +173,14 @@ async def test_a_defect_is_not_the_end(harness: Harness) -> None:
 async def test_removed_offsets_take_their_subscription_along(harness: Harness) -> None:
     harness.commit("g", T0, 7)
     await harness.settle()
-    assert await harness.mirror.offsets("g", [T0]) == {T0: 7}
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {T0: 7}
     harness.cursors.held["t-0"] = asyncio.Event()
     harness.commit("g", T0, NO_OFFSET)
-    assert await harness.mirror.offsets("g", [T0]) == {}, "as soon as the offset is gone"
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}, "as soon as the offset is gone"
     harness.cursors.held["t-0"].set()
     await harness.settle()
     assert harness.cursors.offsets == {}
-    assert await harness.mirror.offsets("g", [T0]) == {}, "what was read before is not believed"
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}, "what was read before is not believed"
 
 
 async def test_groups_of_other_gateways_and_topics_that_are_gone(harness: Harness) -> None:
@@ -187,7 +194,7 @@ async def test_groups_of_other_gateways_and_topics_that_are_gone(harness: Harnes
 async def test_a_crowd_of_new_groups_is_one_look(harness: Harness) -> None:
     harness.cursors.offsets["t-0", "known"] = 5
     groups = ["known", *(f"g{number}" for number in range(50))]
-    found = await asyncio.gather(*(harness.mirror.offsets(group, [T0, T1]) for group in groups))
+    found = await asyncio.gather(*(harness.mirror.offsets(group, {T0: NO_OFFSET, T1: NO_OFFSET}) for group in groups))
     assert found == [{T0: 5}, *[{}] * 50]
     assert harness.cursors.reads == {"t-0": 1, "t-1": 1}
 
@@ -197,15 +204,50 @@ async def test_a_crowd_of_new_subscriptions_is_one_look(harness: Harness) -> Non
         harness.commit(f"g{number}", T0, 1)
     await harness.settle()
     assert harness.cursors.reads == {"t-0": 1}
-    assert await harness.mirror.offsets("g7", [T0]) == {T0: 1}
+    assert await harness.mirror.offsets("g7", {T0: NO_OFFSET}) == {T0: 1}
     assert harness.cursors.reads == {"t-0": 2}, "it was not there at the first look"
 
 
 async def test_a_failed_look_is_an_error_once(harness: Harness) -> None:
     harness.cursors.failures = [ServiceNotReadyError("moving")]
     with pytest.raises(ServiceNotReadyError):
-        await harness.mirror.offsets("g", [T0])
-    assert await harness.mirror.offsets("g", [T0]) == {}
+        await harness.mirror.offsets("g", {T0: NO_OFFSET})
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}
+
+
+async def test_a_group_that_has_read_in_another_cluster_goes_on_behind_it(harness: Harness) -> None:
+    """Replication moves subscriptions, and takes the offset away that they carried."""
+    harness.cursors.replicated = True
+    harness.cursors.bare = {("t-0", "g")}
+    harness.cursors.bare_offset = 30
+    for committed, start in ((20, {T0: 30}), (30, {}), (40, {}), (NO_OFFSET, {T0: 30})):
+        assert await harness.mirror.offsets("g", {T0: committed}) == start
+    loaded = cast(GroupPartition, FakeCoordinator({"g": {T0: 20}}))
+    harness.committed[MirrorKey("g", T0)] = 20
+    harness.mirror.partition_loaded(loaded, [])
+    await harness.until(lambda: harness.cursors.reads["t-0"] == 2)
+    await harness.settle()
+    assert harness.cursors.moves == [], "it is not moved back to what was committed here"
+    harness.commit("g", T0, 20)
+    await harness.settle()
+    assert await harness.mirror.offsets("g", {T0: 20}) == {}, "a client set it back"
+
+
+async def test_what_is_committed_here_counts_for_ourselves(harness: Harness) -> None:
+    harness.cursors.bare, harness.cursors.bare_offset = {("t-0", "g")}, 30
+    assert await harness.mirror.offsets("g", {T0: 20}) == {}
+
+
+async def test_the_end_of_a_log_waits_for_a_snapshot(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "CARRY_OVER_S", 0.001)
+    harness.cursors.carried_over = False
+    harness.commit("g", T0, 7)
+    await harness.until(lambda: len(harness.cursors.moves) == 1 + mirror.CARRY_OVER_ATTEMPTS)
+    harness.cursors.carried_over = True
+    harness.commit("g", T0, 8)
+    await harness.settle()
+    await asyncio.sleep(0.01)
+    assert [offset for _, _, offset in harness.cursors.moves] == [*[7] * (1 + mirror.CARRY_OVER_ATTEMPTS), 8]
 
 
 async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) -> None:
@@ -230,14 +272,14 @@ async def test_a_deletion_that_was_lost_is_made_up_for(harness: Harness, known: 
     harness.cursors.offsets = {("t-0", "left"): 5, ("t-0", "stranger"): 9}
     deleted = {("left", T0), ("gone", T0), ("made since", T0), ("left", TopicPartition("deleted", 0))}
     harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({})), deleted)
-    assert await harness.mirror.offsets("left", [T0]) == {}
+    assert await harness.mirror.offsets("left", {T0: NO_OFFSET}) == {}
     await harness.until(lambda: ("t-0", "left") not in harness.cursors.offsets)
     await harness.settle()
     assert harness.cursors.offsets == {("t-0", "stranger"): 9}
     assert harness.cursors.bare == ({("t-0", "made since")} if known else set())
     assert harness.cursors.moves == []
     harness.cursors.offsets["t-0", "left"] = 7
-    assert await harness.mirror.offsets("left", [T0]) == {T0: 7}
+    assert await harness.mirror.offsets("left", {T0: NO_OFFSET}) == {T0: 7}
 
 
 async def test_groups_stand_nowhere_in_new_partitions(harness: Harness) -> None:
