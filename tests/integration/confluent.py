@@ -75,6 +75,11 @@ class Sender:
     def flush(self, timeout_s: float = TIMEOUT_S) -> None:
         assert self._producer.flush(timeout_s) == 0, f"some records met no fate in {timeout_s:.0f} s"
 
+    def purge(self) -> None:
+        """Give up what is not acknowledged."""
+        self._producer.purge()
+        self._producer.flush(0)
+
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         value, offset = message.value(), message.offset()
         if error is not None:

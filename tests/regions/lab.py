@@ -1,0 +1,153 @@
+"""A topology as processes of this machine, with what a trial asks of it: clients by region, brokers, faults."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.local.cluster.cluster import LocalCluster
+from deploy.topology.description import Kind, load
+from deploy.topology.setup import AdminApi
+from tests.integration.confluent import Sender
+
+WAIT_S = 120.0
+POLL_S = 0.1
+
+
+class Lab:
+    """`eu` and `us` are regions, or what is called so."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.topology = cluster.topology
+        self.places = cluster.places
+        self.namespace = cluster.topology.served
+
+    def bootstrap(self, first: str) -> str:
+        """Of clients in a region: its haproxy, then the others."""
+        return self.places.bootstrap(first=first)
+
+    def only(self, region: str) -> str:
+        return self.places.of(self.topology.of(Kind.HAPROXY, region=region)[0]).at()
+
+    def admin(self, region: str) -> AdminApi:
+        return AdminApi(self.places.of(self.topology.of(Kind.BROKER, region=region)[0]))
+
+    def internal_stats(self, region: str, topic: str, partition: int = 0, metadata: str = "false") -> dict[str, Any]:
+        """Of a partition, asked of a broker of the region; the broker that serves it answers."""
+        address = self.places.of(self.topology.of(Kind.BROKER, region=region)[0]).at("http")
+        path = f"/admin/v2/persistent/{self.namespace}/{topic}-partition-{partition}/internalStats?metadata={metadata}"
+        for _ in range(3):
+            connection = http.client.HTTPConnection(address, timeout=10)
+            try:
+                connection.request("GET", path)
+                response = connection.getresponse()
+                body = response.read()
+            finally:
+                connection.close()
+            if response.status == 307:
+                address, path = response.headers["Location"].removeprefix("http://").split("/", 1)
+                path = f"/{path}"
+                continue
+            assert response.status == 200, body
+            found: dict[str, Any] = json.loads(body)
+            return found
+        raise AssertionError(f"nobody serves {topic}")
+
+    def serving_region(self, topic: str) -> str:
+        """Where the broker is that serves partition 0."""
+        broker = next(node for node in self.topology.of(Kind.BROKER) if self.running(node.name))
+        connection = http.client.HTTPConnection(self.places.of(broker).at("http"), timeout=10)
+        try:
+            connection.request("GET", f"/lookup/v2/topic/persistent/{self.namespace}/{topic}-partition-0")
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        if response.status != 200:
+            return ""
+        url = json.loads(body)["brokerUrl"].removeprefix("pulsar://")
+        return next((node.region for node in self.topology.of(Kind.BROKER) if self.places.of(node).at() == url), "")
+
+    def running(self, name: str) -> bool:
+        return any(state.pid is not None for state in self.cluster.states() if state.node.name == name)
+
+
+@contextmanager
+def topology(name: str, folder: Path) -> Iterator[Lab]:
+    """Up, and deleted in the end. Its processes end with this one in any case."""
+    cluster = LocalCluster(load(name), folder / name, bound=True)
+    try:
+        cluster.up()
+        yield Lab(cluster)
+    finally:
+        cluster.delete()
+
+
+def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> float:
+    """Seconds until the condition was true. Errors count as false: brokers come and go in a trial."""
+    start = time.monotonic()
+    failure: Exception | None = None
+    while time.monotonic() - start < timeout_s:
+        try:
+            if condition():
+                return time.monotonic() - start
+        except Exception as error:
+            failure = error
+        time.sleep(POLL_S)
+    raise AssertionError(f"{what}: not within {timeout_s:.0f} s ({failure!r})")
+
+
+class Writer:
+    """Numbered values to every partition of a topic, a value for each partition at a time."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str = "", **config: Any) -> None:
+        self._name = name
+        self._next = 0
+        options = {"retry_backoff_ms": 50, "message_timeout_ms": int(WAIT_S * 1000), **config}
+        self.senders = [Sender(bootstrap, topic, partition=number, **options) for number in range(partitions)]
+
+    def write(self, seconds: float, per_second: int = 50) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.write_one()
+            time.sleep(1 / per_second)
+
+    def write_one(self) -> None:
+        for sender in self.senders:
+            sender.send([f"{self._name}{self._next}".encode()])
+        self._next += 1
+
+    @property
+    def acknowledged(self) -> list[int]:
+        return [sender.acknowledged for sender in self.senders]
+
+    def write_until_acknowledged_anew(self, timeout_s: float = WAIT_S) -> float:
+        """Go on writing until every partition has taken what was written after this call; seconds."""
+        wanted = [self._next] * len(self.senders)
+        start = time.monotonic()
+        while not all(self._has(sender, number) for sender, number in zip(self.senders, wanted, strict=True)):
+            assert time.monotonic() - start < timeout_s, f"nothing was acknowledged within {timeout_s:.0f} s"
+            self.write(0.1)
+        return time.monotonic() - start
+
+    def _has(self, sender: Sender, number: int) -> bool:
+        return sender.acknowledged > 0 and f"{self._name}{number}".encode() in sender.offsets
+
+    def flush(self) -> None:
+        for sender in self.senders:
+            sender.flush()
+
+    def abandon(self) -> None:
+        """What is not acknowledged by now never will be."""
+        for sender in self.senders:
+            sender.purge()
+
+    def check_no_errors(self) -> None:
+        assert not [error for sender in self.senders for error in sender.errors]
+
