@@ -165,6 +165,23 @@ def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
     return [message.value() or b"" for message in read]
 
 
+def read_all_values(bootstrap: str, topic: str, partition: int = 0) -> list[tuple[int, bytes]]:
+    """Offsets and values of a log that may have gaps, as those of a replicated topic have."""
+    found: list[tuple[int, bytes]] = []
+    with assigned(bootstrap, topic, partition=partition, enable_partition_eof=True) as consumer:
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline:
+            for message in consumer.consume(500, 0.2):
+                error = message.error()
+                if error is None:
+                    found.append((message.offset() or 0, message.value() or b""))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                else:
+                    raise AssertionError(error)
+    raise AssertionError(f"the end was not reached in {TIMEOUT_S:.0f} s")
+
+
 def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> list[int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(topic, number) for number in range(partitions)]

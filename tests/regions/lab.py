@@ -59,6 +59,9 @@ class Lab:
             return found
         raise AssertionError(f"nobody serves {topic}")
 
+    def partitions(self, region: str, topic: str) -> int:
+        return int(self.admin(region).call("GET", f"persistent/{self.namespace}/{topic}/partitions")["partitions"])
+
     def serving_region(self, topic: str) -> str:
         """Where the broker is that serves partition 0."""
         broker = next(node for node in self.topology.of(Kind.BROKER) if self.running(node.name))

@@ -53,6 +53,20 @@ class Members:
             time.sleep(POLL_S)
         return time.monotonic() - start
 
+    def await_value(self, value: bytes, timeout_s: float = WAIT_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not any(value in values for values in list(self.values.values())):
+            assert time.monotonic() < deadline, f"{value!r} was not read in {timeout_s:.0f} s"
+            time.sleep(POLL_S)
+
+    def await_quiet(self, quiet_s: float = 3.0) -> None:
+        """Until nothing came for a while."""
+        seen, since = self.read, time.monotonic()
+        while time.monotonic() - since < quiet_s:
+            if self.read != seen:
+                seen, since = self.read, time.monotonic()
+            time.sleep(POLL_S)
+
     def _live(self, settings: dict[str, Any]) -> None:
         consumer = Consumer(settings)
         consumer.subscribe([self._topic])
