@@ -60,6 +60,17 @@ def set_up(places: Places, timeout_s: float = READY_TIMEOUT_S) -> None:
         _create_namespaces(places.topology, cluster, admin)
 
 
+def send_home(places: Places) -> None:
+    """Let namespaces be served from their primary regions again: brokers leave them where they are. Raises SetupError.
+
+    Each is looked up anew, and clients see a moment without a leader.
+    """
+    for name, namespace in places.topology.namespaces.items():
+        if namespace.primary is not None:
+            for cluster in namespace.clusters:
+                _ready_broker(places, cluster, time.monotonic()).call("PUT", f"namespaces/{name}/unload")
+
+
 def _ready_broker(places: Places, cluster: str, deadline: float) -> AdminApi:
     brokers = places.topology.of(Kind.BROKER, cluster=cluster)
     while True:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from tests.integration.confluent import Sender, committed, create_topic, read_all_values
-from tests.regions.lab import Lab, Writer, until
+from tests.regions.lab import Lab, Writer, number_of, until
 from tests.regions.member import Members
 from tests.support.names import unique_topic
 
@@ -24,13 +24,15 @@ def lose_a_region(lab: Lab) -> Row:
     until(lambda: lab.internal_stats("us", topic, PARTITIONS - 1), "the topic is in us too")
     writer = Writer(lab.only("eu"), topic, PARTITIONS)
     with Members(lab.only("eu"), GROUP, topic) as eu_members:
+        while len(eu_members.committed) < PARTITIONS:
+            writer.write(1)
         writer.write(BEFORE_S)
         lab.cluster.kill("eu")
         eu_read = _values(eu_members, eu_members.committed)
     writer.abandon()
-    acknowledged = {value for sender in writer.senders for value in sender.offsets}
+    acknowledged = set(writer.offsets)
     start = time.monotonic()
-    us_writer = Writer(lab.only("us"), topic, PARTITIONS, "us-", enable_idempotence=True)
+    us_writer = Writer(lab.only("us"), topic, PARTITIONS, "us", enable_idempotence=True)
     outage_s = us_writer.write_until_acknowledged_anew()
     us_writer.write(1)
     us_writer.flush()
@@ -44,7 +46,7 @@ def lose_a_region(lab: Lab) -> Row:
         assert there.keys() <= us_read | eu_read, "the group skipped records"
         again = len(us_read & eu_read)
         lab.cluster.up()
-        expected = acknowledged | {value for sender in us_writer.senders for value in sender.offsets}
+        expected = acknowledged | us_writer.offsets.keys()
         caught_up_s = until(lambda: expected <= _all_values(lab, "us", topic).keys(), "eu's last records are in us")
         until(lambda: expected <= _all_values(lab, "eu", topic).keys(), "us's records are in eu")
         us_members.await_quiet()
@@ -87,7 +89,7 @@ def write_in_both(lab: Lab) -> Row:
     create_topic(lab.only("eu"), topic, 1)
     until(lambda: lab.internal_stats("us", topic), "the topic is in us too")
     writers = {
-        region: Writer(lab.only(region), topic, 1, f"{region}-", enable_idempotence=True) for region in ("eu", "us")
+        region: Writer(lab.only(region), topic, 1, region, enable_idempotence=True) for region in ("eu", "us")
     }
     for _ in range(250):
         for writer in writers.values():
@@ -97,7 +99,7 @@ def write_in_both(lab: Lab) -> Row:
     for writer in writers.values():
         writer.flush()
         writer.check_no_errors()
-        expected |= writer.senders[0].offsets.keys()
+        expected |= writer.offsets.keys()
     settled_s = until(
         lambda: all(expected == _all_values(lab, region, topic).keys() for region in writers), "both have all"
     )
@@ -108,7 +110,7 @@ def write_in_both(lab: Lab) -> Row:
         doubled += len(found) - len(expected)
         offsets[region] = {value: offset for offset, value in found}
         for name in writers:
-            own = [int(value[3:]) for _, value in found if value.startswith(name.encode())]
+            own = [number_of(value) for _, value in found if value.startswith(name.encode())]
             assert own == sorted(own), f"order of {name}'s records in {region}"
     moved = sum(offsets["eu"][value] != offsets["us"][value] for value in expected)
     return {

@@ -107,9 +107,9 @@ def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) ->
 
 
 class Writer:
-    """Numbered values to every partition of a topic, a value for each partition at a time."""
+    """Numbered values to every partition of a topic, one to each at a time: NAME-PARTITION-NUMBER."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str = "", **config: Any) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str = "w", **config: Any) -> None:
         self._name = name
         self._next = 0
         options = {"retry_backoff_ms": 50, "message_timeout_ms": int(WAIT_S * 1000), **config}
@@ -122,9 +122,17 @@ class Writer:
             time.sleep(1 / per_second)
 
     def write_one(self) -> None:
-        for sender in self.senders:
-            sender.send([f"{self._name}{self._next}".encode()])
+        for partition, sender in enumerate(self.senders):
+            sender.send([self._value(partition, self._next)])
         self._next += 1
+
+    def _value(self, partition: int, number: int) -> bytes:
+        return f"{self._name}-{partition}-{number}".encode()
+
+    @property
+    def offsets(self) -> dict[bytes, int]:
+        """Of all acknowledged values."""
+        return {value: offset for sender in self.senders for value, offset in sender.offsets.items()}
 
     @property
     def acknowledged(self) -> list[int]:
@@ -132,15 +140,12 @@ class Writer:
 
     def write_until_acknowledged_anew(self, timeout_s: float = WAIT_S) -> float:
         """Go on writing until every partition has taken what was written after this call; seconds."""
-        wanted = [self._next] * len(self.senders)
+        wanted = [self._value(partition, self._next) for partition in range(len(self.senders))]
         start = time.monotonic()
-        while not all(self._has(sender, number) for sender, number in zip(self.senders, wanted, strict=True)):
+        while sum(self.acknowledged) == 0 or not self.offsets.keys() >= set(wanted):
             assert time.monotonic() - start < timeout_s, f"nothing was acknowledged within {timeout_s:.0f} s"
             self.write(0.1)
         return time.monotonic() - start
-
-    def _has(self, sender: Sender, number: int) -> bool:
-        return sender.acknowledged > 0 and f"{self._name}{number}".encode() in sender.offsets
 
     def flush(self) -> None:
         for sender in self.senders:
@@ -154,3 +159,7 @@ class Writer:
     def check_no_errors(self) -> None:
         assert not [error for sender in self.senders for error in sender.errors]
 
+
+
+def number_of(value: bytes) -> int:
+    return int(value.rpartition(b"-")[2])

@@ -6,7 +6,7 @@ import re
 import time
 
 from tests.integration.confluent import committed, create_topic, read_all
-from tests.regions.lab import Lab, Writer, until
+from tests.regions.lab import Lab, Writer, number_of, until
 from tests.regions.member import Members
 from tests.support.names import unique_topic
 
@@ -52,7 +52,7 @@ def _check_logs(bootstrap: str, topic: str, writer: Writer) -> None:
         values = read_all(bootstrap, topic, number)
         assert all(values[offset] == value for value, offset in sender.offsets.items())
         assert len(values) == len(sender.offsets), "some records are there twice"
-        assert values == sorted(values, key=int), "order"
+        assert values == sorted(values, key=number_of), "order"
 
 
 def region_returns(lab: Lab, lost: str = "eu") -> Row:

@@ -16,7 +16,7 @@ from deploy.local.cluster.detached import DetachedProcess
 from deploy.local.process import StartError
 from deploy.topology.description import Kind, Node, Topology, TopologyError
 from deploy.topology.places import Places
-from deploy.topology.setup import set_up
+from deploy.topology.setup import send_home, set_up
 
 READY_TIMEOUT_S = 180.0
 INITIALIZER_TIMEOUT_S = 120.0
@@ -54,6 +54,7 @@ class LocalCluster:
 
     def up(self, report: Report = lambda text: None) -> None:
         """Start what does not run. Raises StartError, SetupError, MissingToolError, ResolveError."""
+        returns = self._lost_brokers()
         for kinds in STAGES:
             self._start([node for node in self.topology.nodes if node.kind in kinds], report)
             if Kind.ZOOKEEPER in kinds:
@@ -61,6 +62,8 @@ class LocalCluster:
             elif Kind.BROKER in kinds:
                 report("tenants, namespaces, racks")
                 set_up(self.places)
+                if returns:
+                    send_home(self.places)
 
     def start(self, target: str, report: Report = lambda text: None) -> None:
         """Start what was killed of a node or a region."""
@@ -113,6 +116,11 @@ class LocalCluster:
         deadline = time.monotonic() + READY_TIMEOUT_S
         for node in missing:
             self._wait_ready(node, deadline)
+
+    def _lost_brokers(self) -> bool:
+        """Some broker ran before, and others go on without it."""
+        running = [self._processes[node.name].running for node in self.topology.of(Kind.BROKER)]
+        return any(running) and not all(running)
 
     def _wait_ready(self, node: Node, deadline: float) -> None:
         process = self._processes[node.name]
