@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -52,6 +53,7 @@ def all_clients() -> list[ClientKind]:
         *(_java(number, source) for number, source in JAVA_VERSIONS.items()),
         *(_go(name, module) for name, module in GO_MODULES.items()),
         _kafkajs(),
+        _rust_rdkafka(),
     ]
 
 
@@ -131,6 +133,19 @@ def _kafkajs() -> ClientKind:
 
     number = json.loads((source / "package.json").read_text())["dependencies"]["kafkajs"]
     return ClientKind("KafkaJS", number, "JavaScript", prepare)
+
+
+def _rust_rdkafka() -> ClientKind:
+    manifest = DRIVERS / "rust" / "Cargo.toml"
+
+    def prepare() -> Command:
+        target = BUILD_DIR / "rust"
+        _need("cargo")
+        _run(["cargo", "build", "--quiet", "--locked", "--manifest-path", str(manifest), "--target-dir", str(target)])
+        return [str(target / "debug" / "driver")]
+
+    number = tomllib.loads(manifest.read_text())["dependencies"]["rdkafka"]["version"]
+    return ClientKind("rust-rdkafka", number.removeprefix("="), "Rust", prepare)
 
 
 def _required_go_version(module: str) -> str:

@@ -16,6 +16,7 @@ QUIET_MS = 1_500
 """How long nothing must come to believe that nothing comes."""
 SESSION_TIMEOUT_MS = 10_000
 REBALANCE_TIMEOUT_MS = 40_000
+ROUND_MS = 1_000
 SETTLE_S = 10.0
 POLL_S = 0.1
 
@@ -154,7 +155,24 @@ def encoded(data: bytes | None) -> str | None:
 
 
 def poll_together(*polls: tuple[Client, dict[str, Any]]) -> list[Any]:
-    """Members of a group act at the same time: none can join alone."""
-    for client, arguments in polls:
-        client.send("poll", **{"count": 0, "assigned": None, "timeout_ms": REBALANCE_TIMEOUT_MS, **arguments})
-    return [client.receive(ANSWER_TIMEOUT_S + REBALANCE_TIMEOUT_MS / 1000) for client, _ in polls]
+    """Members of a group act at the same time, and go on until all have what they want: none can join alone.
+
+    Each comes with the records (`count`) or partitions (`assigned`) that it wants.
+    """
+    found: list[dict[str, Any]] = [{"records": [], "assigned": []} for _ in polls]
+    deadline = time.monotonic() + REBALANCE_TIMEOUT_MS / 1000
+    while True:
+        for (client, wanted), so_far in zip(polls, found, strict=True):
+            left = max(0, wanted.get("count", 0) - len(so_far["records"]))
+            client.send("poll", count=left, assigned=wanted.get("assigned"), timeout_ms=ROUND_MS)
+        for (client, _), so_far in zip(polls, found, strict=True):
+            answer = client.receive(ANSWER_TIMEOUT_S)
+            so_far["records"] += answer["records"]
+            so_far["assigned"] = answer["assigned"]
+        satisfied = all(_has(so_far, **wanted) for (_, wanted), so_far in zip(polls, found, strict=True))
+        if satisfied or time.monotonic() > deadline:
+            return found
+
+
+def _has(found: dict[str, Any], count: int = 0, assigned: int | None = None) -> bool:
+    return len(found["records"]) >= count and assigned in (None, len(found["assigned"]))

@@ -16,7 +16,7 @@ from tests.clients.driver import ActionError, DriverEndedError, NotApplicableErr
 from tests.clients.lab import Client, Lab
 from tests.clients.verdict import Outcome, Verdict
 
-CAUSE_LENGTH = 300
+CAUSE_LENGTH = 120
 
 
 class Bench:

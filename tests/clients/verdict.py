@@ -43,10 +43,15 @@ class Verdict:
         if self.kafka.unsupported:
             return self.kafka.unsupported
         if self.kafka.error:
-            return f"fails on Apache Kafka: {self.kafka.error}"
+            return f"fails on Apache Kafka{self._of_the_gateway()}: {self.kafka.error}"
         if self.gateway.error or self.gateway.unsupported:
             return str(self.gateway.error or self.gateway.unsupported)
         return f"{self.gateway.result} instead of {self.kafka.result}" if self.result == FAIL else ""
+
+    def _of_the_gateway(self) -> str:
+        if self.gateway.error is None:
+            return ", not on the gateway"
+        return ", on the gateway alike" if self.gateway.error == self.kafka.error else ""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "result": self.result, "cause": self.cause}

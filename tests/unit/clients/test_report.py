@@ -23,7 +23,8 @@ def _verdict(kafka: Outcome, gateway: Outcome, feature: str = "fetch", title: st
         (Outcome([1]), Outcome(error="Timeout"), FAIL, "Timeout"),
         (Outcome([1]), Outcome(unsupported="no zstd"), FAIL, "no zstd"),
         (Outcome(unsupported="no headers"), Outcome(unsupported="no headers"), NOT_APPLICABLE, "no headers"),
-        (Outcome(error="Timeout"), Outcome([1]), NOT_APPLICABLE, "fails on Apache Kafka: Timeout"),
+        (Outcome(error="Timeout"), Outcome([1]), NOT_APPLICABLE, "fails on Apache Kafka, not on the gateway: Timeout"),
+        (Outcome(error="A"), Outcome(error="A"), NOT_APPLICABLE, "fails on Apache Kafka, on the gateway alike: A"),
     ],
 )
 def test_verdicts(kafka: Outcome, gateway: Outcome, result: str, cause: str) -> None:
