@@ -7,6 +7,7 @@ and never answer when that fails, as with compressed messages that are split ove
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 
 import structlog
@@ -18,6 +19,8 @@ from gateway.pulsar.position import Position
 from gateway.storage.opening import empty_end, read_entries
 
 ANSWER_S = 2.0
+READ_FOR_S = 60.0
+"""Then the admin API is asked again: perhaps it was only slow."""
 
 log = structlog.get_logger()
 
@@ -28,18 +31,18 @@ class EntryLookup:
     def __init__(self, client: PulsarClient, admin: AdminClient) -> None:
         self.admin = admin
         self._client = client
-        self._unanswered: set[str] = set()
-        """Topics that have such messages."""
+        self._asked_again_at: dict[str, float] = {}
+        """Of topics that have such messages."""
 
     async def entry(self, topic: str, position: Position) -> StoredEntry | None:
         """None if there is no such entry."""
-        if topic not in self._unanswered:
+        if time.monotonic() >= self._asked_again_at.get(topic, 0):
             try:
                 async with asyncio.timeout(ANSWER_S):
                     return await self.admin.topics.entry(topic, position)
             except TimeoutError:
                 log.info("the admin API does not tell what an entry is", topic=topic, position=position)
-                self._unanswered.add(topic)
+                self._asked_again_at[topic] = time.monotonic() + READ_FOR_S
         return await self._read(topic, position)
 
     async def _read(self, topic: str, position: Position) -> StoredEntry | None:

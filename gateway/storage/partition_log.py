@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 
 import structlog
 
-from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError
+from gateway.pulsar.errors import ClientClosedError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
@@ -22,16 +21,16 @@ from gateway.storage.known_producers import KnownProducers
 from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.log_start import LogStart
-from gateway.storage.opening import SETTLE_S, LogBounds, read_bounds, read_tail, settled
+from gateway.storage.opening import LogBounds, read_bounds, read_tail, settled
 from gateway.storage.producer_state import ActiveProducer, Done
 from gateway.storage.shared import Shared
 from gateway.storage.shared_run import SharedRun
 from gateway.storage.tail_follower import TailFollower
 from gateway.storage.waiters import QUIET_S, Waiters
+from gateway.storage.writer import Writer
 from protocol.kafka.batch import BatchHeader, stamp_offsets
 from protocol.kafka.errors import ErrorCode
 
-WRITER_RETRY_S = 1.0
 STALLED_S = 20.0
 """So long nothing was heard of what was sent to Pulsar; clients give their requests up after 30 s and more."""
 
@@ -61,12 +60,12 @@ class PartitionLog:
         self._known = KnownProducers(shared.limits.max_producers_per_partition)
         self._producers = self._known.state
         self._appender = Appender(self, predecessor)
+        self._writer = Writer(self, self._appender)
         self._follower = TailFollower(self)
-        self._writer_task: asyncio.Task[None] | None = None
         self._written_at = 0.0
         self._busy_since = 0.0
         self._refresh = EndRefresh()
-        self._catch_up = SharedRun(self._read_what_others_sent)
+        self._catch_up = SharedRun(self.read_what_others_sent)
         self._closing: asyncio.Task[None] | None = None
 
     # Writing
@@ -97,7 +96,7 @@ class PartitionLog:
         """
         self._check_open()
         if self._appender.producer is None:
-            await asyncio.shield(self._start_writer())
+            await asyncio.shield(self._writer.open())
         await self._appender.room.wait()
         if header.producer_id < 0:
             return
@@ -109,7 +108,8 @@ class PartitionLog:
             else:
                 await self._catch_up.wait()
 
-    async def _read_what_others_sent(self) -> None:
+    async def read_what_others_sent(self) -> None:
+        """All that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""
         await settled(self.admin, self.pulsar_topic)
         await self.refresh_end()
 
@@ -165,42 +165,7 @@ class PartitionLog:
                 self._producers.abort(batch.sequenced, error)
             raise
         if self._appender.producer is None:  # it was lost after ``prepare``
-            self._start_writer()
-
-    def _start_writer(self) -> asyncio.Task[None]:
-        if self._writer_task is None:
-            self._writer_task = asyncio.create_task(self._open_writer())
-            self._writer_task.add_done_callback(self._writer_opened)
-        return self._writer_task
-
-    async def _open_writer(self) -> None:
-        producer = await self.client.open_producer(
-            self.pulsar_topic, self._appender, predecessor=self._appender.predecessor
-        )
-        try:
-            if self._appender.predecessor is not None:
-                await asyncio.sleep(SETTLE_S)  # the broker may still have to read what came over a broken connection
-                await self._read_what_others_sent()
-                self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-            if producer.closed:
-                raise ConnectionLostError("the new producer was lost before its first entry")
-        except BaseException:
-            # It has its predecessor's name, which the next attempt needs.
-            with contextlib.suppress(PulsarError):
-                await producer.close()
-            raise
-        self._appender.use(producer)
-
-    def _writer_opened(self, task: asyncio.Task[None]) -> None:
-        self._writer_task = None
-        error = None if task.cancelled() else task.exception()
-        if error is None or self.closed:
-            return
-        log.warning("cannot write", topic=self.pulsar_topic, error=str(error))
-        failure = error if isinstance(error, Exception) else RuntimeError("interrupted")
-        self._appender.fail_queued(failure)
-        if self._appender.predecessor is not None and not self._appender.idle:
-            asyncio.get_running_loop().call_later(WRITER_RETRY_S, self.writer_lost, error)
+            self._writer.open()
 
     @property
     def stalled(self) -> bool:
@@ -252,6 +217,10 @@ class PartitionLog:
     def entry_refused(self, sent: SentEntry, error: Exception) -> None:
         self._fail([sent], error)
 
+    def refuse_in_flight(self) -> None:
+        """It is not in the log, and will not be."""
+        self._fail(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
     def _fail(self, entries: list[SentEntry], error: Exception) -> None:
         self._refuse([batch for sent in entries for batch in sent.batches], error)
 
@@ -267,11 +236,8 @@ class PartitionLog:
         for batch in batches:
             batch.done(-1, error)
 
-    def writer_lost(self, error: PulsarError | BaseException) -> None:
-        """What is in flight may or may not be in the log: a new producer, then the log's end, will tell."""
-        log.info("writer lost", topic=self.pulsar_topic, error=str(error))
-        if not self._appender.idle and not self.closed:
-            self._start_writer()
+    def writer_lost(self, error: PulsarError) -> None:
+        self._writer.lost(error)
 
     # Reading
 
@@ -391,8 +357,7 @@ class PartitionLog:
     async def _close(self) -> None:
         self.waiters.wake()
         self.waiters.stop_watching()
-        if self._writer_task is not None:
-            self._writer_task.cancel()
+        self._writer.cancel()
         self._known.close()
         self._catch_up.cancel()
         self._tail.clear()
@@ -402,9 +367,8 @@ class PartitionLog:
             await self._appender.close()
         except PulsarError as error:
             log.info("producer not closed in order", topic=self.pulsar_topic, error=str(error))
-        refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._appender.fail_queued(refused)
-        self._fail(self._appender.abandon_in_flight(), refused)
+        self._appender.fail_queued(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self.refuse_in_flight()
         self._refresh.give_up(ClientClosedError("the log was closed"))
         for waiting in self._end.abandon():
             waiting.resolve(UNKNOWN_OFFSET)

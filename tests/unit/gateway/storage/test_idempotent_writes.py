@@ -23,7 +23,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicClosedError, TopicNotFoundError
-from gateway.storage import opening, partition_log, tail_follower
+from gateway.storage import opening, tail_follower, writer
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.opening import LogBounds
 from gateway.storage.partition_log import PartitionLog
@@ -44,8 +44,8 @@ RETRIED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorC
 @pytest.fixture(autouse=True)
 def no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_log, "SETTLE_S", 0)
-        patch.setattr(partition_log, "WRITER_RETRY_S", 0)
+        patch.setattr(writer, "SETTLE_S", 0)
+        patch.setattr(writer, "RETRY_S", 0)
         patch.setattr(opening, "SETTLE_S", 0)
         patch.setattr(tail_follower, "RETRY_MS", 0)
         yield

@@ -13,7 +13,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicNotFoundError
 from gateway.pulsar.position import Position
-from gateway.storage import opening, partition_log
+from gateway.storage import opening, writer
 from gateway.storage.errors import KafkaError
 from gateway.storage.opening import LogBounds
 from gateway.storage.partition_log import PartitionLog
@@ -28,7 +28,7 @@ Answers = list[tuple[int, Exception | None]]
 
 @pytest.fixture(autouse=True)
 def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "SETTLE_S", 0)
+    monkeypatch.setattr(writer, "SETTLE_S", 0)
     monkeypatch.setattr(opening, "SETTLE_S", 0)
 
 
@@ -269,7 +269,7 @@ async def test_a_new_producer_is_closed_when_the_log_cannot_be_read(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the lost one's name, which the next attempt needs."""
-    monkeypatch.setattr(partition_log, "WRITER_RETRY_S", 0)
+    monkeypatch.setattr(writer, "RETRY_S", 0)
     answers = scene.append()
     await settle()
 

@@ -12,7 +12,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import RequestTimeoutError
-from gateway.storage import opening, partition_log
+from gateway.storage import opening, partition_log, writer
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.registry import LogRegistry
@@ -57,7 +57,7 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(partition_log, "SETTLE_S", 0)
+    monkeypatch.setattr(writer, "SETTLE_S", 0)
     monkeypatch.setattr(opening, "SETTLE_S", 0)
     return Scene()
 
