@@ -17,14 +17,18 @@ STOP_GRACE_S = 15.0
 PROBE_INTERVAL_S = 0.1
 LOG_TAIL_BYTES = 4_096
 
+_reservations: list[socket.socket] = []
+
 
 class StartError(RuntimeError):
     """A server did not become ready; the message carries the end of its log."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nothing listens on now. Not reserved: bind it soon."""
+    """A TCP port that nothing listens on now, and that no other caller of this gets while this process lives."""
     for port in random.sample(PORT_RANGE, PORT_ATTEMPTS):
+        if not _reserve(host, port):
+            continue
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -33,6 +37,20 @@ def free_port(host: str = "127.0.0.1") -> int:
                 continue
             return port
     raise StartError(f"no free port found on {host} in {PORT_ATTEMPTS} attempts")
+
+
+def _reserve(host: str, port: int) -> bool:
+    """By a name that the kernel gives once, and takes back when the process ends. Elsewhere than on Linux: by luck."""
+    if sys.platform != "linux":
+        return True
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        holder.bind(f"\0kafka-gateway {host}:{port}")
+    except OSError:
+        holder.close()
+        return False
+    _reservations.append(holder)
+    return True
 
 
 class ChildProcess:
