@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deploy.compose import dashboards
 from deploy.local.toml import to_toml
 from deploy.topology import settings
 from deploy.topology.description import Kind, Node, Topology, load
@@ -172,11 +173,16 @@ def _yaml(value: Mapping[str, Any], indent: int = 0) -> str:
     return "\n".join(lines) + "\n"
 
 
+def grafana_files() -> dict[str, str]:
+    """By path under this folder."""
+    return {f"grafana/{path}": text for path, text in dashboards.files().items()}
+
+
 def write() -> None:
-    for name in TOPOLOGIES:
-        for path, text in files(name).items():
+    for made in (grafana_files(), *map(files, TOPOLOGIES)):
+        for path, text in made.items():
             file = FOLDER / path
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
 
 

@@ -1,13 +1,18 @@
 """The descriptions of topologies, and what is made of them."""
 
+import re
+
 import pytest
 from pydantic import ValidationError
 
 from deploy.compose import generate
+from deploy.compose.dashboards import DASHBOARDS
 from deploy.local.cluster import addresses
 from deploy.topology import settings
 from deploy.topology.description import Kind, Topology, TopologyError, load, names
 from deploy.topology.places import by_host_name
+from gateway.observability.metrics import Metrics
+from protocol.kafka.errors import ErrorCode
 
 
 def test_sync() -> None:
@@ -73,9 +78,18 @@ def test_regions_have_addresses_of_their_own() -> None:
     assert len(set(hosts.values())) == len(hosts)
 
 
-@pytest.mark.parametrize("name", generate.TOPOLOGIES)
+@pytest.mark.parametrize("name", [*generate.TOPOLOGIES, "grafana"])
 def test_compose_files_are_up_to_date(name: str) -> None:
     """If not: python -m deploy.compose.generate."""
-    made = generate.files(name)
+    made = generate.grafana_files() if name == "grafana" else generate.files(name)
     kept = [file for file in (generate.FOLDER / name).rglob("*") if file.is_file()]
     assert {str(file.relative_to(generate.FOLDER)): file.read_text() for file in kept} == made
+
+
+def test_dashboards_show_metrics_that_gateways_have() -> None:
+    metrics = Metrics()
+    metrics.request("Produce", 9).answered(0.001)
+    metrics.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    exported = {sample.name for family in metrics.registry.collect() for sample in family.samples}
+    shown = re.findall(r"kafka_gateway_\w+", " ".join(panel.expression for panel in DASHBOARDS["gateways"]))
+    assert shown and set(shown) <= exported
