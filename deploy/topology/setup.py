@@ -130,7 +130,7 @@ def _create_namespaces(topology: Topology, cluster: str, admin: AdminApi) -> Non
         if cluster not in namespace.clusters:
             continue
         admin.call("PUT", f"tenants/{name.split('/')[0]}", {"allowedClusters": list(namespace.clusters)})
-        policies = {
+        policies: dict[str, object] = {
             "replication_clusters": list(namespace.clusters),
             "retention_policies": {"retentionTimeInMinutes": RETENTION_MINUTES, "retentionSizeInMB": -1},
             "message_ttl_in_seconds": RETENTION_MINUTES * 60,
@@ -140,6 +140,8 @@ def _create_namespaces(topology: Topology, cluster: str, admin: AdminApi) -> Non
                 "deleteWhileInactive": False,
             },
         }
+        if len(namespace.clusters) > 1:  # what a cluster that died sends again is not written again
+            policies["deduplicationEnabled"] = True
         admin.call("PUT", f"namespaces/{name}", policies)
 
 

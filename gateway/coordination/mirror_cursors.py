@@ -93,7 +93,7 @@ class Cursors:
                 position = await self._find_position_before(topic, offset, await subscription.last_position())
             reach = Reach(position, False)
             if self._snapshots is not None:
-                reach = await self._snapshots.reach(topic, position)
+                reach = await self._snapshots.reach(subscription, position)
             if known is not None and reach.position < known:
                 await subscription.seek(reach.position._replace(entry_id=reach.position.entry_id + 1))
                 await subscription.close()

@@ -47,18 +47,32 @@ class Snapshots:
         self._newest: dict[str, Position] = {}
         """Of those found, by topic."""
 
-    async def reach(self, topic: str, position: Position) -> Reach:
+    async def reach(self, subscription: Subscription, position: Position) -> Reach:
         """How far a group has come that has read the entry at ``position``: markers are nothing to read.
 
         Measured on 4.0.7: the last message that brokers name is the last one that is no marker.
         """
+        topic, last = subscription.topic, await subscription.last_position()
+        if position < last:
+            return Reach(await self._before_next_message(topic, position, last), False)
+        end = (await self._lookup.admin.topics.internal_stats(topic)).last_confirmed
+        # Asked again: what was written before `end` was told is counted now.
+        if position < await subscription.last_position():
+            return Reach(position, False)
+        return Reach(max(position, end), True)
+
+    async def _before_next_message(self, topic: str, position: Position, last: Position) -> Position:
         start = position.entry_id + 1
-        for first in range(start, start + MAX_LOOK_AHEAD, ENTRIES_AHEAD):
-            for entry in await self._entries(topic, position.ledger_id, range(first, first + ENTRIES_AHEAD)):
+        end = start + MAX_LOOK_AHEAD
+        if last.ledger_id == position.ledger_id:
+            end = min(end, last.entry_id)
+        for first in range(start, end, ENTRIES_AHEAD):
+            numbers = range(first, min(first + ENTRIES_AHEAD, end))
+            for entry in await self._entries(topic, position.ledger_id, numbers):
                 if entry is None or entry.marker_type is None:
-                    return Reach(position, entry is None)
+                    return position
                 position = entry.position
-        return Reach(position, False)
+        return position
 
     async def newest(self, topic: str, position: Position, known: Position | None) -> Position | None:
         """The newest snapshot at or before ``position``. What lies before ``known`` was looked at before."""

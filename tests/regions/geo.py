@@ -24,10 +24,11 @@ def lose_a_region(lab: Lab) -> Row:
     until(lambda: lab.internal_stats("us", topic, PARTITIONS - 1), "the topic is in us too")
     writer = Writer(lab.only("eu"), topic, PARTITIONS)
     with Members(lab.only("eu"), GROUP, topic) as eu_members:
-        while len(eu_members.committed) < PARTITIONS:
+        while min(committed(lab.only("us"), GROUP, topic, PARTITIONS)) < 0:
             writer.write(1)
         writer.write(BEFORE_S)
         lab.cluster.kill("eu")
+        eu_members.abandon()
         eu_read = _values(eu_members, eu_members.committed)
     writer.abandon()
     acknowledged = set(writer.offsets)

@@ -23,6 +23,7 @@ class Members:
         self.read = 0
         self._topic = topic
         self._stop = threading.Event()
+        self._abandoned = False
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
         settings = {
@@ -39,9 +40,14 @@ class Members:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(WAIT_S)
+            thread.join(0 if self._abandoned else WAIT_S)
         if self._failure is not None:
             raise self._failure
+
+    def abandon(self) -> None:
+        """Its servers are gone: closing would wait for them."""
+        self._abandoned = True
+        self._stop.set()
 
     def await_values(self, distinct: int, timeout_s: float = WAIT_S) -> float:
         """Until so many different records were read; seconds."""

@@ -76,6 +76,8 @@ class FakeTopic:
 
 
 class FakeSubscription:
+    topic = "t"
+
     def __init__(self, topic: FakeTopic, name: str) -> None:
         self._topic, self._name = topic, name
 

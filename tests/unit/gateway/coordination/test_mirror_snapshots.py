@@ -8,10 +8,12 @@ from gateway.coordination import mirror_snapshots
 from gateway.coordination.mirror_cursors import Cursors
 from gateway.coordination.mirror_snapshots import SNAPSHOT, Reach, Snapshots
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
+from gateway.pulsar.subscription import Subscription
 from gateway.storage.entry_lookup import EntryLookup
-from tests.unit.gateway.coordination.fake_cursors import FakeTopic
+from tests.unit.gateway.coordination.fake_cursors import FakeSubscription, FakeTopic
 
 REQUEST = 10
 
@@ -34,11 +36,25 @@ def snapshots_of(topic: FakeTopic) -> Snapshots:
 
 @pytest.mark.parametrize(
     ("position", "reach"),
-    [(0, Reach(at(0), False)), (1, Reach(at(3), False)), (4, Reach(at(9), True)), (9, Reach(at(9), True))],
+    [(0, Reach(at(0), False)), (1, Reach(at(3), False)), (4, Reach(at(9), True))],
 )
 async def test_markers_are_nothing_to_read(position: int, reach: Reach) -> None:
     topic = log_of({2: REQUEST, 3: SNAPSHOT, 5: REQUEST, 6: REQUEST, 7: REQUEST, 8: SNAPSHOT, 9: REQUEST}, 10)
-    assert await snapshots_of(topic).reach("t", at(position)) == reach
+    assert await snapshots_of(topic).reach(cast(Subscription, FakeSubscription(topic, "g")), at(position)) == reach
+
+
+async def test_what_is_written_meanwhile_is_not_taken_for_markers() -> None:
+    topic = log_of({1: REQUEST}, 2)
+
+    class Growing(FakeSubscription):
+        async def last_position(self) -> Position:
+            last = await super().last_position()
+            topic.entries[at(2)] = StoredEntry(at(2), 2, None, 1)
+            return last
+
+    topic.cursors["g"] = (at(-1), {})
+    reach = await snapshots_of(topic).reach(cast(Subscription, Growing(topic, "g")), at(0))
+    assert reach == Reach(at(0), False)
 
 
 async def test_newest() -> None:
