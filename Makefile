@@ -24,6 +24,10 @@ test: packages .venv/test.stamp  ## Static checks, then all tests on a real Puls
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side
 	$(BIN)/python -m tests.bench
 
+regions: packages .venv/test.stamp  ## Whole topologies as local processes; regions are killed under load
+	$(BIN)/python -m deploy.local.jars pulsar
+	$(BIN)/python -m tests.regions
+
 spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared
 	@failed=; for version in $(SPARK_VERSIONS); do \
 	  echo "Spark $$version"; .venv-spark/$$version/bin/python -m spark_compat || failed=1; done; \
