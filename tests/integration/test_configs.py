@@ -11,7 +11,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import UNSUPPORTED_VERSION, RawClient
 
-GROUP = 32
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 
 
 def alter(gateway: GatewayProcess, topic: str, **changes: str | None) -> None:
@@ -55,9 +55,9 @@ def test_groups_have_times_of_their_own(gateway: GatewayProcess) -> None:
         listed = client.call("ListConfigResources", 1, resource_types=[GROUP])["config_resources"]
         assert [row["resource_type"] for row in listed if row["resource_name"] == group] == [GROUP]
         everything = client.call("ListConfigResources", 1, resource_types=[])["config_resources"]
-        assert {(2, "__consumer_offsets"), (4, "0"), (GROUP, group)} <= {
-            (row["resource_type"], row["resource_name"]) for row in everything
-        }
+        resources = {(row["resource_type"], row["resource_name"]) for row in everything}
+        assert {(TOPIC, "__consumer_offsets"), (GROUP, group)} <= resources
+        assert {kind for kind, _ in resources} == {TOPIC, BROKER, BROKER_LOGGER, GROUP}
         assert client.call("ListConfigResources", 1, resource_types=[3])["error_code"] == UNSUPPORTED_VERSION
     finally:
         client.close()
