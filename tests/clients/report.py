@@ -32,7 +32,8 @@ what they wrote and writes what they read.
 * **n/a**: the client has no such feature, or fails with Apache Kafka 3.9.2 as well; the reason is below too.
 
 The cases are in `tests/clients/cases`, the clients' drivers in `tests/clients/drivers`. The same requests in every
-version of every API, byte by byte, are compared by `tests/conformance`.
+version of every API, byte by byte, are compared by `tests/conformance`. What came of clients' own test suites is in
+[client-suites.md](client-suites.md).
 """
 
 

@@ -204,7 +204,7 @@ func (d *driver) produce(ctx context.Context, r lines.Request) (any, error) {
 	options := []kgo.Opt{
 		kgo.RequiredAcks(acks[r.Acks]), kgo.ProducerBatchCompression(codecs[r.Codec]),
 		kgo.ProducerLinger(20 * time.Millisecond), kgo.ProducerBatchMaxBytes(10_000_000),
-		kgo.RecordDeliveryTimeout(timeout),
+		kgo.AllowAutoTopicCreation(),
 	}
 	if !r.Idempotent && r.Transaction == nil {
 		options = append(options, kgo.DisableIdempotentWrite())
