@@ -6,7 +6,7 @@ BIN := .venv/bin
 SPARK_VERSIONS ?= 4.0.0 3.5.7
 
 .NOTPARALLEL:
-.PHONY: run test bench spark conformance clean python packages toolchains
+.PHONY: run test bench fleet spark conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
@@ -27,6 +27,9 @@ bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side
 regions: packages .venv/test.stamp  ## Whole topologies as local processes; regions are killed under load
 	$(BIN)/python -m deploy.local.jars pulsar
 	$(BIN)/python -m tests.regions
+
+fleet: packages .venv/test.stamp  ## Deaths of gateways, and what a fleet costs: docs/scale.md
+	$(BIN)/python -m tests.bench.fleet
 
 spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared
 	@failed=; for version in $(SPARK_VERSIONS); do \

@@ -67,8 +67,8 @@ def topic_defaults(config: Config) -> dict[str, str]:
     return {topic_config.name: topic_config.default for topic_config in TOPIC_CONFIGS.values()} | own
 
 
-def broker_configs(services: Services) -> Mapping[str, BrokerConfig]:
-    """By name: defaults of topics, then what the gateway is told by its own configuration."""
+def broker_configs(services: Services, node: Node | None = None) -> Mapping[str, BrokerConfig]:
+    """By name: defaults of topics, then what the gateway, which the client knows as `node`, is told by its own."""
     defaults = topic_defaults(services.config)
     rows = [
         BrokerConfig(
@@ -78,7 +78,7 @@ def broker_configs(services: Services) -> Mapping[str, BrokerConfig]:
         for topic_config in TOPIC_CONFIGS.values()
         if topic_config.broker_config is not None
     ]  # fmt: skip
-    rows += _identity(services.node) + _behaviour() + _settings(services.config)
+    rows += _identity(node or services.node) + _behaviour() + _settings(services.config)
     return {row.name: row for row in rows}
 
 

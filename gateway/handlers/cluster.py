@@ -42,8 +42,13 @@ class Cluster:
         return next((node.node_id for node in self.nodes), -1)
 
     @property
+    def own(self) -> Node | None:
+        """This gateway; None before it is a member."""
+        mine = (member for member in self._fleet.members if self._is_single or member.node_id == self._fleet.node_id)
+        return next(map(self._node, mine), None)
+
+    @property
     def own_id(self) -> int:
-        """Of this gateway."""
         return SINGLE_NODE_ID if self._is_single else self._fleet.node_id
 
     @property

@@ -75,7 +75,7 @@ async def _broker_rows(call: Call, name: str) -> list[Response]:
         raise _invalid(f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
     return [
         _row(call, each.name, each.kind, each.value, each.documentation, each.synonyms, read_only=True)
-        for each in broker_configs(call.services).values()
+        for each in broker_configs(call.services, Cluster(call).own).values()
     ]
 
 

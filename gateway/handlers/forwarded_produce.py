@@ -26,12 +26,15 @@ class ProduceOrder:
         self._unanswered: set[asyncio.Future[Any]] = set()
         self._epoch = NO_EPOCH
 
-    async def wait_for_earlier(self, epoch: int) -> None:
-        if epoch != self._epoch and self._unanswered:
-            await asyncio.wait(self._unanswered)
-        self._epoch = epoch
+    def is_settled(self, epoch: int) -> bool:
+        """Of what was sent before this epoch of the fleet, all is answered."""
+        return epoch == self._epoch or not self._unanswered
 
-    def sent(self, outcome: Any) -> None:
+    async def settled(self) -> None:
+        await asyncio.wait(self._unanswered)
+
+    def sent(self, epoch: int, outcome: Any) -> None:
+        self._epoch = epoch
         if isinstance(outcome, asyncio.Future):
             self._unanswered.add(outcome)
             outcome.add_done_callback(self._unanswered.discard)

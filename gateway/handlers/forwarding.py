@@ -86,9 +86,12 @@ class Forwarder:
             link.close()
 
     async def _produce(self, call: Call, leaders: FleetLeaders) -> Outcome:
-        await self._produce_order.wait_for_earlier(call.services.fleet.epoch)
+        fleet, order = call.services.fleet, self._produce_order
+        while not order.is_settled(fleet.epoch):
+            await order.settled()
+        epoch = fleet.epoch
         outcome = await self._hand_out(call, ROUTES[PRODUCE], leaders)
-        self._produce_order.sent(outcome)
+        order.sent(epoch, outcome)
         return outcome
 
     async def _hand_out(self, call: Call, route: Route, leaders: FleetLeaders) -> Outcome:

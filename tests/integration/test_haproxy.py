@@ -72,6 +72,12 @@ def test_each_listener_has_its_addresses(fleet: HaproxyFleet) -> None:
         assert [(node["node_id"], f"{HOST}:{node['port']}") for node in metadata["brokers"]] == [(0, fleet.single)]
         assert {part["leader_id"] for part in metadata["topics"][0]["partitions"]} == {0}
         assert len(client.call("DescribeCluster", 1, include_cluster_authorized_operations=False)["brokers"]) == 1
+        described = client.call(
+            "DescribeConfigs", 4, resources=[{"resource_type": 4, "resource_name": "0", "configuration_keys": None}],
+            include_synonyms=False, include_documentation=False,
+        )["results"][0]  # fmt: skip
+        configs = {each["name"]: each["value"] for each in described["configs"]}
+        assert (configs["node.id"], configs["advertised.listeners"]) == ("0", f"PLAINTEXT://{fleet.single}")
         for group in groups_of_two(fleet):
             assert client.call("FindCoordinator", 3, key=group, key_type=0)["node_id"] == 0
 
@@ -211,15 +217,15 @@ class SteadyProducer:
 
 
 class Traffic:
-    """A topic with an idempotent producer and a group of two, by one of the fleet's addresses."""
+    """A topic with an idempotent producer and a group, by one of the fleet's addresses."""
 
-    def __init__(self, stack: ExitStack, work_dir: Path, bootstrap: str) -> None:
+    def __init__(self, stack: ExitStack, work_dir: Path, bootstrap: str, members: int) -> None:
         self.bootstrap = bootstrap
         self.topic = self.group = unique_topic("traffic")
         create_topic(bootstrap, self.topic, PARTITIONS)
         self.members = [
             stack.enter_context(FleetMember(work_dir / f"{self.topic}-{number}", bootstrap, self.group, self.topic))
-            for number in range(2)
+            for number in range(members)
         ]
         self.producer = SteadyProducer(bootstrap, self.topic, **{"enable.idempotence": True})
         stack.callback(self.producer.stop)
@@ -256,14 +262,14 @@ def restart(gateway: GatewayProcess) -> None:
 def test_gateways_come_and_go(fleet: HaproxyFleet, tmp_path: Path) -> None:
     """All are restarted, one after the other, and one is killed, under producers and groups by both forms."""
     with ExitStack() as stack:
-        traffic = [Traffic(stack, tmp_path, bootstrap) for bootstrap in (fleet.bootstrap, fleet.single)]
+        traffic = [Traffic(stack, tmp_path, fleet.bootstrap, 1), Traffic(stack, tmp_path, fleet.single, 2)]
         plain_topic = unique_topic("plain")
         create_topic(fleet.single, plain_topic, PARTITIONS)
         plain = SteadyProducer(fleet.single, plain_topic)
         stack.callback(plain.stop)
+        for each in traffic:
+            each.wait_read()
         for gateway in fleet.gateways:
-            for each in traffic:
-                each.wait_read()
             restart(gateway)
         for each in traffic:
             each.wait_read()
