@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from kafka.protocol.consumer import FetchRequest
 
 from coordinator.fleet.messages import Member
 from gateway.config import Limits
 from gateway.handlers.call import Call, Response, Services, Unread
+from gateway.handlers.fetch import TOPIC_ID_VERSION
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import FetchedPartition, FetchSessions
 from gateway.handlers.forwarded_fetch import ForwardedFetches
 from gateway.handlers.table import APIS
-from protocol.kafka.codec import RecordChunks
+from protocol.kafka.codec import RecordChunks, decode_request, encode_request, is_flexible, parse_header
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.handlers.test_routes import LEADERS, OTHERS
 
 WAIT_S = 10
 LONG_MS = 60_000
 VERSION = 12
+FETCH = APIS[1]
+TOPIC_ID = uuid.UUID(int=7)
 _Topic = FetchRequest.FetchTopic
 
 
@@ -51,6 +56,7 @@ class Asked:
 
 class Client:
     def __init__(self) -> None:
+        self.calls: dict[Member | None, Call] = {}
         self.asked: asyncio.Queue[Asked] = asyncio.Queue()
         self.fetches = ForwardedFetches(self._ask)
         self._sessions = FetchSessions(10)
@@ -58,11 +64,14 @@ class Client:
     async def _ask(self, call: Call, leader: Member | None) -> Response:
         request = call.request
         offsets = {row.partition: row.fetch_offset for topic in request.topics for row in topic.partitions}
+        self.calls[leader] = call
         asked = Asked(leader, request.max_wait_ms, request.max_bytes, offsets)
         self.asked.put_nowait(asked)
         return await asked.answer
 
-    def fetch(self, offsets: dict[int, int], max_wait_ms: int = LONG_MS, **fields: Any) -> asyncio.Task[FetchAnswer]:
+    def fetch(
+        self, offsets: dict[int, int], max_wait_ms: int = LONG_MS, version: int = VERSION, **fields: Any
+    ) -> asyncio.Task[FetchAnswer]:
         rows = [
             _Topic.FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=1_000)
             for number, offset in offsets.items()
@@ -70,12 +79,13 @@ class Client:
         options: dict[str, Any] = {"min_bytes": 1, "session_id": 0, "session_epoch": -1, **fields}
         request = FetchRequest(
             max_wait_ms=max_wait_ms, max_bytes=3_000, isolation_level=0, forgotten_topics_data=[],
-            topics=[_Topic(topic="t", partitions=rows)] if rows else [], **options,
+            topics=[_Topic(topic="t", topic_id=TOPIC_ID, partitions=rows)] if rows else [], **options,
         )  # fmt: skip
         services = SimpleNamespace(
-            config=SimpleNamespace(limits=Limits()), unread=Unread(), fetch_sessions=self._sessions
-        )
-        call = Call(APIS[1], VERSION, 1, None, request, cast(Any, None), cast(Services, services))
+            config=SimpleNamespace(limits=Limits()), unread=Unread(), fetch_sessions=self._sessions,
+            topics=SimpleNamespace(cached_name={TOPIC_ID: "t"}.get),
+        )  # fmt: skip
+        call = Call(FETCH, version, 1, None, request, cast(Any, None), cast(Services, services))
         return asyncio.ensure_future(self._answer(self.fetches.run(call, LEADERS)))
 
     async def _answer(self, outcome: Any) -> FetchAnswer:
@@ -198,6 +208,25 @@ async def test_a_session_is_kept_here() -> None:
     wrong = client.fetch({}, session_id=session_id, session_epoch=1)
     async with asyncio.timeout(WAIT_S):
         assert (await wrong).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+@pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
+async def test_leaders_are_asked_in_the_version_of_the_client(version: int) -> None:
+    client = Client()
+    client.fetch({1: 50}, version=version, max_wait_ms=7)
+    asked = client.calls[(await client.next_asked(1))[OTHERS[0]].leader]
+    frame = memoryview(b"".join(encode_request(FETCH.request, version, 1, None, asked.request)))[4:]
+    header = parse_header(frame, flexible=is_flexible(FETCH.request, version))
+    request = decode_request(FETCH.request, version, frame, header.body)
+    [topic] = request.topics
+    [part] = topic.partitions
+    assert (part.partition, part.fetch_offset, part.partition_max_bytes) == (1, 50, 1_000)
+    if version >= TOPIC_ID_VERSION:
+        assert topic.topic_id == TOPIC_ID
+    else:
+        assert topic.topic == "t"
+    assert (request.session_id, request.session_epoch) == (0, -1)
+    client.fetches.close()
 
 
 async def test_what_is_asked_ends_with_the_client() -> None:
