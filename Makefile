@@ -6,7 +6,7 @@ BIN := .venv/bin
 SPARK_VERSIONS ?= 4.0.0 3.5.7
 
 .NOTPARALLEL:
-.PHONY: run test bench fleet spark conformance clean python packages toolchains
+.PHONY: run test bench regions fleet spark conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev

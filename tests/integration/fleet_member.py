@@ -40,6 +40,8 @@ def main(bootstrap: str, group: str, topic: str) -> None:
     )  # fmt: skip
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    while not consumer.partitions_for_topic(topic):  # else it may assign nothing, and not notice that there is more
+        time.sleep(POLL_MS / 1000)
     consumer.subscribe([topic], listener=Listener(consumer))
     while not stopping:
         polled = consumer.poll(POLL_MS)
