@@ -1,5 +1,5 @@
-# The two commands: `make run` and `make test`. Everything they install stays in .venv, .venv-spark and the user's
-# caches, except the Debian packages that the test suite needs.
+# The two commands: `make run` and `make test`. Everything they and the others install stays in .venv, .venv-spark, build
+# and the user's caches, except the Debian packages that the test suites need.
 
 PYTHON ?= python3
 BIN := .venv/bin

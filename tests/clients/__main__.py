@@ -25,7 +25,7 @@ from tests.clients.verdict import FAIL, Verdict
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.clients", description=__doc__)
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help="part of a name and version; all by default")
-    parser.add_argument("--cases", default="", help="only cases whose feature or name contain this; no report then")
+    parser.add_argument("--cases", default="", help="only those whose feature/name contains this")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="use this cluster instead of starting one")
     parser.add_argument("--gateway", metavar="HOST:PORT", help="use this gateway instead of starting one on a Pulsar")
     options = parser.parse_args()
@@ -35,19 +35,16 @@ def main() -> None:
     work_dir = Path(tempfile.mkdtemp(prefix="clients-"))
     try:
         with both_sides(work_dir, options.kafka, options.gateway) as sides:
-            failed = _try_clients(kinds, cases, sides, work_dir, keep=not options.cases)
+            failed = _try_clients(kinds, cases, sides, work_dir)
             if not options.cases:
                 _compare_versions(sides, work_dir / "newest")
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
-    if not options.cases:
-        write_report([str(each) for each in all_clients()])
+    write_report([str(each) for each in all_clients()])
     sys.exit(failed)
 
 
-def _try_clients(
-    kinds: Sequence[ClientKind], cases: Sequence[Case], sides: Sequence[Side], work_dir: Path, *, keep: bool
-) -> bool:
+def _try_clients(kinds: Sequence[ClientKind], cases: Sequence[Case], sides: Sequence[Side], work_dir: Path) -> bool:
     """True when a case failed."""
     run_id = f"c{uuid.uuid4().hex[:6]}"
     failed = False
@@ -56,8 +53,7 @@ def _try_clients(
         folder.mkdir()
         results = _try_client(kind, cases, sides, f"{run_id}-{number}", folder)
         failed |= any(each["result"] == FAIL for each in results["verdicts"])
-        if keep:
-            save_results(results)
+        save_results(results)
     return failed
 
 

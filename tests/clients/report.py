@@ -11,12 +11,14 @@ from typing import Any
 from tests.clients.api_versions import Versions
 from tests.clients.clients import REPOSITORY
 from tests.clients.findings import NOT_TRIED, cause_of
-from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Verdict
+from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Outcome, Verdict
 
 RESULTS_DIR = REPOSITORY / "build" / "clients" / "results"
 VERSIONS_FILE = "api-versions.json"
 REPORT = REPOSITORY / "docs" / "compatibility.md"
 SIGNS = {PASS: "pass", FAIL: "**fail**", NOT_APPLICABLE: "n/a"}
+
+CAUSE_LENGTH = 160
 
 Results = dict[str, Any]
 """Of one client: name, version, language, date, and its verdicts or why it is not available."""
@@ -38,8 +40,12 @@ version of every API, byte by byte, are compared by `tests/conformance`. What ca
 
 
 def save_results(results: Results) -> None:
+    """The newest verdict on each case counts."""
     RESULTS_DIR.mkdir(parents=True, exist_ok=True)
     path = RESULTS_DIR / f"{results['client']} {results['version']}.json".replace("/", "-")
+    if path.exists() and not results["unavailable"]:
+        newest = {(each["feature"], each["case"]): each for each in _read(path)["verdicts"] + results["verdicts"]}
+        results = {**results, "verdicts": list(newest.values())}
     path.write_text(json.dumps(results, indent=1))
 
 
@@ -51,7 +57,7 @@ def save_versions(by_server: dict[str, Versions]) -> None:
 def write_report(order: Sequence[str]) -> None:
     """`order` has the clients' titles as columns are to be; those without results are left out."""
     found = {_title(each): each for each in map(_read, sorted(RESULTS_DIR.glob("* *.json")))}
-    clients = [found[title] for title in order if title in found]
+    clients = [_judged(found[title]) for title in order if title in found]
     versions = RESULTS_DIR / VERSIONS_FILE
     parts = [HEAD, *report_sections(clients), *version_section(_read(versions) if versions.exists() else {})]
     REPORT.write_text("\n".join(parts))
@@ -94,6 +100,15 @@ def unavailable(client: str, version: str, language: str, date: str, why: str) -
     return {**head, "unavailable": why, "verdicts": []}
 
 
+def _judged(results: Results) -> Results:
+    """With results and causes as they are judged and worded now."""
+    verdicts = [
+        Verdict(each["case"], each["feature"], each["title"], Outcome(**each["kafka"]), Outcome(**each["gateway"]))
+        for each in results["verdicts"]
+    ]
+    return {**results, "verdicts": [verdict.to_json() for verdict in verdicts]}
+
+
 def _summary(clients: Sequence[Results]) -> str:
     features = dict.fromkeys(each["feature"] for client in clients for each in client["verdicts"])
     rows = []
@@ -125,14 +140,17 @@ def _details(clients: Sequence[Results]) -> list[str]:
 
 
 def _failures(clients: Sequence[Results]) -> list[str]:
-    lines = ["## Failures\n"]
+    """By cause, so that one that many clients meet is told once."""
+    met: dict[str, list[str]] = {}
     for client in clients:
         for each in client["verdicts"]:
             if each["result"] == FAIL:
                 known = cause_of(client["client"], each["feature"], each["case"])
-                cause = f"{known} ({each['cause']})" if known else each["cause"]
-                lines.append(f"* {_title(client)}, {each['feature']}: {each['title']}: {cause}")
-    return [*lines, "none" if len(lines) == 1 else "", ""]
+                met.setdefault(known or _short(each["cause"]), []).append(
+                    f"{_title(client)}, {each['feature']}: {each['title']}"
+                )
+    lines = [f"* {cause} ({'; '.join(cases)})" for cause, cases in met.items()]
+    return ["## Failures\n", *(lines or ["none"]), ""]
 
 
 def _inapplicable(clients: Sequence[Results]) -> list[str]:
@@ -141,9 +159,13 @@ def _inapplicable(clients: Sequence[Results]) -> list[str]:
         reasons: dict[str, list[str]] = {}
         for each in client["verdicts"]:
             if each["result"] == NOT_APPLICABLE:
-                reasons.setdefault(each["cause"], []).append(f"{each['feature']}: {each['title']}")
+                reasons.setdefault(_short(each["cause"]), []).append(f"{each['feature']}: {each['title']}")
         lines += [f"* {_title(client)}: {reason} ({'; '.join(cases)})" for reason, cases in reasons.items()]
     return [*lines, ""]
+
+
+def _short(cause: str) -> str:
+    return cause if len(cause) <= CAUSE_LENGTH else f"{cause[:CAUSE_LENGTH]}…"
 
 
 def _title(results: Results) -> str:

@@ -59,17 +59,18 @@ def test_the_report_lists_failures_and_what_does_not_apply(written: Any) -> None
         "| Wire 1.0 | **fail** 1/2 | n/a | 2026-01-02 |"
     )
     assert "* Ghost 3.0: cargo is not installed" in lines
-    assert "* Wire 1.0, fetch: at the end: Timeout" in lines
+    assert "* Timeout (Wire 1.0, fetch: at the end)" in lines
     assert "| fetch: at the end |  | **fail** |" in lines
     assert "* Wire 2.0: no groups (groups: subscribe)" in lines
 
 
 def test_the_newest_results_of_a_client_count(written: Any) -> None:
-    save_results(as_results("Wire", "1.0", "Go", "2026-01-02", [_verdict(Outcome([1]), Outcome([2]))]))
+    other = _verdict(Outcome([1]), Outcome([1]), title="at the end")
+    save_results(as_results("Wire", "1.0", "Go", "2026-01-02", [_verdict(Outcome([1]), Outcome([2])), other]))
     save_results(as_results("Wire", "1.0", "Go", "2026-01-03", [_verdict(Outcome([1]), Outcome([1]))]))
     save_versions({"gateway": {"Fetch": [0, 17]}})
     lines = written("Wire 1.0")
-    assert [line for line in lines if line.startswith("| Wire 1.0")] == ["| Wire 1.0 | pass 1/1 | 2026-01-03 |"]
+    assert [line for line in lines if line.startswith("| Wire 1.0")] == ["| Wire 1.0 | pass 2/2 | 2026-01-03 |"]
     assert "| Fetch | 0 to 17 |" in lines
 
 

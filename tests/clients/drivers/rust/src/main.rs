@@ -29,7 +29,11 @@ enum Failure {
 impl From<KafkaError> for Failure {
     fn from(error: KafkaError) -> Self {
         eprintln!("{error}");
-        Failure::Error(error.rdkafka_error_code().map_or(error.to_string(), |code| format!("{code:?}")))
+        Failure::Error(
+            error
+                .rdkafka_error_code()
+                .map_or(error.to_string(), |code| format!("{code:?}")),
+        )
     }
 }
 
@@ -64,7 +68,9 @@ fn main() {
             Err(Failure::Unsupported(why)) => json!({ "unsupported": why }),
         };
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{answer}").and_then(|()| out.flush()).expect("somebody who reads");
+        writeln!(out, "{answer}")
+            .and_then(|()| out.flush())
+            .expect("somebody who reads");
     }
 }
 
@@ -101,7 +107,9 @@ impl Driver {
             }
             "committed" => {
                 let consumer = self.consumer(Some(text(request, "group")), &[])?;
-                Ok(offset_of(&consumer.committed_offsets(position(request, Offset::Invalid)?, TIMEOUT)?))
+                Ok(offset_of(
+                    &consumer.committed_offsets(position(request, Offset::Invalid)?, TIMEOUT)?,
+                ))
             }
             "set_offset" => {
                 let consumer = self.consumer(Some(text(request, "group")), &[])?;
@@ -118,8 +126,7 @@ impl Driver {
         let topic = text(request, "topic");
         match text(request, "do") {
             "create_topic" => {
-                let mut wanted =
-                    NewTopic::new(topic, number(request, "partitions") as i32, TopicReplication::Fixed(1));
+                let mut wanted = NewTopic::new(topic, number(request, "partitions") as i32, TopicReplication::Fixed(1));
                 for (name, value) in request["configs"].as_object().expect("configurations") {
                     wanted = wanted.set(name, value.as_str().expect("text"));
                 }
@@ -128,19 +135,32 @@ impl Driver {
             "delete_topic" => first(self.runtime.block_on(self.admin.delete_topics(&[topic], &options))?),
             "add_partitions" => {
                 let total = NewPartitions::new(topic, number(request, "partitions") as usize);
-                first(self.runtime.block_on(self.admin.create_partitions([&total], &options))?)
+                first(
+                    self.runtime
+                        .block_on(self.admin.create_partitions([&total], &options))?,
+                )
             }
             "partitions" => {
                 let found = self.admin.inner().fetch_metadata(None, TIMEOUT)?;
-                let count = found.topics().iter().find(|each| each.name() == topic).map(|each| each.partitions().len());
+                let count = found
+                    .topics()
+                    .iter()
+                    .find(|each| each.name() == topic)
+                    .map(|each| each.partitions().len());
                 Ok(json!(count))
             }
             "configs" => {
                 let asked = [ResourceSpecifier::Topic(topic)];
                 let found = self.runtime.block_on(self.admin.describe_configs(&asked, &options))?;
                 let entries = found.into_iter().next().expect("one resource")?;
-                let names = request["names"].as_array().expect("names").iter().filter_map(Value::as_str);
-                Ok(names.map(|name| (name.to_owned(), json!(entries.get(name).and_then(|e| e.value.clone())))).collect())
+                let names = request["names"]
+                    .as_array()
+                    .expect("names")
+                    .iter()
+                    .filter_map(Value::as_str);
+                Ok(names
+                    .map(|name| (name.to_owned(), json!(entries.get(name).and_then(|e| e.value.clone()))))
+                    .collect())
             }
             "set_config" => {
                 let change = AlterConfig::new(ResourceSpecifier::Topic(topic));
@@ -163,7 +183,9 @@ impl Driver {
 
     fn groups(&self, request: &Value) -> Answer {
         if text(request, "do") == "delete_group" {
-            let deleting = self.admin.delete_groups(&[text(request, "group")], &AdminOptions::new());
+            let deleting = self
+                .admin
+                .delete_groups(&[text(request, "group")], &AdminOptions::new());
             return first(self.runtime.block_on(deleting)?);
         }
         let consumer = self.consumer(None, &[])?;
@@ -184,14 +206,22 @@ impl Driver {
         let mut settings = config(&self.bootstrap);
         let transaction = &request["transaction"];
         let exactly_once = request["idempotent"] == true || !transaction.is_null();
-        settings.set("acks", text(request, "acks")).set("compression.type", text(request, "codec"));
-        settings.set("enable.idempotence", exactly_once.to_string()).set("linger.ms", "20");
-        settings.set("message.max.bytes", "10000000").set("message.timeout.ms", TIMEOUT.as_millis().to_string());
+        settings
+            .set("acks", text(request, "acks"))
+            .set("compression.type", text(request, "codec"));
+        settings
+            .set("enable.idempotence", exactly_once.to_string())
+            .set("linger.ms", "20");
+        settings
+            .set("message.max.bytes", "10000000")
+            .set("message.timeout.ms", TIMEOUT.as_millis().to_string());
         if !transaction.is_null() {
             settings.set("transactional.id", text(transaction, "id"));
         }
         let records = request["records"].as_array().expect("records");
-        let reports = Reports { answers: Mutex::new(vec![None; records.len()]) };
+        let reports = Reports {
+            answers: Mutex::new(vec![None; records.len()]),
+        };
         let producer: ThreadedProducer<Reports> = settings.create_with_context(reports)?;
         if !transaction.is_null() {
             producer.init_transactions(TIMEOUT)?;
@@ -249,7 +279,11 @@ impl Driver {
         match request["pattern"].as_str() {
             Some(pattern) => consumer.subscribe(&[&format!("^{pattern}")])?,
             None => {
-                let topics = request["topics"].as_array().expect("topics").iter().filter_map(Value::as_str);
+                let topics = request["topics"]
+                    .as_array()
+                    .expect("topics")
+                    .iter()
+                    .filter_map(Value::as_str);
                 consumer.subscribe(&topics.collect::<Vec<_>>())?;
             }
         }
@@ -266,9 +300,17 @@ impl Driver {
                 records.push(described(&message?));
             }
             let held = self.member().assignment()?;
-            assigned = held.elements().iter().map(|each| json!([each.topic(), each.partition()])).collect();
+            assigned = held
+                .elements()
+                .iter()
+                .map(|each| json!([each.topic(), each.partition()]))
+                .collect();
             let enough = records.len() as i64 >= number(request, "count");
-            if enough && request["assigned"].as_u64().is_none_or(|wanted| wanted == assigned.len() as u64) {
+            if enough
+                && request["assigned"]
+                    .as_u64()
+                    .is_none_or(|wanted| wanted == assigned.len() as u64)
+            {
                 break;
             }
         }
@@ -281,7 +323,8 @@ impl Driver {
 
     fn consumer(&self, group: Option<&str>, settings: &[(&str, String)]) -> Result<BaseConsumer, KafkaError> {
         let mut all = config(&self.bootstrap);
-        all.set("group.id", group.unwrap_or("unused")).set("enable.auto.commit", "false");
+        all.set("group.id", group.unwrap_or("unused"))
+            .set("enable.auto.commit", "false");
         all.set("auto.offset.reset", "error");
         for (name, value) in settings {
             all.set(*name, value);
@@ -327,14 +370,22 @@ fn send(producer: &ThreadedProducer<Reports>, topic: &str, index: usize, record:
     let mut headers = OwnedHeaders::new();
     for header in record["headers"].as_array().expect("headers") {
         let value = bytes(&header[1]);
-        headers = headers.insert(Header { key: header[0].as_str().expect("a name"), value: value.as_ref() });
+        headers = headers.insert(Header {
+            key: header[0].as_str().expect("a name"),
+            value: value.as_ref(),
+        });
     }
-    producer.send(message.headers(headers)).map_err(|(error, _)| error.into())
+    producer
+        .send(message.headers(headers))
+        .map_err(|(error, _)| error.into())
 }
 
 fn described(message: &BorrowedMessage<'_>) -> Value {
     let headers: Vec<_> = message.headers().map_or(Vec::new(), |headers| {
-        headers.iter().map(|each| json!([each.key, each.value.map(|value| BASE64_STANDARD.encode(value))])).collect()
+        headers
+            .iter()
+            .map(|each| json!([each.key, each.value.map(|value| BASE64_STANDARD.encode(value))]))
+            .collect()
     });
     json!({
         "partition": message.partition(),
