@@ -16,6 +16,8 @@ SESSION_TIMEOUT_MS = 10_000
 TICK_MS = 1_000
 BOOKIE_TIMEOUT_S = 5
 """An unanswered write goes to another bookie after this: one that stands still, or a region that is cut off."""
+RECOVERY_PAUSE_MS = 10_000
+"""Before a ledger that could not be copied, or is still written, is tried again; by default minutes."""
 SNAPSHOT_INTERVAL_MS = 1_000
 """Between two moments that replicated subscriptions can be carried over at."""
 
@@ -72,6 +74,8 @@ def bookie_settings(places: Places, node: Node) -> Settings:
         "advertisedAddress": place.host,
         "bookiePort": str(place.ports["client"]),
         "autoRecoveryDaemonEnabled": "true",
+        "openLedgerRereplicationGracePeriod": str(RECOVERY_PAUSE_MS),
+        "lockReleaseOfFailedLedgerGracePeriod": str(RECOVERY_PAUSE_MS),
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
         "statsProviderClass": "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider",
         "prometheusStatsHttpPort": str(place.ports["metrics"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 from deploy.local.cluster.cluster import LocalCluster
 from deploy.topology.description import Kind, load
-from deploy.topology.setup import AdminApi
+from deploy.topology.setup import AdminApi, SetupError
 from tests.integration.confluent import Sender
 
 WAIT_S = 120.0
@@ -58,6 +59,12 @@ class Lab:
             found: dict[str, Any] = json.loads(body)
             return found
         raise AssertionError(f"nobody serves {topic}")
+
+    def unload(self, topic: str) -> None:
+        """Partition 0, by the broker that serves it."""
+        for broker in self.topology.of(Kind.BROKER):
+            with contextlib.suppress(SetupError):  # it redirects
+                AdminApi(self.places.of(broker)).call("PUT", f"persistent/{self.namespace}/{topic}-partition-0/unload")
 
     def partitions(self, region: str, topic: str) -> int:
         return int(self.admin(region).call("GET", f"persistent/{self.namespace}/{topic}/partitions")["partitions"])

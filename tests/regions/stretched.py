@@ -80,19 +80,19 @@ def region_returns(lab: Lab, lost: str = "eu") -> Row:
 
 
 def lose_a_bookie(lab: Lab) -> Row:
-    """Entries that it had are copied to another one of its region, without being asked for."""
+    """What it had is copied to another one, of its own accord; of a ledger that is still written, when that ends."""
     topic = unique_topic("bookie-loss")
     bootstrap = lab.bootstrap("eu")
     create_topic(bootstrap, topic, 1)
     writer = Writer(bootstrap, topic, 1, enable_idempotence=True)
     writer.write(BEFORE_S)
     writer.flush()
+    lab.unload(topic)  # which closes the ledger
     bookie = next(bookie for bookie in _bookies(lab, topic)[0] if bookie.startswith("127.0.1."))
     name = next(node.name for node in lab.topology.nodes if lab.places.of(node).at() == bookie)
     lab.cluster.kill(name)
     pause_s = writer.write_until_acknowledged_anew()
     copied_s = until(lambda: all(bookie not in each for each in _bookies(lab, topic)), "copied again")
-    assert all({part.split(".")[2] for part in each} == {"1", "2"} for each in _bookies(lab, topic)), "both regions"
     writer.flush()
     writer.check_no_errors()
     _check_logs(bootstrap, topic, writer)
@@ -107,7 +107,7 @@ def lose_a_bookie(lab: Lab) -> Row:
 
 
 def _bookies(lab: Lab, topic: str) -> list[list[str]]:
-    """Of each segment of the topic's ledgers."""
-    ledgers = lab.internal_stats("eu", topic, metadata="true")["ledgers"]
+    """Of each segment of the topic's closed ledgers."""
+    ledgers = lab.internal_stats("eu", topic, metadata="true")["ledgers"][:-1]
     found = [re.findall(r"\[([\d.:, ]+)\]", ledger["metadata"]) for ledger in ledgers]
     return [segment.split(", ") for segments in found for segment in segments]
