@@ -10,7 +10,6 @@ from typing import Any
 
 from tests.clients.driver import ANSWER_TIMEOUT_S, Driver
 
-START_MS = 1_700_000_000_000
 READ_TIMEOUT_MS = 15_000
 QUIET_MS = 1_500
 """How long nothing must come to believe that nothing comes."""
