@@ -34,6 +34,7 @@ class KafkaServer:
         self._kafka = config.kafka
         self._forwarding = config.fleet.forwarding
         self._connections: set[KafkaConnection] = set()
+        self._of_peers = 0
         self._listening: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -82,10 +83,14 @@ class KafkaServer:
         self.metrics.connections_total.inc()
         self._connections.add(connection)
         self.metrics.connections.set(len(self._connections))
-        return connection.listener == FORWARDING_LISTENER or len(self._connections) <= self.limits.max_connections
+        if connection.listener == FORWARDING_LISTENER:  # those clients are counted where they came
+            self._of_peers += 1
+            return True
+        return len(self._connections) - self._of_peers <= self.limits.max_connections
 
     def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
+        self._of_peers -= connection.listener == FORWARDING_LISTENER
         self.metrics.connections.set(len(self._connections))
 
     async def _sweep(self) -> None:
