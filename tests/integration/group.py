@@ -54,16 +54,16 @@ class Member:
 class Group:
     """Members on one topic, and everything that any of them has read."""
 
-    def __init__(self, work_dir: Path, bootstrap: str, *options: str) -> None:
+    def __init__(self, work_dir: Path, bootstrap: str, *options: str, partitions: int = PARTITIONS) -> None:
         self.name = self.topic = self.subscription = unique_topic("group")
-        self.partitions = PARTITIONS
+        self.partitions = partitions
         self.members: list[Member] = []
         self._work_dir = work_dir
         self._bootstrap = bootstrap
         self._options = options
         self._stack = ExitStack()
         self._sent = 0
-        create_topic(bootstrap, self.topic, PARTITIONS)
+        create_topic(bootstrap, self.topic, partitions)
 
     def __enter__(self) -> "Group":
         return self
@@ -106,6 +106,15 @@ class Group:
             assert time.monotonic() < deadline, "some member gets no records"
             self.send(self.partitions)
             time.sleep(0.2)
+
+    def check_order(self) -> None:
+        """Each member got each partition's records in order, those left out that it got once more after a rebalance."""
+        for member in self.members:
+            last: dict[int, int] = {}
+            for number in dict.fromkeys(map(int, member.values)):
+                partition = number % self.partitions
+                assert number > last.get(partition, -1), f"{number} comes after {last[partition]}"
+                last[partition] = number
 
     def committed(self) -> list[int]:
         return committed(self._bootstrap, self.name, self.topic, self.partitions)

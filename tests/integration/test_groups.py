@@ -1,5 +1,6 @@
 """Consumer groups of real clients: members come, leave and die while records flow, gateways too."""
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ def test_members_come_leave_and_die(bootstrap: str, tmp_path: Path, size: int, s
         group.send()
         group.await_all_read()
         group.await_everybody_reads()
+        group.check_order()
         group.members[0].process.kill()
         group.add()
         group.send()
@@ -38,6 +40,22 @@ def test_members_come_leave_and_die(bootstrap: str, tmp_path: Path, size: int, s
         for member in group.members[2 if size > 1 else 1 :]:
             member.leave()
         assert group.committed() == group.end_offsets
+
+
+def test_twenty_members_one_dies_and_one_sleeps(gateway: GatewayProcess, tmp_path: Path) -> None:
+    with Group(tmp_path, gateway.bootstrap, partitions=24) as group:
+        group.add(20)
+        group.await_everybody_reads()
+        dead, asleep = group.members[:2]
+        dead.process.kill()
+        asleep.process.send_signal(signal.SIGSTOP)
+        group.add()
+        group.send()
+        group.await_all_read()
+        asleep.process.send_signal(signal.SIGCONT)
+        group.await_everybody_reads()
+        group.await_all_read()
+        group.check_order()
 
 
 def test_kcat_goes_on_where_it_stopped(bootstrap: str) -> None:
