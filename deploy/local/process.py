@@ -17,8 +17,6 @@ STOP_GRACE_S = 15.0
 PROBE_INTERVAL_S = 0.1
 LOG_TAIL_BYTES = 4_096
 
-_reservations: list[socket.socket] = []
-
 
 class StartError(RuntimeError):
     """A server did not become ready; the message carries the end of its log."""
@@ -49,7 +47,7 @@ def _reserve(host: str, port: int) -> bool:
     except OSError:
         holder.close()
         return False
-    _reservations.append(holder)
+    holder.detach()
     return True
 
 
