@@ -6,9 +6,10 @@ the value of each record, and commits what it has printed: a value that nobody p
 
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 BATCH_RECORDS = 100
 POLL_S = 0.2
@@ -32,8 +33,8 @@ def main(bootstrap: str, group: str, topic: str, *options: str) -> None:
         taken = [message for message in consumer.consume(BATCH_RECORDS, POLL_S) if message.error() is None]
         for message in taken:
             print((message.value() or b"").decode(), flush=True)
-        if taken:
-            consumer.commit(asynchronous=True)
+        with suppress(KafkaException):  # nothing to commit, or a rebalance: the next one commits it
+            consumer.commit(asynchronous=False)
     consumer.close()
 
 
