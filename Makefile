@@ -16,10 +16,10 @@ test: packages .venv/test.stamp  ## Static checks, then all tests on a real Puls
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m deploy.local.jars pulsar kafka
-	@mkdir -p build; $(BIN)/pytest tests/integration > build/integration.log 2>&1 & integration=$$!; \
-	trap 'kill $$integration 2>/dev/null' EXIT; echo "tests/integration runs beside: build/integration.log"; \
-	$(BIN)/pytest --ignore tests/integration; others=$$?; \
-	wait $$integration; integration=$$?; cat build/integration.log; test $$others = 0 -a $$integration = 0
+	@mkdir -p build; $(BIN)/pytest tests/integration > build/integration.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside' EXIT; echo "tests/integration runs beside: build/integration.log"; \
+	$(BIN)/pytest --ignore tests/integration; failed=$$?; \
+	wait $$beside || failed=$$?; trap - EXIT; cat build/integration.log; exit $$failed
 
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side
 	$(BIN)/python -m tests.bench
