@@ -53,7 +53,6 @@ class ReadLog(Protocol):
     def end_offset(self) -> int: ...
 
 
-
 class CatchUpReader:
     """Entries from one offset on, read ahead. An EntryListener."""
 
