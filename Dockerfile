@@ -14,7 +14,7 @@ COPY deploy ./deploy
 RUN /opt/kafka-gateway/bin/pip install --no-cache-dir .
 
 FROM python:3.11-slim
-RUN useradd --system --uid 10001 --no-create-home kafka-gateway
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin kafka-gateway
 COPY --from=build /opt/kafka-gateway /opt/kafka-gateway
 ENV PATH=/opt/kafka-gateway/bin:$PATH PYTHONUNBUFFERED=1
 USER kafka-gateway

@@ -60,6 +60,7 @@ def _compose(places: Places) -> str:
         "build": "../../..",
         "entrypoint": ["python", "-m", "deploy.topology.setup", topology.name],
         "depends_on": _after(topology.of(Kind.BROKER), "service_started"),
+        "restart": "on-failure",  # brokers may take longer to start than it waits
     }
     services["prometheus"] = _mounted(PROMETHEUS_IMAGE, 9090, "./prometheus.yml:/etc/prometheus/prometheus.yml:ro")
     services["grafana"] = {
