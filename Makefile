@@ -4,21 +4,27 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SPARK_VERSIONS ?= 4.0.0 3.5.7
+SPARK_IN_TEST := 4.0.0
+SPARK_JOBS_IN_TEST := batch_read headers_and_nulls stream_write available_now
 
 .NOTPARALLEL:
-.PHONY: run test bench regions fleet spark conformance clean python packages toolchains
+.PHONY: run test bench regions fleet spark spark-small conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
 
+# `make` instead of $(MAKE) in the recipe, or -n would run it.
 test: packages .venv/test.stamp  ## Static checks, then all tests on a real Pulsar and a real Kafka
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m deploy.local.jars pulsar kafka
-	@mkdir -p build; $(BIN)/pytest tests/integration > build/integration.log 2>&1 & beside=$$!; \
-	trap 'kill $$beside' EXIT; echo "tests/integration runs beside: build/integration.log"; \
+	@mkdir -p build; \
+	timeout 900 make .venv-spark/$(SPARK_IN_TEST)/stamp > build/spark-install.log 2>&1 & installing=$$!; \
+	$(BIN)/pytest tests/integration > build/integration.log 2>&1 & beside=$$!; \
+	trap 'kill $$installing $$beside' EXIT; echo "tests/integration runs beside: build/integration.log"; \
 	$(BIN)/pytest --ignore tests/integration; failed=$$?; \
+	wait $$installing; timeout 600 make spark-small || failed=$$?; \
 	wait $$beside || failed=$$?; trap - EXIT; cat build/integration.log; exit $$failed
 
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side
@@ -36,6 +42,10 @@ spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafk
 	  echo "Spark $$version"; .venv-spark/$$version/bin/python -m spark_compat || failed=1; done; \
 	test -z "$$failed"
 
+spark-small: .venv-spark/$(SPARK_IN_TEST)/stamp  ## Some of them, no times taken: the part of `make test`
+	JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" \
+	  .venv-spark/$(SPARK_IN_TEST)/bin/python -m spark_compat --no-report $(SPARK_JOBS_IN_TEST)
+
 conformance: packages toolchains .venv/test.stamp  ## Public clients on Kafka and on the gateway, what they report compared
 	$(BIN)/python -m tests.clients
 
@@ -46,6 +56,7 @@ clean:  ## All but ./data
 .venv-spark/%/stamp: pyproject.toml | python
 	$(PYTHON) -m venv .venv-spark/$*
 	.venv-spark/$*/bin/python -m pip install --quiet --editable '.[spark]' pyspark==$*
+	.venv-spark/$*/bin/python -m spark_compat.runner.session
 	@touch $@
 
 .venv/run.stamp: pyproject.toml | python

@@ -24,21 +24,22 @@ def main() -> None:
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of: {', '.join(job_names())}; all by default")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="use this cluster instead of starting one")
     parser.add_argument("--gateway", metavar="HOST:PORT", help="use this gateway instead of starting one on a Pulsar")
+    parser.add_argument("--no-report", dest="report", action="store_false", help="only compare: no times, no REPORT.md")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and clean up
-    verdicts = _run(options.jobs or job_names(), options.kafka, options.gateway)
+    verdicts = _run(options.jobs or job_names(), options.kafka, options.gateway, options.report)
     sys.exit(any(verdict.result != SAME for verdict in verdicts))
 
 
-def _run(names: list[str], kafka: str | None, gateway: str | None) -> list[Verdict]:
+def _run(names: list[str], kafka: str | None, gateway: str | None, report: bool) -> list[Verdict]:
     work_dir = Path(tempfile.mkdtemp(prefix="spark-compat-"))
     run_id = f"r{uuid.uuid4().hex[:6]}"
     verdicts = []
     try:
         with both_sides(work_dir, kafka, gateway) as sides:
             spark = start_session(work_dir)
-            # The first job in a JVM pays for loading Spark: let it be none that is timed.
-            run_job(WARM_UP_JOB, spark, sides, f"{run_id}-warm-up", work_dir / "warm-up")
+            if report:  # The first job in a JVM pays for loading Spark: let it be none that is timed.
+                run_job(WARM_UP_JOB, spark, sides, f"{run_id}-warm-up", work_dir / "warm-up")
             for index, name in enumerate(names):
                 if not can_run(name, sides):
                     print(f"{name}: not run, it kills the server")
@@ -48,7 +49,8 @@ def _run(names: list[str], kafka: str | None, gateway: str | None) -> list[Verdi
                 print(f"{name}: {verdict.result}  {verdict.kafka.duration_s:.1f} s, {verdict.gateway.duration_s:.1f} s")
                 print("".join(f"  {line[:500]}\n" for line in verdict.details()), end="", flush=True)
                 verdicts.append(verdict)
-                write_report(pyspark.__version__, verdict)
+                if report:
+                    write_report(pyspark.__version__, verdict)
             spark.stop()
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The Spark session: local, small, and with the Kafka source of its own version."""
+"""The Spark session: local, small, and with the Kafka source of its own version. Run as a program it fetches that."""
 
 import os
 import sys
@@ -26,8 +26,11 @@ SETTINGS = {
 }
 
 
-def kafka_jars() -> list[Path]:
-    """The Kafka source with what it needs and Spark does not bring. Raises ResolveError, MissingToolError."""
+def extra_jars() -> list[Path]:
+    """The Kafka source and Avro, with what they need and pyspark does not bring.
+
+    Raises ResolveError, MissingToolError.
+    """
     folder = Path(pom_classpath(POM_DIR / f"spark-{pyspark.__version__}.xml")).parent
     brought = {jar.name for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
     return sorted(jar for jar in folder.glob("*.jar") if jar.name not in brought)
@@ -40,7 +43,11 @@ def start_session(work_dir: Path) -> SparkSession:
     builder = SparkSession.builder.master(MASTER).appName("spark_compat")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    builder = builder.config("spark.jars", ",".join(map(str, kafka_jars())))
+    builder = builder.config("spark.jars", ",".join(map(str, extra_jars())))
     spark = builder.config("spark.sql.warehouse.dir", str(work_dir / "warehouse")).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+if __name__ == "__main__":
+    extra_jars()
