@@ -18,6 +18,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.history import Write
+
 TIMEOUT_S = 60.0
 """Far more than anything needs on an idle machine: what takes longer does not work."""
 
@@ -53,6 +55,7 @@ class Sender:
     """
 
     def __init__(self, bootstrap: str, topic: str, *, partition: int = 0, **config: Any) -> None:
+        self.sent: list[bytes] = []
         self.offsets: dict[bytes, int] = {}
         """Of acknowledged values."""
         self.errors: list[KafkaError] = []
@@ -63,8 +66,18 @@ class Sender:
     def send(self, values: Iterable[bytes]) -> None:
         """Hand values to librdkafka, which sends them from threads of its own."""
         for value in values:
+            self.sent.append(value)
             self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._delivered)
             self._producer.poll(0)
+
+    @property
+    def writes(self) -> list[Write]:
+        """What was acknowledged."""
+        return [
+            Write(self._partition, offset, value, f"producer {id(self)}", number)
+            for number, value in enumerate(self.sent)
+            if (offset := self.offsets.get(value)) is not None
+        ]
 
     @property
     def acknowledged(self) -> int:

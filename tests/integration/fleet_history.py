@@ -1,15 +1,18 @@
-"""Members of a group in processes of their own, and what must be true of all that they tell."""
+"""Members of a group in processes of their own, and the history that they tell."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections import defaultdict
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.integration.confluent import committed, read_all
 from tests.support.gateway_process import REPOSITORY
+from tests.support.history import Commit, History, Lookup, Read, Share, Write
 
 
 class FleetMember:
@@ -28,36 +31,41 @@ class FleetMember:
         self.process.kill()
         self.process.wait()
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = self._output.read_text().split("\n")[:-1]
-        return [event for line in lines if (event := json.loads(line))["event"] == kind]
-
     @property
     def values(self) -> list[str]:
-        return [value for event in self.events("values") for value in event["values"]]
+        return [value for event in self._events() if event["event"] == "read" for _, _, value in event["records"]]
+
+    def add_to(self, history: History) -> None:
+        name, stint, since = self._output.name, 0, 0.0
+        for event in self._events():
+            match event["event"]:
+                case "assigned":
+                    stint, since = stint + 1, event["at"]
+                    history.shares.append(Share(name, event["generation"], tuple(event["partitions"])))
+                case "read":
+                    history.reads += [
+                        Read(name, stint, partition, offset, value.encode(), since)
+                        for partition, offset, value in event["records"]
+                    ]
+                case "committed":
+                    history.commits += [
+                        Commit(int(partition), offset, event["asked"], event["answered"])
+                        for partition, offset in event["offsets"].items()
+                    ]
+
+    def _events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._output.read_text().split("\n")[:-1]]
 
 
-def check_one_owner_each(members: list[FleetMember]) -> None:
-    """In no generation is a partition assigned to two members."""
-    owners: dict[tuple[int, int], set[int]] = defaultdict(set)
-    for number, member in enumerate(members):
-        for event in member.events("assigned"):
-            for partition in event["partitions"]:
-                owners[event["generation"], partition].add(number)
-    assert {owned: numbers for owned, numbers in owners.items() if len(numbers) > 1} == {}
-
-
-def check_commits_hold(members: list[FleetMember], committed: list[int]) -> None:
-    """No acknowledged commit was lost, or overtaken by a lower one that was asked for later."""
-    for partition, final in enumerate(committed):
-        commits = sorted(
-            (event["asked"], event["answered"], offset)
-            for member in members
-            for event in member.events("committed")
-            for number, offset in event["offsets"].items()
-            if int(number) == partition
-        )
-        for index, (asked, _, offset) in enumerate(commits):
-            before = max((earlier for _, answered, earlier in commits[:index] if answered < asked), default=0)
-            assert offset >= before, f"partition {partition}: {offset} was committed after {before}"
-        assert final >= max((offset for _, _, offset in commits), default=0)
+def history_of(
+    bootstrap: str, topic: str, group: str, members: Sequence[FleetMember], writes: Sequence[Write], partitions: int
+) -> History:
+    """All there is to know of a topic with one group, when everything is over."""
+    history = History([*writes])
+    for member in members:
+        member.add_to(history)
+    asked = time.monotonic()
+    for partition, offset in enumerate(committed(bootstrap, group, topic, partitions)):
+        history.lookups.append(Lookup(partition, offset, asked, time.monotonic()))
+        history.logs[partition] = [*enumerate(read_all(bootstrap, topic, partition))]
+    return history

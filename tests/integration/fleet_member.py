@@ -1,7 +1,8 @@
 """One member of a consumer group, in a process of its own, that tells its life: one JSON object a line.
 
-`python -m tests.integration.fleet_member BOOTSTRAP GROUP TOPIC`. Events: `assigned` (generation, partitions), `values`,
-`committed` (offsets by partition, with the time before the request and behind the answer). SIGTERM: it leaves.
+`python -m tests.integration.fleet_member BOOTSTRAP GROUP TOPIC`. Events: `assigned` (generation, partitions, time),
+`read` (partition, offset and value of each record), `committed` (offsets by partition, with the time before the request
+and behind the answer). SIGTERM: it leaves.
 """
 
 import json
@@ -29,7 +30,8 @@ class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         generation = self._consumer._coordinator._generation
-        tell("assigned", generation=generation.generation_id, partitions=[each.partition for each in assigned])
+        partitions = [each.partition for each in assigned]
+        tell("assigned", generation=generation.generation_id, partitions=partitions, at=time.monotonic())
 
 
 def main(bootstrap: str, group: str, topic: str) -> None:
@@ -45,9 +47,9 @@ def main(bootstrap: str, group: str, topic: str) -> None:
     consumer.subscribe([topic], listener=Listener(consumer))
     while not stopping:
         polled = consumer.poll(POLL_MS)
-        values = [record.value.decode() for records in polled.values() for record in records]
-        if values:
-            tell("values", values=values)
+        if polled:
+            every = [record for records in polled.values() for record in records]
+            tell("read", records=[(record.partition, record.offset, record.value.decode()) for record in every])
             commit(consumer, {part.partition: records[-1].offset + 1 for part, records in polled.items()})
     consumer.close()
 

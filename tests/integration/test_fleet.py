@@ -14,11 +14,13 @@ from confluent_kafka.admin import AdminClient
 from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Sender, commit, committed, create_topic, read_all
-from tests.integration.fleet_history import FleetMember, check_commits_hold, check_one_owner_each
+from tests.integration.fleet_history import FleetMember, history_of
 from tests.integration.native import wait_for
 from tests.integration.servers import running
+from tests.support.coordinator_probe import CoordinatorProbe
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.haproxy_fleet import free_ports
+from tests.support.history import check
 from tests.support.names import unique_topic
 from tests.support.raw_client import ConnectionClosedError, connected
 
@@ -221,7 +223,8 @@ def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault
     bootstrap = f"{first.bootstrap},{second.bootstrap}"
     topic = unique_topic("fleet")
     create_topic(first.bootstrap, topic, PARTITIONS)
-    group = next(name for name in map(unique_topic, "g" * 99) if coordinator_port(first, name) == port(second))
+    groups = (name for name in map(unique_topic, "g" * 99) if coordinator_port(first, name) == port(second))
+    group, probed = next(groups), next(groups)
     senders = [
         Sender(bootstrap, topic, partition=number, enable_idempotence=True, socket_timeout_ms=4_000)
         for number in range(PARTITIONS)
@@ -239,6 +242,10 @@ def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault
             stack.enter_context(FleetMember(tmp_path / f"member{number}", bootstrap, group, topic))
             for number in range(3)
         ]
+
+        probe = stack.enter_context(
+            CoordinatorProbe({each.bootstrap: each.bootstrap for each in gateways}, probed, topic)
+        )
 
         def all_read() -> bool:
             return sent <= {value for member in members for value in member.values}
@@ -270,5 +277,8 @@ def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault
     for sender in senders:
         sender.flush()
         assert sender.errors == []
-    check_one_owner_each(members)
-    check_commits_hold(members, committed(bootstrap, group, topic, PARTITIONS))
+    writes = [write for sender in senders for write in sender.writes]
+    history = history_of(bootstrap, topic, group, members, writes, PARTITIONS)
+    probe.add_to(history)
+    check(history)
+    assert len(set(probe.coordinators)) > 1

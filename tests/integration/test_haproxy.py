@@ -16,10 +16,12 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Sender, commit, committed, create_topic, read_all
-from tests.integration.fleet_history import FleetMember, check_commits_hold, check_one_owner_each
+from tests.integration.fleet_history import FleetMember, history_of
 from tests.integration.native import wait_for
+from tests.support.coordinator_probe import CoordinatorProbe
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
+from tests.support.history import History, Write, check
 from tests.support.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
@@ -184,6 +186,7 @@ class SteadyProducer:
 
     def __init__(self, bootstrap: str, topic: str, **config: Any) -> None:
         self.sent: dict[int, list[bytes]] = defaultdict(list)
+        self.writes: list[Write] = []
         self.errors: list[KafkaError] = []
         self._topic = topic
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **config})
@@ -200,9 +203,13 @@ class SteadyProducer:
             self._producer.poll(0)
             number += 1
 
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.errors.append(error)
+            return
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None and offset is not None and value is not None
+        self.writes.append(Write(partition, offset, value, self._topic, int(value.split()[0])))
 
     @property
     def values(self) -> set[str]:
@@ -247,10 +254,12 @@ class Traffic:
             member.process.terminate()
         for member in self.members:
             assert member.process.wait(TIMEOUT_S) == 0
+        history = history_of(
+            self.bootstrap, self.topic, self.group, self.members, self.producer.writes, PARTITIONS
+        )
         for partition, values in self.producer.sent.items():
-            assert read_all(self.bootstrap, self.topic, partition) == values
-        check_one_owner_each(self.members)
-        check_commits_hold(self.members, committed(self.bootstrap, self.group, self.topic, PARTITIONS))
+            assert [value for _, value in history.logs[partition]] == values
+        check(history)
 
 
 def restart(gateway: GatewayProcess) -> None:
@@ -267,6 +276,8 @@ def test_gateways_come_and_go(fleet: HaproxyFleet, tmp_path: Path) -> None:
         create_topic(fleet.single, plain_topic, PARTITIONS)
         plain = SteadyProducer(fleet.single, plain_topic)
         stack.callback(plain.stop)
+        inside = {each.bootstrap: fleet.inside(each) for each in fleet.gateways}
+        probe = stack.enter_context(CoordinatorProbe(inside, unique_topic("probe"), plain_topic))
         for each in traffic:
             each.wait_read()
         for gateway in fleet.gateways:
@@ -285,3 +296,7 @@ def test_gateways_come_and_go(fleet: HaproxyFleet, tmp_path: Path) -> None:
         plain.stop()
         for partition, values in plain.sent.items():
             assert set(read_all(fleet.single, plain_topic, partition)) == set(values)
+    history = History()
+    probe.add_to(history)
+    check(history)
+    assert len(set(probe.coordinators)) > 1

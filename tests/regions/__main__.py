@@ -1,4 +1,7 @@
-"""`make regions`: every topology as processes here, regions killed under load, and a table of what was seen."""
+"""`make regions`: every topology as processes here, faults under load, and a table of what was seen.
+
+`python -m tests.regions [TOPOLOGY…] [TRIAL…]` runs some of it.
+"""
 
 from __future__ import annotations
 
@@ -12,46 +15,77 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.regions import geo, stretched
+from tests.regions import faults, geo, network, stretched
 from tests.regions.lab import Lab, topology
 
 Trial = Callable[[Lab], dict[str, str]]
 PLAN: dict[str, Sequence[Trial]] = {
-    "sync": (stretched.lose_a_bookie, stretched.lose_a_region, stretched.region_returns),
+    "sync": (
+        stretched.lose_a_bookie,
+        faults.pause_a_broker,
+        faults.pause_a_gateway,
+        faults.pause_a_region,
+        faults.cut_a_gateway_off,
+        faults.cut_a_region_off,
+        faults.cut_between_regions,
+        stretched.lose_a_region,
+        stretched.region_returns,
+    ),
     "geo": (geo.write_in_both, geo.lose_a_region),
     "combined": (geo.write_in_both,),
 }
+NEEDS_NETWORK = {faults.cut_a_gateway_off, faults.cut_a_region_off, faults.cut_between_regions}
 PIPED_COLUMNS = 160
 
 
-def main(names: Sequence[str]) -> int:
+def main(wanted: Sequence[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS)
-    table = Table("TOPOLOGY", "TRIAL", "SECONDS", "SEEN", title="Regions")
-    failures = 0
-    for name in names or PLAN:
-        failures += _run_topology(name, table, console)
-    console.print(table)
-    return 1 if failures else 0
+    no_network = network.enter_own(wanted)
+    if no_network is None:
+        network.prepare()
+    else:
+        console.print(f"nothing can be cut: {no_network}")
+    report = Report(console, networked=no_network is None)
+    for name, trials in PLAN.items():
+        chosen = [trial for trial in trials if trial.__name__ in wanted] or trials
+        if not wanted or name in wanted:
+            report.run(name, chosen)
+    console.print(report.table)
+    return report.failures and 1
 
 
-def _run_topology(name: str, table: Table, console: Console) -> int:
-    failures = 0
-    with tempfile.TemporaryDirectory(prefix="kafka-gateway-regions-") as folder:
+class Report:
+    def __init__(self, console: Console, *, networked: bool) -> None:
+        self.table = Table("TOPOLOGY", "TRIAL", "SECONDS", "SEEN", title="Regions")
+        self.failures = 0
+        self._console = console
+        self._networked = networked
+
+    def run(self, name: str, trials: Sequence[Trial]) -> None:
+        """Start a topology, and try these on it."""
         start = time.monotonic()
-        console.print(f"{name}: starting")
-        with topology(name, Path(folder)) as lab:
-            table.add_row(name, "up", f"{time.monotonic() - start:.0f}", "")
-            for trial in PLAN[name]:
-                start = time.monotonic()
-                try:
-                    seen = ", ".join(f"{what}: {value}" for what, value in trial(lab).items())
-                except Exception:
-                    seen, failures = "FAILED", failures + 1
-                    console.print(traceback.format_exc(), markup=False)
-                took = f"{time.monotonic() - start:.0f}"
-                table.add_row(name, trial.__name__.replace("_", " "), took, seen)
-                console.print(f"{name}: {trial.__name__} in {took} s: {seen}")
-    return failures
+        self._console.print(f"{name}: starting")
+        with (
+            tempfile.TemporaryDirectory(prefix="kafka-gateway-regions-") as folder,
+            topology(name, Path(folder), networked=self._networked) as lab,
+        ):
+            self.table.add_row(name, "up", f"{time.monotonic() - start:.0f}", "")
+            for trial in trials:
+                if self._networked or trial not in NEEDS_NETWORK:
+                    self._try(name, trial, lab)
+
+    def _try(self, name: str, trial: Trial, lab: Lab) -> None:
+        start = time.monotonic()
+        title = trial.__name__.replace("_", " ")
+        try:
+            seen = ", ".join(f"{what}: {value}" for what, value in trial(lab).items())
+        except Exception:
+            seen = "FAILED"
+            self.failures += 1
+            self._console.print(traceback.format_exc(), markup=False)
+        took = f"{time.monotonic() - start:.0f}"
+        self.table.add_row(name, title, took, seen)
+        self._console.print(f"{name}: {title} in {took} s: {seen}")
 
 
 if __name__ == "__main__":

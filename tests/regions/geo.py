@@ -29,7 +29,7 @@ def lose_a_region(lab: Lab) -> Row:
         writer.write(BEFORE_S)
         lab.cluster.kill("eu")
         eu_members.abandon()
-        eu_read = _values(eu_members, eu_members.committed)
+        eu_read = eu_members.committed_values
     writer.abandon()
     acknowledged = set(writer.offsets)
     start = time.monotonic()
@@ -40,10 +40,10 @@ def lose_a_region(lab: Lab) -> Row:
     there = _all_values(lab, "us", topic)
     behind = len(acknowledged - there.keys())
     with Members(lab.only("us"), GROUP, topic) as us_members:
-        us_members.await_values(sum(us_writer.acknowledged))
+        us_members.await_values({*us_writer.offsets})
         us_members.await_quiet()
         took_s = time.monotonic() - start
-        us_read = _values(us_members)
+        us_read = us_members.values
         assert there.keys() <= us_read | eu_read, "the group skipped records"
         again = len(us_read & eu_read)
         lab.cluster.up()
@@ -51,7 +51,7 @@ def lose_a_region(lab: Lab) -> Row:
         caught_up_s = until(lambda: expected <= _all_values(lab, "us", topic).keys(), "eu's last records are in us")
         until(lambda: expected <= _all_values(lab, "eu", topic).keys(), "us's records are in eu")
         us_members.await_quiet()
-        assert expected <= _values(us_members) | eu_read, "the group skipped records that came late"
+        assert expected <= us_members.values | eu_read, "the group skipped records that came late"
     doubled = sum(_all_values(lab, "us", topic).values()) - len(_all_values(lab, "us", topic))
     until(lambda: committed(lab.only("eu"), GROUP, topic, PARTITIONS) != [-1001] * PARTITIONS, "the group is in eu")
     back = _returns(lab, topic, expected)
@@ -75,9 +75,9 @@ def _returns(lab: Lab, topic: str, expected: set[bytes]) -> int:
     last.flush()
     time.sleep(SNAPSHOTS_S)
     with Members(lab.only("eu"), GROUP, topic) as members:
-        members.await_value(b"last")
+        members.await_values({b"last"})
         members.await_quiet()
-        return len(_values(members) & expected)
+        return len(members.values & expected)
 
 
 SNAPSHOTS_S = 8.0
@@ -128,11 +128,3 @@ def _all_values(lab: Lab, region: str, topic: str) -> Counter[bytes]:
     for number in range(lab.partitions(region, topic)):
         found.update(value for _, value in read_all_values(lab.only(region), topic, number))
     return found
-
-
-def _values(members: Members, committed_offsets: dict[int, int] | None = None) -> set[bytes]:
-    """What was read, or of that what was committed."""
-    return {
-        value for (partition, offset), value in members.by_offset.items()
-        if committed_offsets is None or offset < committed_offsets.get(partition, 0)
-    }  # fmt: skip

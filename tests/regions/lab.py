@@ -5,26 +5,30 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from deploy.local.cluster.cluster import LocalCluster
-from deploy.topology.description import Kind, load
-from deploy.topology.setup import AdminApi, SetupError
+from deploy.topology.description import Kind, Node, load
+from deploy.topology.setup import AdminApi, SetupError, send_home
 from tests.integration.confluent import Sender
+from tests.regions.network import PREFIX, Network
+from tests.support.history import Write
 
 WAIT_S = 120.0
 POLL_S = 0.1
 
 
 class Lab:
-    """`eu` and `us` are regions, or what is called so."""
+    """`eu` and `us` are regions, or what is called so. Without a `network`, nothing can be cut."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, network: Network | None = None) -> None:
         self.cluster = cluster
+        self.network = network
         self.topology = cluster.topology
         self.places = cluster.places
         self.namespace = cluster.topology.served
@@ -69,8 +73,8 @@ class Lab:
     def partitions(self, region: str, topic: str) -> int:
         return int(self.admin(region).call("GET", f"persistent/{self.namespace}/{topic}/partitions")["partitions"])
 
-    def serving_region(self, topic: str) -> str:
-        """Where the broker is that serves partition 0."""
+    def serving_broker(self, topic: str) -> Node:
+        """Of partition 0, as the first broker that runs knows it."""
         broker = next(node for node in self.topology.of(Kind.BROKER) if self.running(node.name))
         connection = http.client.HTTPConnection(self.places.of(broker).at("http"), timeout=10)
         try:
@@ -79,24 +83,61 @@ class Lab:
             body = response.read()
         finally:
             connection.close()
-        if response.status != 200:
-            return ""
+        assert response.status == 200, body
         url = json.loads(body)["brokerUrl"].removeprefix("pulsar://")
-        return next((node.region for node in self.topology.of(Kind.BROKER) if self.places.of(node).at() == url), "")
+        return next(node for node in self.topology.of(Kind.BROKER) if self.places.of(node).at() == url)
+
+    def recover(self, topic: str, home: str) -> None:
+        """What ended is started again, and the namespace goes back to its primary region."""
+        self.cluster.up()
+        until(lambda: self._goes_home(topic, home), f"the namespace is served from {home}")
+
+    def _goes_home(self, topic: str, home: str) -> bool:
+        if self.serving_broker(topic).region == home:
+            return True
+        send_home(self.places)
+        return False
+
+    def gateways(self) -> dict[str, str]:
+        """Their own addresses, behind haproxy, by name."""
+        return {node.name: self.places.of(node).at() for node in self.topology.of(Kind.GATEWAY)}
+
+    @contextmanager
+    def paused(self, target: str) -> Iterator[None]:
+        """A node or a region stands still, and goes on when the block ends."""
+        self.cluster.signal(target, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.cluster.signal(target, signal.SIGCONT)
+
+    def cut(self, some: Callable[[Node], bool], others: Callable[[Node], bool]) -> AbstractContextManager[None]:
+        """Nothing passes between the nodes of the two kinds until the block ends. Clients reach all."""
+        assert self.network is not None, "only a network of our own can be cut"
+        nodes = self.topology.nodes
+        return self.network.cut(filter(some, nodes), filter(others, nodes))
 
     def running(self, name: str) -> bool:
         return any(state.pid is not None for state in self.cluster.states() if state.node.name == name)
 
 
 @contextmanager
-def topology(name: str, folder: Path) -> Iterator[Lab]:
+def topology(name: str, folder: Path, *, networked: bool = False) -> Iterator[Lab]:
     """Up, and deleted in the end. Its processes end with this one in any case."""
-    cluster = LocalCluster(load(name), folder / name, bound=True)
+    described = load(name)
+    network = Network(described) if networked else None
+    if network is None:
+        cluster = LocalCluster(described, folder / name, bound=True)
+    else:
+        network.connect()
+        cluster = LocalCluster(described, folder / name, bound=True, network=PREFIX, enter=network.enter)
     try:
         cluster.up()
-        yield Lab(cluster)
+        yield Lab(cluster, network)
     finally:
         cluster.delete()
+        if network is not None:
+            network.disconnect()
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> float:
@@ -140,6 +181,10 @@ class Writer:
     def offsets(self) -> dict[bytes, int]:
         """Of all acknowledged values."""
         return {value: offset for sender in self.senders for value, offset in sender.offsets.items()}
+
+    @property
+    def writes(self) -> list[Write]:
+        return [write for sender in self.senders for write in sender.writes]
 
     @property
     def acknowledged(self) -> list[int]:

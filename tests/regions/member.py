@@ -8,19 +8,20 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tests.support.history import Commit, Read
+
 POLL_S = 0.1
 WAIT_S = 120.0
 
 
 class Members:
-    """Values by partition, in the order in which they came; offsets never seen with two values."""
+    """What they were given, in the order in which it came."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, *, count: int = 1, **config: Any) -> None:
-        self.values: dict[int, list[bytes]] = {}
-        self.by_offset: dict[tuple[int, int], bytes] = {}
-        self.committed: dict[int, int] = {}
-        """The offset behind the last value whose commit was answered, by partition."""
-        self.read = 0
+        self.reads: list[Read] = []
+        self.commits: list[Commit] = []
+        """Those that were answered."""
+        self._values: set[bytes] = set()
         self._topic = topic
         self._stop = threading.Event()
         self._abandoned = False
@@ -30,7 +31,10 @@ class Members:
             "bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
             "enable.auto.commit": False, "session.timeout.ms": 6_000, "reconnect.backoff.max.ms": 500, **config,
         }  # fmt: skip
-        self._threads = [threading.Thread(target=self._live, args=(settings,), daemon=True) for _ in range(count)]
+        self._threads = [
+            threading.Thread(target=self._live, args=(f"member {number}", settings), daemon=True)
+            for number in range(count)
+        ]
 
     def __enter__(self) -> Members:
         for thread in self._threads:
@@ -49,20 +53,35 @@ class Members:
         self._abandoned = True
         self._stop.set()
 
-    def await_values(self, distinct: int, timeout_s: float = WAIT_S) -> float:
-        """Until so many different records were read; seconds."""
+    @property
+    def read(self) -> int:
+        return len(self.reads)
+
+    @property
+    def values(self) -> set[bytes]:
+        with self._lock:
+            return {*self._values}
+
+    @property
+    def committed_values(self) -> set[bytes]:
+        ends = {commit.partition: commit.offset for commit in sorted(self.commits)}
+        return {read.value for read in [*self.reads] if read.offset < ends.get(read.partition, 0)}
+
+    def await_values(self, wanted: set[bytes], timeout_s: float = WAIT_S) -> float:
+        """Until all of them were read; seconds."""
         start = time.monotonic()
-        while sum(len(set(values)) for values in self.values.values()) < distinct:
+        while missing := wanted - self.values:
             if self._failure is not None:
                 raise self._failure
-            assert time.monotonic() - start < timeout_s, f"{self.read} read, {distinct} wanted in {timeout_s:.0f} s"
+            took_s = time.monotonic() - start
+            assert took_s < timeout_s, f"{len(missing)} of {len(wanted)} were not read in {timeout_s:.0f} s"
             time.sleep(POLL_S)
         return time.monotonic() - start
 
-    def await_value(self, value: bytes, timeout_s: float = WAIT_S) -> None:
+    def await_any(self, timeout_s: float = WAIT_S) -> None:
         deadline = time.monotonic() + timeout_s
-        while not any(value in values for values in list(self.values.values())):
-            assert time.monotonic() < deadline, f"{value!r} was not read in {timeout_s:.0f} s"
+        while not self.reads:
+            assert time.monotonic() < deadline, f"nothing was read in {timeout_s:.0f} s"
             time.sleep(POLL_S)
 
     def await_quiet(self, quiet_s: float = 3.0) -> None:
@@ -73,18 +92,19 @@ class Members:
                 seen, since = self.read, time.monotonic()
             time.sleep(POLL_S)
 
-    def _live(self, settings: dict[str, Any]) -> None:
+    def _live(self, name: str, settings: dict[str, Any]) -> None:
+        member = _Member(name)
         consumer = Consumer(settings)
-        consumer.subscribe([self._topic])
+        consumer.subscribe([self._topic], on_assign=member.assigned)
         try:
             while not self._stop.is_set():
-                self._take(consumer, consumer.consume(500, POLL_S))
+                self._take(member, consumer, consumer.consume(500, POLL_S))
         except BaseException as error:
             self._failure = error
         finally:
             consumer.close()
 
-    def _take(self, consumer: Consumer, messages: list[Any]) -> None:
+    def _take(self, member: _Member, consumer: Consumer, messages: list[Any]) -> None:
         offsets: dict[int, int] = {}
         for message in messages:
             if message.error() is not None:
@@ -92,18 +112,31 @@ class Members:
                 continue
             partition, offset, value = message.partition(), message.offset(), message.value()
             with self._lock:
-                assert self.by_offset.setdefault((partition, offset), value) == value, "an offset with two values"
-                self.values.setdefault(partition, []).append(value)
-                self.read += 1
+                self.reads.append(Read(member.name, member.stint, partition, offset, value, member.since))
+                self._values.add(value)
             offsets[partition] = offset + 1
         if offsets:
             self._commit(consumer, offsets)
 
     def _commit(self, consumer: Consumer, offsets: dict[int, int]) -> None:
         wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        asked = time.monotonic()
         try:
             consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:  # who owns the partition then reads again
             assert error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE
         else:
-            self.committed |= offsets
+            answered = time.monotonic()
+            self.commits += [Commit(partition, offset, asked, answered) for partition, offset in offsets.items()]
+
+
+class _Member:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stint = 0
+        self.since = 0.0
+        """When it was given its partitions."""
+
+    def assigned(self, _consumer: object, _partitions: object) -> None:
+        self.stint += 1
+        self.since = time.monotonic()

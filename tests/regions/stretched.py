@@ -5,54 +5,37 @@ from __future__ import annotations
 import re
 import time
 
-from tests.integration.confluent import committed, create_topic, read_all
-from tests.regions.lab import Lab, Writer, number_of, until
-from tests.regions.member import Members
+from tests.integration.confluent import create_topic, read_all
+from tests.regions.lab import Lab, Writer, until
+from tests.regions.traffic import BEFORE_S, PARTITIONS, Traffic
+from tests.support.history import History, check
 from tests.support.names import unique_topic
 
 Row = dict[str, str]
-PARTITIONS = 4
-BEFORE_S = 3.0
-GROUP = "group"
-
 
 def lose_a_region(lab: Lab, lost: str = "eu", left: str = "us") -> Row:
     """Everything of a region is killed at once under load. Clients carry on where they were, by the other haproxy."""
-    topic = unique_topic("region-loss")
-    bootstrap = lab.bootstrap(lost)
-    create_topic(bootstrap, topic, PARTITIONS)
-    writer = Writer(bootstrap, topic, PARTITIONS, enable_idempotence=True)
-    with Members(bootstrap, GROUP, topic, count=1) as members:
-        writer.write(BEFORE_S)
-        members.await_values(1)
-        before = committed(bootstrap, GROUP, topic, PARTITIONS)
+    with Traffic(lab, "region-loss", lost) as traffic:
+        began = time.monotonic()
         lab.cluster.kill(lost)
-        outage_s = writer.write_until_acknowledged_anew()
-        writer.flush()
-        writer.check_no_errors()
-        written = sum(writer.acknowledged)
-        consumed_s = members.await_values(written)
-    _check_logs(lab.only(left), topic, writer)
-    after = committed(lab.only(left), GROUP, topic, PARTITIONS)
-    assert all(new >= max(old, 0) for old, new in zip(before, after, strict=True)), "commits went back"
-    assert sum(after) == written
+        outage_s = traffic.writer.write_until_acknowledged_anew()
+        consumed_s = traffic.finish()
+        no_coordinator_s = traffic.probe.pause_s(began)
+    history = traffic.check(left)
     return {
-        "acknowledged": str(written),
+        "acknowledged": str(len(history.writes)),
         "lost": "0",
         "doubled": "0",
-        "re-read": str(members.read - written),
+        "re-read": str(len(history.reads) - len(history.writes)),
         "writes stood still": f"{outage_s:.1f} s",
         "group had all": f"{consumed_s:.1f} s after that",
+        "group without coordinator": f"{no_coordinator_s:.1f} s",
     }
 
 
 def _check_logs(bootstrap: str, topic: str, writer: Writer) -> None:
-    """Each acknowledged record is at the offset of its acknowledgement, and nothing is there twice."""
-    for number, sender in enumerate(writer.senders):
-        values = read_all(bootstrap, topic, number)
-        assert all(values[offset] == value for value, offset in sender.offsets.items())
-        assert len(values) == len(sender.offsets), "some records are there twice"
-        assert values == sorted(values, key=number_of), "order"
+    logs = {number: [*enumerate(read_all(bootstrap, topic, number))] for number in range(len(writer.senders))}
+    check(History(writer.writes, logs))
 
 
 def region_returns(lab: Lab, lost: str = "eu") -> Row:
@@ -64,7 +47,7 @@ def region_returns(lab: Lab, lost: str = "eu") -> Row:
     start = time.monotonic()
     lab.cluster.up()
     up_s = time.monotonic() - start
-    back_s = until(lambda: lab.serving_region(topic) == lost, f"the namespace is served from {lost}")
+    back_s = until(lambda: lab.serving_broker(topic).region == lost, f"the namespace is served from {lost}")
     pause_s = writer.write_until_acknowledged_anew()
     writer.flush()
     writer.check_no_errors()

@@ -1,4 +1,4 @@
-"""Loopback addresses and free ports for the nodes of a topology: 127.0.N.x for its Nth region."""
+"""Addresses and free ports for the nodes of a topology: 127.0.N.x, or of another network, for its Nth region."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from deploy.topology.description import Kind, Node, Topology
 from deploy.topology.places import PORTS, Place, Places
 
 HOST_PART = {Kind.ZOOKEEPER: 10, Kind.BOOKIE: 20, Kind.BROKER: 30, Kind.GATEWAY: 40, Kind.HAPROXY: 50}
+LOOPBACK = "127.0"
 EVERY_ADDRESS = ""
 ATTEMPTS = 1_000
 
 
-def host(topology: Topology, node: Node) -> str:
-    return f"127.0.{topology.regions.index(node.region) + 1}.{HOST_PART[node.kind] + node.number}"
+def host(topology: Topology, node: Node, network: str = LOOPBACK) -> str:
+    return f"{network}.{topology.regions.index(node.region) + 1}.{HOST_PART[node.kind] + node.number}"
 
 
-def choose(topology: Topology, file: Path) -> Places:
+def choose(topology: Topology, file: Path, network: str = LOOPBACK) -> Places:
     """Ports that are free now, or those that were chosen before and are kept in `file`: bookies are known by theirs."""
     if file.exists():
         kept = json.loads(file.read_text())
@@ -30,7 +31,8 @@ def choose(topology: Topology, file: Path) -> Places:
         kept = {node.name: _ports(topology, node, free) for node in topology.nodes}
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(kept, indent=1))
-    return Places(topology, {node.name: Place(host(topology, node), kept[node.name]) for node in topology.nodes})
+    places = {node.name: Place(host(topology, node, network), kept[node.name]) for node in topology.nodes}
+    return Places(topology, places)
 
 
 def _ports(topology: Topology, node: Node, free: Iterator[int]) -> dict[str, int]:

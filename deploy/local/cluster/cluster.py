@@ -1,4 +1,4 @@
-"""A topology as processes of this machine, each region on loopback addresses of its own."""
+"""A topology as processes of this machine, each region on addresses of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,20 +36,31 @@ class State(NamedTuple):
 class LocalCluster:
     """Known by its folder: whoever opens that sees and ends the same processes.
 
-    `bound` processes end with the one that started them, which is what a test wants.
+    `bound` processes end with the one that started them, which is what a test wants. `network` has the first two bytes
+    of the addresses, and `enter` begins the command of a node that is to run in a network namespace.
     """
 
-    def __init__(self, topology: Topology, folder: Path, *, bound: bool = False) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        folder: Path,
+        *,
+        bound: bool = False,
+        network: str = addresses.LOOPBACK,
+        enter: Callable[[Node], Sequence[str]] = lambda node: (),
+    ) -> None:
         self.topology = topology
         self.folder = folder.resolve()
         self._bound = bound
+        self._network = network
+        self._enter = enter
         self._places: Places | None = None
         self._processes = {node.name: DetachedProcess(node.name, self.folder / node.name) for node in topology.nodes}
 
     @property
     def places(self) -> Places:
         if self._places is None:
-            self._places = addresses.choose(self.topology, self.folder / "ports.json")
+            self._places = addresses.choose(self.topology, self.folder / "ports.json", self._network)
         return self._places
 
     def up(self, report: Report = lambda text: None) -> None:
@@ -111,7 +122,7 @@ class LocalCluster:
             report(" ".join(node.name for node in missing))
         for node in missing:
             process = self._processes[node.name]
-            command = commands.prepare(self.places, node, process.folder)
+            command = [*self._enter(node), *commands.prepare(self.places, node, process.folder)]
             process.start(command, commands.environment(node), bound=self._bound)
         deadline = time.monotonic() + READY_TIMEOUT_S
         for node in missing:

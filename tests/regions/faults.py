@@ -1,0 +1,85 @@
+"""Trials of a stretched cluster whose parts stand still, or do not reach each other, and recover by themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from deploy.topology.description import Kind, Node
+from tests.regions.lab import Lab
+from tests.regions.traffic import Traffic
+
+Row = dict[str, str]
+HOLD_S = 25.0
+"""How long a fault lasts at least: longer than sessions, leases, and the timeouts of requests."""
+AFTER_S = 3.0
+
+
+def pause_a_broker(lab: Lab) -> Row:
+    """The one that serves the namespace stands still."""
+    return _endure(lab, "broker-pause", lambda traffic: lab.paused(lab.serving_broker(traffic.topic).name))
+
+
+def pause_a_gateway(lab: Lab) -> Row:
+    """Of the two, the one that clients came to."""
+    return _endure(lab, "gateway-pause", lambda _: lab.paused("gateway1-eu"))
+
+
+def pause_a_region(lab: Lab) -> Row:
+    """All of eu stands still, and then goes on as if nothing had been."""
+    return _endure(lab, "region-pause", lambda _: lab.paused("eu"))
+
+
+def cut_a_gateway_off(lab: Lab) -> Row:
+    """A gateway reaches no broker; clients, and haproxy, reach it."""
+    return _endure(lab, "gateway-cut", lambda _: lab.cut(_named("gateway1-eu"), _brokers))
+
+
+def cut_between_regions(lab: Lab) -> Row:
+    """eu and us do not reach each other; both reach the witness, and clients reach both."""
+    return _endure(lab, "sea-cable", lambda _: lab.cut(_of("eu"), _of("us")))
+
+
+def cut_a_region_off(lab: Lab) -> Row:
+    """eu reaches neither us nor the witness; clients reach both."""
+    return _endure(lab, "island", lambda _: lab.cut(_of("eu"), lambda node: node.region != "eu"))
+
+
+def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManager[None]]) -> Row:
+    """Clients go on within the fault and behind it, and all that they saw is as it should be."""
+    with Traffic(lab, name) as traffic:
+        writer = traffic.writer
+        began = time.monotonic()
+        with fault(traffic):
+            outage_s = writer.write_until_acknowledged_anew()
+            writer.write(HOLD_S - (time.monotonic() - began))
+            within_s = traffic.members.await_values({*writer.offsets})
+        healing_s = writer.write_until_acknowledged_anew()
+        writer.write(AFTER_S)
+        traffic.finish()
+        no_coordinator_s = traffic.probe.pause_s(began)
+    lab.recover(traffic.topic, "eu")
+    history = traffic.check("eu")
+    return {
+        "acknowledged": str(len(history.writes)),
+        "lost": "0",
+        "doubled": "0",
+        "read again": str(len(history.reads) - len(history.writes)),
+        "writes stood still": f"{outage_s:.1f} s, and {healing_s:.1f} s when it was over",
+        "group had all": f"{within_s:.1f} s after {HOLD_S:.0f} s",
+        "group without coordinator": f"{no_coordinator_s:.1f} s",
+        "coordinated by": " then ".join(traffic.probe.coordinators),
+    }
+
+
+def _of(region: str) -> Callable[[Node], bool]:
+    return lambda node: node.region == region
+
+
+def _named(name: str) -> Callable[[Node], bool]:
+    return lambda node: node.name == name
+
+
+def _brokers(node: Node) -> bool:
+    return node.kind is Kind.BROKER

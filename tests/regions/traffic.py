@@ -1,0 +1,86 @@
+"""Real clients on a topic of a topology: an idempotent producer, a group, and a probe of who coordinates groups."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import pulsar
+
+from deploy.topology.description import Kind
+from tests.integration.confluent import committed, create_topic, read_all
+from tests.regions.lab import Lab, Writer
+from tests.regions.member import Members
+from tests.support.coordinator_probe import OFFSETS_TOPIC, CoordinatorProbe
+from tests.support.history import Append, History, Lookup, check
+from tests.support.names import unique_topic
+
+PARTITIONS = 4
+BEFORE_S = 3.0
+READ_TIMEOUT_MS = 5_000
+SOCKET_TIMEOUT_MS = 6_000
+"""After so long without an answer, these clients look for another way; librdkafka's default is a minute."""
+
+
+class Traffic:
+    """Of clients whose first region is `home`. A context manager."""
+
+    def __init__(self, lab: Lab, name: str, home: str = "eu") -> None:
+        self._lab = lab
+        self._stack = ExitStack()
+        self.topic = self._group = unique_topic(name)
+        bootstrap = lab.bootstrap(home)
+        create_topic(bootstrap, self.topic, PARTITIONS)
+        patience: dict[str, Any] = {"socket.timeout.ms": SOCKET_TIMEOUT_MS}
+        self.writer = Writer(bootstrap, self.topic, PARTITIONS, **{"enable.idempotence": True, **patience})
+        self.members = Members(bootstrap, self._group, self.topic, count=2, **patience)
+        self.probe = CoordinatorProbe(lab.gateways(), unique_topic("probe"), self.topic, proxied=True)
+
+    def __enter__(self) -> Traffic:
+        self._stack.enter_context(self.members)
+        self._stack.enter_context(self.probe)
+        self.writer.write(BEFORE_S)
+        self.members.await_any()
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._stack.close()
+
+    def finish(self) -> float:
+        """Until all is acknowledged and read; the seconds that the group took for it."""
+        self.writer.flush()
+        self.writer.check_no_errors()
+        return self.members.await_values({*self.writer.offsets})
+
+    def check(self, region: str) -> History:
+        """Nothing contradicts what Kafka promises, as clients of that region see it now."""
+        history = History(self.writer.writes, reads=[*self.members.reads], commits=[*self.members.commits])
+        self.probe.add_to(history)
+        bootstrap = self._lab.only(region)
+        asked = time.monotonic()
+        for partition, offset in enumerate(committed(bootstrap, self._group, self.topic, PARTITIONS)):
+            history.lookups.append(Lookup(partition, offset, asked, time.monotonic()))
+            history.logs[partition] = [*enumerate(read_all(bootstrap, self.topic, partition))]
+        history.appends = internal_appends(self._lab, region)
+        check(history)
+        return history
+
+
+def internal_appends(lab: Lab, region: str) -> list[Append]:
+    """Every entry that was ever written to the topic of groups."""
+    broker = lab.topology.of(Kind.BROKER, region=region)[0]
+    client = pulsar.Client(
+        f"pulsar://{lab.places.of(broker).at()}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    appends: list[Append] = []
+    try:
+        for number in range(lab.partitions(region, OFFSETS_TOPIC)):
+            name = f"persistent://{lab.namespace}/{OFFSETS_TOPIC}-partition-{number}"
+            reader = client.create_reader(name, pulsar.MessageId.earliest)
+            while reader.has_message_available():
+                appends.append(Append(number, reader.read_next(READ_TIMEOUT_MS).producer_name()))
+            reader.close()
+    finally:
+        client.close()
+    return appends
