@@ -38,7 +38,7 @@ def cut_a_gateway_off(lab: Lab) -> Row:
 
 def cut_between_regions(lab: Lab) -> Row:
     """eu and us do not reach each other; both reach the witness, and clients reach both."""
-    return _endure(lab, "sea-cable", lambda _: lab.cut(_of("eu"), _of("us")))
+    return _endure(lab, "sea-cable", lambda _: lab.cut_between("eu", "us"))
 
 
 def cut_a_region_off(lab: Lab) -> Row:

@@ -89,7 +89,8 @@ class Lab:
 
     def recover(self, topic: str, home: str) -> None:
         """What ended is started again, and the namespace goes back to its primary region."""
-        self.cluster.up()
+        if not all(state.pid for state in self.cluster.states()):
+            self.cluster.up()
         until(lambda: self._goes_home(topic, home), f"the namespace is served from {home}")
 
     def _goes_home(self, topic: str, home: str) -> bool:
@@ -116,6 +117,9 @@ class Lab:
         assert self.network is not None, "only a network of our own can be cut"
         nodes = self.topology.nodes
         return self.network.cut(filter(some, nodes), filter(others, nodes))
+
+    def cut_between(self, region: str, other: str) -> AbstractContextManager[None]:
+        return self.cut(lambda node: node.region == region, lambda node: node.region == other)
 
     def running(self, name: str) -> bool:
         return any(state.pid is not None for state in self.cluster.states() if state.node.name == name)
@@ -211,7 +215,3 @@ class Writer:
     def check_no_errors(self) -> None:
         assert not [error for sender in self.senders for error in sender.errors]
 
-
-
-def number_of(value: bytes) -> int:
-    return int(value.rpartition(b"-")[2])

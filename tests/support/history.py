@@ -74,7 +74,7 @@ class Share(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A call that changes a group's state, and that a gateway took as the group's coordinator.
+    """A call that a gateway took as the group's coordinator.
 
     Its leader epoch of the group's partition was the same before and after.
     """
@@ -84,6 +84,11 @@ class Turn(NamedTuple):
     epoch: int
     asked: float
     answered: float
+    call: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.gateway} ({self.call}, {self.asked:.3f} to {self.answered:.3f})"
 
 
 class Append(NamedTuple):
@@ -289,12 +294,13 @@ def two_coordinators(turns: Sequence[Turn]) -> Iterator[str]:
     for turn in turns:
         by_group[turn.group].append(turn)
     for group, own in by_group.items():
-        holders: dict[int, set[str]] = defaultdict(set)
+        holders: dict[int, dict[str, Turn]] = defaultdict(dict)
         for turn in own:
-            holders[turn.epoch].add(turn.gateway)
-        for epoch, gateways in holders.items():
-            if len(gateways) > 1:
-                yield f"{', '.join(sorted(gateways))} both coordinated {group} in epoch {epoch}"
+            holders[turn.epoch].setdefault(turn.gateway, turn)
+        for epoch, first in holders.items():
+            if len(first) > 1:
+                who = " and ".join(turn.text for turn in first.values())
+                yield f"two gateways coordinated {group} in epoch {epoch}: {who}"
         yield from _outlived(group, own)
 
 
@@ -309,8 +315,7 @@ def _outlived(group: str, turns: Sequence[Turn]) -> Iterator[str]:
             done += 1
         if newest is not None and newest.epoch > turn.epoch and newest.gateway != turn.gateway:
             yield (
-                f"{turn.gateway} coordinated {group} in epoch {turn.epoch}"
-                f" after {newest.gateway} had in epoch {newest.epoch}"
+                f"{turn.text} coordinated {group} in epoch {turn.epoch} after {newest.text} in epoch {newest.epoch}"
             )
 
 
