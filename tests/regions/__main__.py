@@ -15,8 +15,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.regions import faults, geo, network, stretched
+from deploy.topology.description import names
+from tests.regions import combined, faults, geo, moving, network, single_address, stretched
 from tests.regions.lab import Lab, topology
+from tests.support.java_clients import fetch_newest
 
 Trial = Callable[[Lab], dict[str, str]]
 PLAN: dict[str, Sequence[Trial]] = {
@@ -28,28 +30,35 @@ PLAN: dict[str, Sequence[Trial]] = {
         faults.cut_a_gateway_off,
         faults.cut_a_region_off,
         faults.cut_between_regions,
+        single_address.cut_between_gateways,
         stretched.lose_a_region,
         stretched.region_returns,
     ),
-    "geo": (geo.write_in_both, geo.lose_a_region),
-    "combined": (geo.write_in_both,),
+    "geo": (geo.write_in_both, geo.lose_a_region, geo.lose_a_region_with_a_tail, moving.clients_move),
+    "combined": (geo.write_in_both, combined.lose_a_region),
 }
-NEEDS_NETWORK = {faults.cut_a_gateway_off, faults.cut_a_region_off, faults.cut_between_regions}
+NEEDS_NETWORK = {
+    faults.cut_a_gateway_off,
+    faults.cut_a_region_off,
+    faults.cut_between_regions,
+    geo.lose_a_region_with_a_tail,
+    single_address.cut_between_gateways,
+}
 PIPED_COLUMNS = 160
 
 
 def main(wanted: Sequence[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS)
+    fetch_newest()
     no_network = network.enter_own(wanted)
     if no_network is None:
         network.prepare()
     else:
         console.print(f"nothing can be cut: {no_network}")
     report = Report(console, networked=no_network is None)
-    for name, trials in PLAN.items():
-        chosen = [trial for trial in trials if trial.__name__ in wanted] or trials
-        if not wanted or name in wanted:
-            report.run(name, chosen)
+    for name in [name for name in names() if name in wanted] or PLAN:
+        trials = PLAN.get(name, PLAN["sync"])
+        report.run(name, [trial for trial in trials if trial.__name__ in wanted] or trials)
     console.print(report.table)
     return report.failures and 1
 

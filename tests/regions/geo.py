@@ -30,7 +30,7 @@ def lose_a_region_with_a_tail(lab: Lab) -> Row:
 
 def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: float) -> Row:
     """`cut` is closed from `tail_s` before eu is killed until it is to come back."""
-    topic = _new_topic(lab, name)
+    topic = new_topic(lab, name)
     group = f"{topic}-group"
     writer = Writer(lab.only("eu"), topic, PARTITIONS)
     with ExitStack() as stack:
@@ -51,7 +51,7 @@ def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: flo
         outage_s = us_writer.write_until_acknowledged_anew()
         us_writer.write(1)
         us_writer.flush()
-        there = {*_all_values(lab, "us", topic)}
+        there = {*all_values(lab, "us", topic)}
         behind = acknowledged - there
         assert bool(behind) or not tail_s, "nothing was left to arrive late"
         us_members = stack.enter_context(Members(lab.only("us"), group, topic))
@@ -63,13 +63,13 @@ def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: flo
         broken.close()
         lab.cluster.up()
         expected = acknowledged | us_writer.offsets.keys()
-        caught_up_s = until(lambda: expected <= _all_values(lab, "us", topic).keys(), "eu's last records are in us")
-        until(lambda: expected <= _all_values(lab, "eu", topic).keys(), "us's records are in eu")
+        caught_up_s = until(lambda: expected <= all_values(lab, "us", topic).keys(), "eu's last records are in us")
+        until(lambda: expected <= all_values(lab, "eu", topic).keys(), "us's records are in eu")
         us_members.await_values(expected - eu_read)
         us_members.await_quiet()
         late = len(us_members.values & behind)
-        check(_history(lab, "us", topic, us_writer, us_members), Allowed(other_offsets=True))
-    check(_history(lab, "eu", topic, writer), Allowed())
+        check(history_in(lab, "us", topic, us_writer, us_members), Allowed(other_offsets=True))
+    check(history_in(lab, "eu", topic, writer), Allowed())
     until(lambda: committed(lab.only("eu"), group, topic, PARTITIONS) != [-1001] * PARTITIONS, "the group is in eu")
     back = _returns(lab, topic, group, expected)
     return {
@@ -86,7 +86,7 @@ def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: flo
     }
 
 
-def _new_topic(lab: Lab, name: str, partitions: int = PARTITIONS) -> str:
+def new_topic(lab: Lab, name: str, partitions: int = PARTITIONS) -> str:
     """In both clusters."""
     topic = unique_topic(name)
     create_topic(lab.only("eu"), topic, partitions)
@@ -94,7 +94,7 @@ def _new_topic(lab: Lab, name: str, partitions: int = PARTITIONS) -> str:
     return topic
 
 
-def _history(lab: Lab, region: str, topic: str, writer: Writer, members: Members | None = None) -> History:
+def history_in(lab: Lab, region: str, topic: str, writer: Writer, members: Members | None = None) -> History:
     """Of one cluster, with a producer and a group there."""
     logs = {
         number: read_all_values(lab.only(region), topic, number) for number in range(lab.partitions(region, topic))
@@ -122,7 +122,7 @@ SNAPSHOTS_S = 8.0
 
 def write_in_both(lab: Lab) -> Row:
     """Each region has every record of both, once; in each, a producer's records keep their order."""
-    topic = _new_topic(lab, "both", 1)
+    topic = new_topic(lab, "both", 1)
     writers = {region: Writer(lab.only(region), topic, 1, region, enable_idempotence=True) for region in ("eu", "us")}
     for _ in range(250):
         for writer in writers.values():
@@ -134,7 +134,7 @@ def write_in_both(lab: Lab) -> Row:
     writes = [write for writer in writers.values() for write in writer.writes]
     expected = {write.value for write in writes}
     settled_s = until(
-        lambda: all(expected == _all_values(lab, region, topic).keys() for region in writers), "both have all"
+        lambda: all(expected == all_values(lab, region, topic).keys() for region in writers), "both have all"
     )
     logs = {region: read_all_values(lab.only(region), topic) for region in writers}
     for log in logs.values():
@@ -149,7 +149,7 @@ def write_in_both(lab: Lab) -> Row:
     }
 
 
-def _all_values(lab: Lab, region: str, topic: str) -> Counter[bytes]:
+def all_values(lab: Lab, region: str, topic: str) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     for number in range(lab.partitions(region, topic)):
         found.update(value for _, value in read_all_values(lab.only(region), topic, number))

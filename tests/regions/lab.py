@@ -14,6 +14,7 @@ from typing import Any
 
 from deploy.local.cluster.cluster import LocalCluster
 from deploy.topology.description import Kind, Node, load
+from deploy.topology.places import Place
 from deploy.topology.setup import AdminApi, SetupError, send_home
 from tests.integration.confluent import Sender
 from tests.regions.network import PREFIX, Network
@@ -40,12 +41,17 @@ class Lab:
     def only(self, region: str) -> str:
         return self.places.of(self.topology.of(Kind.HAPROXY, region=region)[0]).at()
 
+    def broker(self, region: str) -> Place:
+        """One of the region, of the cluster that its gateways serve."""
+        cluster = self.topology.of(Kind.GATEWAY, region=region)[0].cluster
+        return self.places.of(self.topology.of(Kind.BROKER, cluster=cluster, region=region)[0])
+
     def admin(self, region: str) -> AdminApi:
-        return AdminApi(self.places.of(self.topology.of(Kind.BROKER, region=region)[0]))
+        return AdminApi(self.broker(region))
 
     def internal_stats(self, region: str, topic: str, partition: int = 0, metadata: str = "false") -> dict[str, Any]:
         """Of a partition, asked of a broker of the region; the broker that serves it answers."""
-        address = self.places.of(self.topology.of(Kind.BROKER, region=region)[0]).at("http")
+        address = self.broker(region).at("http")
         path = f"/admin/v2/persistent/{self.namespace}/{topic}-partition-{partition}/internalStats?metadata={metadata}"
         for _ in range(3):
             connection = http.client.HTTPConnection(address, timeout=10)

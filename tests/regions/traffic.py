@@ -8,7 +8,6 @@ from typing import Any
 
 import pulsar
 
-from deploy.topology.description import Kind
 from tests.integration.confluent import committed, create_topic, read_all
 from tests.regions.lab import Lab, Writer
 from tests.regions.member import Members
@@ -69,9 +68,8 @@ class Traffic:
 
 def internal_appends(lab: Lab, region: str) -> list[Append]:
     """Every entry that was ever written to the topic of groups."""
-    broker = lab.topology.of(Kind.BROKER, region=region)[0]
     client = pulsar.Client(
-        f"pulsar://{lab.places.of(broker).at()}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        f"pulsar://{lab.broker(region).at()}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     )
     appends: list[Append] = []
     try:

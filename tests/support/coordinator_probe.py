@@ -24,7 +24,7 @@ class CoordinatorProbe:
     """A group with one member, whose commits and lookups go to all gateways at once.
 
     `gateways` are addresses that lead to one gateway each, by its name. Each has a partition of the topic to commit in.
-    Heartbeats would tell nothing: who loads groups, or does not know yet which ones, answers them as Kafka does, blindly.
+    Heartbeats would tell nothing: who loads groups, or does not know yet which, answers them as Kafka does, blindly.
     """
 
     def __init__(self, gateways: Mapping[str, str], group: str, topic: str, *, proxied: bool = False) -> None:

@@ -78,6 +78,11 @@ class JavaClients:
         return classes
 
 
+def fetch_newest() -> None:
+    """Its jars, while there is a network."""
+    _classpath(CLIENTS[-1])
+
+
 def _classpath(client: JavaClient) -> str:
     return artifact_classpath("org.apache.kafka", "kafka-clients", client.version)
 
