@@ -16,7 +16,7 @@ SESSION_TIMEOUT_MS = 600_000
 """The group's one member outlives every trial."""
 SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"
 CALL_TIMEOUT_S = 5.0
-PAUSE_S = 0.2
+PAUSE_S = 0.3
 JOIN_TIMEOUT_S = 60.0
 
 
