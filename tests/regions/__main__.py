@@ -1,6 +1,6 @@
 """`make regions`: every topology as processes here, faults under load, and a table of what was seen.
 
-`python -m tests.regions [TOPOLOGY…] [TRIAL…]` runs some of it.
+`python -m tests.regions [TOPOLOGY…] [TRIAL…]` runs some of it, sync-small for instance what is planned for sync.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from deploy.topology.description import names
 from tests.regions import combined, faults, geo, moving, network, single_address, stretched
 from tests.regions.lab import Lab, topology
 from tests.support.java_clients import fetch_newest
@@ -44,6 +43,7 @@ NEEDS_NETWORK = {
     geo.lose_a_region_with_a_tail,
     single_address.cut_between_gateways,
 }
+SHAPES = (*PLAN, "sync-small", "geo-small")
 PIPED_COLUMNS = 160
 
 
@@ -56,8 +56,8 @@ def main(wanted: Sequence[str]) -> int:
     else:
         console.print(f"nothing can be cut: {no_network}")
     report = Report(console, networked=no_network is None)
-    for name in [name for name in names() if name in wanted] or PLAN:
-        trials = PLAN.get(name, PLAN["sync"])
+    for name in [name for name in SHAPES if name in wanted] or PLAN:
+        trials = PLAN[name.removesuffix("-small")]
         report.run(name, [trial for trial in trials if trial.__name__ in wanted] or trials)
     console.print(report.table)
     return report.failures and 1
