@@ -48,6 +48,7 @@ def clients_move(lab: Lab) -> Row:
         members.await_values(expected)
         until(lambda: expected <= _values(java_output), "the Java group has read all")
         copies = sum(all_values(lab, "us", topic).values()) - len(expected)
+        java_again = len(_lines(java_output)) - len(_values(java_output))
     return {
         "acknowledged": str(len(expected)),
         "lost": "0",
@@ -55,7 +56,7 @@ def clients_move(lab: Lab) -> Row:
         "producer wrote on": f"{outage_s:.1f} s",
         "group had what was in us": f"{moved_s:.1f} s after the kill",
         "Java group": f"{java_moved_s:.1f} s",
-        "re-read": f"{members.read - len(members.values)}, Java {_count(java_output) - len(_values(java_output))}",
+        "re-read": f"{members.read - len(members.values)}, Java {java_again}",
         "caught up": f"{caught_up_s:.1f} s after eu was up",
     }
 
@@ -77,10 +78,6 @@ def _java_member(bootstrap: str, group: str, topic: str) -> Iterator[Path]:
 
 def _values(output: Path) -> set[bytes]:
     return {*_lines(output)}
-
-
-def _count(output: Path) -> int:
-    return len(_lines(output))
 
 
 def _lines(output: Path) -> list[bytes]:
