@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from gateway.pulsar.connection import BrokerAddress, Connection, ConnectionState, connect
-from gateway.pulsar.errors import ClientClosedError, PulsarError, RequestTimeoutError
+from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, RequestTimeoutError
 from gateway.pulsar.lookup import Lookup
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer, SendListener
@@ -147,6 +147,8 @@ class PulsarClient:
             self._live.discard(connection)
             self._closed_bytes_received += connection.bytes_received
             self._closed_bytes_sent += connection.bytes_sent
+            if isinstance(error, ConnectionLostError):
+                self._lookup.ask_last(connection.address.url)
         else:
             self._live.add(connection)
         if self._events is not None:

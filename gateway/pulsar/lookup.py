@@ -3,7 +3,13 @@
 from collections.abc import Awaitable, Callable
 
 from gateway.pulsar.connection import BrokerAddress, Connection
-from gateway.pulsar.errors import ConnectionLostError, PulsarError, ServiceNotReadyError, error_from_server
+from gateway.pulsar.errors import (
+    ConnectionLostError,
+    PulsarError,
+    RequestTimeoutError,
+    ServiceNotReadyError,
+    error_from_server,
+)
 from gateway.pulsar.settings import PulsarSettings
 from protocol.pulsar.pulsar_commands_pb2 import (
     BaseCommand,
@@ -24,6 +30,12 @@ class Lookup:
         self._tls = settings.service_url.startswith("pulsar+ssl")
         self._max_redirects = settings.max_lookup_redirects
         self._service_urls = settings.service_urls()
+
+    def ask_last(self, url: str) -> None:
+        """It did not answer, or a connection to it was lost: the other service addresses come first from now on."""
+        if url in self._service_urls:
+            self._service_urls.remove(url)
+            self._service_urls.append(url)
 
     async def find_broker(self, topic: str) -> BrokerAddress:
         """The address of the broker that serves `topic`. If none does yet, one loads the topic's bundle.
@@ -50,7 +62,7 @@ class Lookup:
             topic=topic, request_id=request_id, metadata_auto_creation_enabled=False
         )
         command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partition_metadata=metadata)
-        answer = await connection.request(command, request_id)
+        answer = await self._ask(connection, command, request_id)
         response = answer.partition_metadata_response
         if response.response == CommandPartitionedTopicMetadataResponse.Failed:
             raise error_from_server(response.error, response.message)
@@ -59,11 +71,19 @@ class Lookup:
     async def _lookup(self, connection: Connection, topic: str, authoritative: bool) -> CommandLookupTopicResponse:
         request_id = connection.next_id()
         lookup = CommandLookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
-        answer = await connection.request(BaseCommand(type=BaseCommand.LOOKUP, lookup_topic=lookup), request_id)
+        command = BaseCommand(type=BaseCommand.LOOKUP, lookup_topic=lookup)
+        answer = await self._ask(connection, command, request_id)
         response = answer.lookup_topic_response
         if response.response == CommandLookupTopicResponse.Failed:
             raise error_from_server(response.error, response.message)
         return response
+
+    async def _ask(self, connection: Connection, command: BaseCommand, request_id: int) -> BaseCommand:
+        try:
+            return await connection.request(command, request_id)
+        except RequestTimeoutError:
+            self.ask_last(connection.address.url)
+            raise
 
     def _address(self, response: CommandLookupTopicResponse, service_url: str) -> BrokerAddress:
         url = response.broker_service_url_tls if self._tls else response.broker_service_url
@@ -75,16 +95,13 @@ class Lookup:
         return BrokerAddress(url)
 
     async def _connect_service(self) -> Connection:
-        """Each service address in turn, the one that answered last time first."""
+        """Each service address in turn, the one that failed last at the end."""
         failure: ConnectionLostError | None = None
         for url in list(self._service_urls):
             try:
-                connection = await self._connect(BrokerAddress(url))
+                return await self._connect(BrokerAddress(url))
             except ConnectionLostError as error:
                 failure = error
-            else:
-                self._service_urls.remove(url)
-                self._service_urls.insert(0, url)
-                return connection
+                self.ask_last(url)
         assert failure is not None
         raise failure

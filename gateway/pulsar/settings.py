@@ -32,7 +32,7 @@ class PulsarSettings(BaseModel):
     """How long opening, closing and asking may take in all, retries included."""
     request_timeout_ms: int = Field(default=10_000, gt=0)
     """How long one answer of a broker may take."""
-    keepalive_interval_ms: int = Field(default=30_000, gt=0)
+    keepalive_interval_ms: int = Field(default=5_000, gt=0)
     """A connection silent for this long is probed, and given up after the same time again."""
     backoff_initial_ms: int = Field(default=50, gt=0)
     backoff_max_ms: int = Field(default=2_000, gt=0)

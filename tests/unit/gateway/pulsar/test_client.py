@@ -170,6 +170,36 @@ def test_the_next_service_address_is_tried() -> None:
     asyncio.run(main())
 
 
+def test_a_lookup_that_is_not_answered_goes_to_the_next_service_address() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        async with fake_broker() as second:
+            broker.answers[BaseCommand.LOOKUP] = lambda _: None
+            both = PulsarClient(settings_for(broker, second, request_timeout_ms=50))
+            producer = await both.open_producer(TOPIC, Log())
+            assert producer.connection.address.url == second.url
+            await both.close()
+
+    run(test)
+
+
+def test_who_was_lost_is_asked_last() -> None:
+    """Even if it can still be connected to, as a process that stands still: that would take connect_timeout_ms."""
+
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        async with fake_broker() as second:
+            both = PulsarClient(settings_for(broker, second, operation_timeout_ms=5_000, request_timeout_ms=5_000))
+            log = Log()
+            await both.open_producer(TOPIC, log)
+            broker.answers[BaseCommand.CONNECT] = lambda _: None
+            broker.drop()
+            await log.heard.get()
+            producer = await both.open_producer(TOPIC, Log())
+            assert producer.connection.address.url == second.url
+            await both.close()
+
+    run(test)
+
+
 def test_opening_is_tried_again_while_the_topic_moves() -> None:
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         refusals = iter([ServerError.ServiceNotReady, ServerError.TooManyRequests])
