@@ -9,7 +9,7 @@ from typing import Any
 import pulsar
 
 from tests.integration.confluent import committed, create_topic, read_all
-from tests.regions.lab import Lab, Writer
+from tests.regions.lab import Lab, Writer, until
 from tests.regions.member import Members
 from tests.support.coordinator_probe import OFFSETS_TOPIC, CoordinatorProbe
 from tests.support.history import Append, History, Lookup, check
@@ -17,7 +17,7 @@ from tests.support.names import unique_topic
 
 PARTITIONS = 4
 BEFORE_S = 3.0
-READ_TIMEOUT_MS = 5_000
+READ_TIMEOUT_S = 10
 SOCKET_TIMEOUT_MS = 6_000
 """After so long without an answer, these clients look for another way; librdkafka's default is a minute."""
 
@@ -67,17 +67,29 @@ class Traffic:
 
 
 def internal_appends(lab: Lab, region: str) -> list[Append]:
-    """Every entry that was ever written to the topic of groups."""
+    """Every entry that was ever written to the topic of groups; brokers that just came back may need a moment."""
+    appends: list[Append] = []
+
+    def read() -> bool:
+        appends[:] = _read_internal(lab, region)
+        return True
+
+    until(read, "the topic of groups is read")
+    return appends
+
+
+def _read_internal(lab: Lab, region: str) -> list[Append]:
     client = pulsar.Client(
-        f"pulsar://{lab.broker(region).at()}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    )
+        f"pulsar://{lab.broker(region).at()}", operation_timeout_seconds=READ_TIMEOUT_S,
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+    )  # fmt: skip
     appends: list[Append] = []
     try:
         for number in range(lab.partitions(region, OFFSETS_TOPIC)):
             name = f"persistent://{lab.namespace}/{OFFSETS_TOPIC}-partition-{number}"
             reader = client.create_reader(name, pulsar.MessageId.earliest)
             while reader.has_message_available():
-                appends.append(Append(number, reader.read_next(READ_TIMEOUT_MS).producer_name()))
+                appends.append(Append(number, reader.read_next(READ_TIMEOUT_S * 1000).producer_name()))
             reader.close()
     finally:
         client.close()
