@@ -45,5 +45,8 @@ def trial(lab: Lab) -> Rows:
         "offsets of each partition": run(lab.spark, lab.bootstrap, topic, **between_offsets).collect(),
         "timestamps of each partition": run(lab.spark, lab.bootstrap, topic, **between_times).collect(),
         "one timestamp for all": run(lab.spark, lab.bootstrap, topic, **at_one_time).collect(),
+        "read_committed": run(
+            lab.spark, lab.bootstrap, topic, **{"kafka.isolation.level": "read_committed"}
+        ).collect(),
         "count": [(run(lab.spark, lab.bootstrap, topic).count(),)],
     }

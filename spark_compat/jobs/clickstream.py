@@ -1,24 +1,52 @@
-"""A product's pipeline: clicks in sessions, enriched from a compacted topic of pages, into Parquet and an alerts topic.
+"""Two minutes at 300 clicks/s: sessions, enriched from a compacted topic, into Parquet and an alerts topic.
 
-Clicks arrive out of order, some too late; the dimension topic has updates and deletions of which the last one counts.
+A whole pipeline: the query runs all the time while the clicks come in, every eleventh of them 15 s late, some ten
+minutes, which is too late. The dimension topic has updates and deletions of which the last one counts. What has to come
+out is worked out from the clicks apart from Spark: each session once, on both sides.
 """
 
 import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 from spark_compat.runner.compare import Rows
 from spark_compat.runner.lab import Lab
-from spark_compat.runner.records import FIRST_TIMESTAMP_MS, Record
+from spark_compat.runner.records import FIRST_TIMESTAMP_MS, Record, paced
 
 CLICK = "user STRING, page STRING, at BIGINT"
 PAGE = "section STRING, price DOUBLE"
-USERS = 12
-ROUNDS = 6
-CLICKS_PER_ROUND = 150
-MANY_CLICKS = 8
+GAP_MS = 10_000
+WATERMARK_DELAY = "45 seconds"
+"""Far more than lateness, so that no partition falls behind it."""
+PER_SECOND = 300
+SECONDS = 120
+MANY_CLICKS = 12
+USERS = 2_000
+LATE_MS = 15_000
+TOO_LATE_MS = 600_000
+
+
+class Click(NamedTuple):
+    user: str
+    page: str
+    at_ms: int
+
+
+class Session(NamedTuple):
+    user: str
+    start_ms: int
+    end_ms: int
+    clicks: int
+    value: float | None
+    sections: str
 
 
 def pages(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
@@ -36,9 +64,7 @@ def pages(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
     )
 
 
-def run(spark: SparkSession, bootstrap: str, clicks: str, dimension: str, alerts: str, output: Path) -> None:
-    """One scheduled run of the pipeline over what is new."""
-    sections = pages(spark, bootstrap, dimension)
+def run(spark: SparkSession, bootstrap: str, clicks: str, dimension: str, alerts: str, output: Path) -> StreamingQuery:
     events = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -47,15 +73,15 @@ def run(spark: SparkSession, bootstrap: str, clicks: str, dimension: str, alerts
         .load()
         .select(F.from_json(F.col("value").cast("string"), CLICK).alias("click"))
         .select("click.user", "click.page", F.timestamp_millis("click.at").alias("at"))
-        .join(sections, "page", "left")
-        .withWatermark("at", "20 seconds")
+        .join(pages(spark, bootstrap, dimension), "page", "left")
+        .withWatermark("at", WATERMARK_DELAY)
     )
     sessions = (
-        events.groupBy("user", F.session_window("at", "10 seconds").alias("session"))
+        events.groupBy("user", F.session_window("at", f"{GAP_MS} milliseconds").alias("session"))
         .agg(
             F.count("*").alias("clicks"),
             F.sum("price").alias("value"),
-            F.sort_array(F.collect_set("section")).alias("sections"),
+            F.array_join(F.sort_array(F.collect_set("section")), ",").alias("sections"),
         )
         .select("user", "session.start", "session.end", "clicks", "value", "sections")
     )
@@ -73,32 +99,37 @@ def run(spark: SparkSession, bootstrap: str, clicks: str, dimension: str, alerts
         )
         batch.unpersist()
 
-    query = (
+    return (
         sessions.writeStream.foreachBatch(write)
         .outputMode("append")
         .option("checkpointLocation", str(output / "checkpoint"))
-        .trigger(availableNow=True)
+        .trigger(processingTime="3 seconds")
         .start()
     )
-    query.awaitTermination()
 
 
 def trial(lab: Lab) -> Rows:
     clicks = lab.new_topic("pipeline-clicks", partitions=3)
-    dimension = lab.new_topic("pipeline-pages", _pages(), config={"cleanup.policy": "compact"})
+    dimension = lab.new_topic("pipeline-pages", _page_records(), config={"cleanup.policy": "compact"})
     alerts = lab.new_topic("pipeline-alerts", partitions=2)
-    for number in range(ROUNDS):
-        lab.feed(clicks, _clicks(number))
-        run(lab.spark, lab.bootstrap, clicks, dimension, alerts, lab.work_dir)
-    sessions = lab.spark.read.parquet(str(lab.work_dir / "sessions")).drop("batch")
-    return {
-        "pages": pages(lab.spark, lab.bootstrap, dimension).collect(),
-        "sessions": sessions.collect(),
-        "alerts": [(record.key, record.value, record.partition) for record in lab.read_all(alerts)],
-    }
+    query = run(lab.spark, lab.bootstrap, clicks, dimension, alerts, lab.work_dir)
+    in_time = _clicks()
+    lab.feed(clicks, _records(in_time[:PER_SECOND]))
+    query.processAllAvailable()  # now there is a watermark, and who comes ten minutes late is too late for sure
+    last = Click("nobody", "/p0", FIRST_TIMESTAMP_MS + 3_600_000)  # closes all sessions but its own
+    lab.feed(clicks, paced(_records(chain(_with_hopeless(in_time[PER_SECOND:]), [last])), PER_SECOND))
+    query.processAllAvailable()
+    query.stop()
+    expected = sorted(_sessions(in_time))
+    sessions = sorted(map(_session, lab.spark.read.parquet(str(lab.work_dir / "sessions")).collect()))
+    assert sessions == expected, f"{len(sessions)} sessions, {len({*sessions} & {*expected})} of them right"
+    written = [(record.key, record.value, record.partition) for record in lab.read_all(alerts)]
+    busy = sum(session.clicks >= MANY_CLICKS for session in expected)
+    assert len(written) == busy, f"{len(written)} alerts, {busy} expected"
+    return {"pages": pages(lab.spark, lab.bootstrap, dimension).collect(), "sessions": sessions, "alerts": written}
 
 
-def _pages() -> list[Record]:
+def _page_records() -> list[Record]:
     first = [_page(f"/p{n}", {"section": f"s{n % 4}", "price": n / 4}) for n in range(20)]
     updates = [_page(f"/p{n}", {"section": "sale", "price": 0.5}) for n in range(0, 20, 5)]
     return [*first, *updates, _page("/p7", None)]
@@ -108,12 +139,49 @@ def _page(key: str, value: dict[str, object] | None) -> Record:
     return Record(json.dumps(value).encode() if value else None, key.encode())
 
 
-def _clicks(number: int) -> list[Record]:
-    """A round covers 40 seconds of event time. Every eleventh click is 15 s late, every 37th a round and more."""
-    records = []
-    for n in range(number * CLICKS_PER_ROUND, (number + 1) * CLICKS_PER_ROUND):
-        second = n * 40 / CLICKS_PER_ROUND - (15 if n % 11 == 0 else 0) - (60 if n % 37 == 0 else 0)
-        user = f"user{(n * n // 7) % USERS}"
-        click = {"user": user, "page": f"/p{n % 23}", "at": FIRST_TIMESTAMP_MS + int(second * 1000)}
-        records.append(Record(json.dumps(click).encode(), user.encode(), n % 3))
-    return records
+def _clicks() -> list[Click]:
+    """As they arrive. Event time goes as fast as the clock; some pages are not in the dimension."""
+    chance = random.Random(1)
+    return [
+        Click(
+            f"user{chance.randrange(USERS)}",
+            f"/p{chance.randrange(23)}",
+            FIRST_TIMESTAMP_MS + number * 1000 // PER_SECOND - (LATE_MS if number % 11 == 10 else 0),
+        )
+        for number in range(PER_SECOND * SECONDS)
+    ]
+
+
+def _with_hopeless(clicks: Iterable[Click]) -> Iterator[Click]:
+    for number, click in enumerate(clicks):
+        yield click
+        if number % 37 == 0:
+            yield click._replace(at_ms=click.at_ms - TOO_LATE_MS)
+
+
+def _records(clicks: Iterable[Click]) -> Iterator[Record]:
+    for number, (user, page, at_ms) in enumerate(clicks):
+        value = json.dumps({"user": user, "page": page, "at": at_ms}).encode()
+        yield Record(value, user.encode(), number % 3)
+
+
+def _session(row: Row) -> Session:
+    start_ms, end_ms = (round(at.timestamp() * 1000) for at in (row.start, row.end))
+    return Session(row.user, start_ms, end_ms, row.clicks, row.value, row.sections)
+
+
+def _sessions(clicks: Iterable[Click]) -> Iterator[Session]:
+    """A click within the gap of the one before belongs to its session."""
+    by_user = defaultdict(list)
+    for click in clicks:
+        by_user[click.user].append(click)
+    table = {record.key: json.loads(record.value) if record.value else {} for record in _page_records()}
+    for user, theirs in by_user.items():
+        theirs.sort(key=lambda click: click.at_ms)
+        starts = [n for n, click in enumerate(theirs) if n == 0 or click.at_ms > theirs[n - 1].at_ms + GAP_MS]
+        for first, after in zip(starts, [*starts[1:], len(theirs)], strict=True):
+            visited = [table.get(click.page.encode(), {}) for click in theirs[first:after]]
+            prices = [page["price"] for page in visited if page]
+            sections = ",".join(sorted({page["section"] for page in visited if page}))
+            start_ms, end_ms = theirs[first].at_ms, theirs[after - 1].at_ms + GAP_MS
+            yield Session(user, start_ms, end_ms, after - first, sum(prices) if prices else None, sections)

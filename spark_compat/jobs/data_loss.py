@@ -32,6 +32,12 @@ def run(spark: SparkSession, bootstrap: str, topic: str, output: Path, fail_on_d
     query.awaitTermination()
 
 
+def reason(failure: StreamingQueryException) -> str:
+    """Without the details of one run."""
+    reasons = [known for known in KNOWN_REASONS if known in str(failure)]
+    return reasons[0] if reasons else str(failure)
+
+
 def trial(lab: Lab) -> Rows:
     rows = {}
     for fail_on_data_loss in (True, False):
@@ -56,7 +62,6 @@ def _second_run(lab: Lab, topic: str, fail_on_data_loss: bool) -> list[tuple[obj
     try:
         run(lab.spark, lab.bootstrap, topic, output, fail_on_data_loss)
     except StreamingQueryException as failure:
-        reasons = [reason for reason in KNOWN_REASONS if reason in str(failure)]
-        ending = reasons[0] if reasons else str(failure)
+        ending = reason(failure)
     written = lab.spark.read.parquet(str(output / "rows")).collect()
     return [*map(tuple, written), (ending,)]

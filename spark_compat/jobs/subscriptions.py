@@ -1,4 +1,4 @@
-"""Three ways to name what is read: a list of topics, a pattern, and single partitions."""
+"""Three ways to name what is read, by a batch and by a stream: a list of topics, a pattern, and single partitions."""
 
 import json
 
@@ -19,6 +19,23 @@ def run(spark: SparkSession, bootstrap: str, way: str, what: str) -> DataFrame:
     )
 
 
+def run_stream(spark: SparkSession, bootstrap: str, way: str, what: str, table: str) -> DataFrame:
+    query = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option(way, what)
+        .option("startingOffsets", "earliest")
+        .load()
+        .selectExpr("topic", "partition", "offset", "string(value) AS value")
+        .writeStream.format("memory")
+        .queryName(table)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return spark.table(table)
+
+
 def trial(lab: Lab) -> Rows:
     clicks = lab.new_topic("sub-clicks", numbered(20, 2, prefix="click"), partitions=2)
     views = lab.new_topic("sub-views", numbered(30, 3, prefix="view"), partitions=3)
@@ -30,4 +47,8 @@ def trial(lab: Lab) -> Rows:
         "pattern without match": ("subscribePattern", lab.name("nothing-.*")),
         "partitions": ("assign", json.dumps({clicks: [1], views: [0, 2]})),
     }
-    return {name: run(lab.spark, lab.bootstrap, way, what).collect() for name, (way, what) in ways.items()}
+    rows = {name: run(lab.spark, lab.bootstrap, way, what).collect() for name, (way, what) in ways.items()}
+    for number, (name, (way, what)) in enumerate(ways.items()):
+        streamed = run_stream(lab.spark, lab.bootstrap, way, what, f"subscriptions_{number}")
+        rows[f"{name}, streamed"] = streamed.collect()
+    return rows

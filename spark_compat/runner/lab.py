@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_compat.runner.records import Record, feed, read_all
-from spark_compat.runner.servers import Side
+from spark_compat.runner.servers import Faults, Side
 
 ADMIN_TIMEOUT_S = 30.0
 ROWS_TIMEOUT_S = 60.0
@@ -37,6 +37,11 @@ class Lab:
     def bootstrap(self) -> str:
         return self.side.bootstrap
 
+    @property
+    def faults(self) -> Faults:
+        assert self.side.faults is not None, "a job that NEEDS_OWN_SERVERS is not run without"
+        return self.side.faults
+
     def name(self, topic: str) -> str:
         return f"{self.run_id}-{topic}"
 
@@ -53,6 +58,14 @@ class Lab:
 
     def feed(self, name: str, records: Iterable[Record]) -> None:
         feed(self.bootstrap, name, records)
+
+    @contextmanager
+    def feeding(self, name: str, records: Iterable[Record], bootstrap: str | None = None) -> Iterator[None]:
+        """Records are written all the while; in the end all are acknowledged."""
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(feed, bootstrap or self.bootstrap, name, records)
+            yield
+            done.result()
 
     def read_all(self, name: str) -> list[Record]:
         return read_all(self.bootstrap, name)

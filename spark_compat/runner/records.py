@@ -8,7 +8,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
+"""Of a producer: long enough for servers that are killed and come back."""
 POLL_S = 1.0
 MAX_READ = 10_000
 
@@ -31,6 +32,15 @@ def numbered(count: int, partitions: int = 1, first: int = 0, prefix: str = "v")
             number % partitions,
             FIRST_TIMESTAMP_MS + number * 1000,
         )
+
+
+def paced(records: Iterable[Record], per_s: float) -> Iterator[Record]:
+    """The records at a steady rate; behind it, as fast as they go."""
+    began = time.monotonic()
+    for number, record in enumerate(records):
+        if (ahead_s := number / per_s - (time.monotonic() - began)) > 0:
+            time.sleep(ahead_s)
+        yield record
 
 
 def feed(bootstrap: str, topic: str, records: Iterable[Record]) -> None:

@@ -23,7 +23,7 @@ def job_names() -> list[str]:
 
 def can_run(name: str, sides: Sequence[Side]) -> bool:
     """Jobs that kill servers run on those that were started for it."""
-    return all(side.server for side in sides) or not getattr(_module(name), "NEEDS_OWN_SERVERS", False)
+    return all(side.faults for side in sides) or not getattr(_module(name), "NEEDS_OWN_SERVERS", False)
 
 
 def run_job(name: str, spark: SparkSession, sides: Sequence[Side], run_id: str, work_dir: Path) -> Verdict:

@@ -1,9 +1,11 @@
 """The two sides: Apache Kafka, and the gateway on a real Pulsar; started here, or running already somewhere."""
 
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
@@ -16,6 +18,25 @@ KAFKA_SETTINGS = {
     "log.retention.ms": "-1",  # it goes by the records' timestamps, and those of the trials are old
     "log.retention.check.interval.ms": "1000",
 }
+DOWN_S = 3.0
+
+Server = KafkaBroker | GatewayProcess | PulsarStandalone
+
+
+class Faults(Protocol):
+    """What can happen to the servers of a side that were started here. Each leaves them all running."""
+
+    def restart(self, down_s: float) -> None:
+        """SIGKILL to the server that clients talk to, and its start some seconds later."""
+
+    def pair(self) -> AbstractContextManager[str]:
+        """Two servers, whose addresses are given: of Kafka it stays the one."""
+
+    def lose_one(self) -> AbstractContextManager[None]:
+        """Within, one of the two is dead. Where there is but one, it is restarted."""
+
+    def bounce_storage(self, down_s: float) -> None:
+        """SIGKILL to what keeps the records, and its start some seconds later."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +45,62 @@ class Side:
 
     name: str
     bootstrap: str
-    server: KafkaBroker | GatewayProcess | None = None
-    """The process, where it is ours to kill."""
+    faults: Faults | None = None
+    """Where the processes are ours to kill."""
+    gateway: GatewayProcess | None = None
+    """To measure it."""
 
-    def kill_server(self) -> None:
-        assert self.server is not None
-        self.server.kill()
 
-    def start_server(self) -> None:
-        assert self.server is not None
-        self.server.start()
-        self.server.wait_ready(READY_TIMEOUT_S)
+class KafkaFaults:
+    def __init__(self, broker: KafkaBroker) -> None:
+        self._broker = broker
+
+    def restart(self, down_s: float) -> None:
+        _restart(self._broker, down_s)
+
+    @contextmanager
+    def pair(self) -> Iterator[str]:
+        yield self._broker.bootstrap
+
+    @contextmanager
+    def lose_one(self) -> Iterator[None]:
+        _restart(self._broker, DOWN_S)
+        yield
+
+    def bounce_storage(self, down_s: float) -> None:
+        _restart(self._broker, down_s)
+
+
+class GatewayFaults:
+    """Of a fleet: a second gateway joins the first for as long as a pair is asked for."""
+
+    def __init__(self, gateway: GatewayProcess, pulsar: PulsarStandalone) -> None:
+        self._gateway = gateway
+        self._pulsar = pulsar
+
+    def restart(self, down_s: float) -> None:
+        _restart(self._gateway, down_s)
+
+    @contextmanager
+    def pair(self) -> Iterator[str]:
+        second = _new_gateway(self._gateway.work_dir.with_name("second-gateway"), self._pulsar)
+        second.start()
+        try:
+            second.wait_ready(READY_TIMEOUT_S)
+            yield f"{self._gateway.bootstrap},{second.bootstrap}"
+        finally:
+            second.stop()
+
+    @contextmanager
+    def lose_one(self) -> Iterator[None]:
+        self._gateway.kill()
+        try:
+            yield
+        finally:
+            _start(self._gateway)
+
+    def bounce_storage(self, down_s: float) -> None:
+        _restart(self._pulsar, down_s)
 
 
 @contextmanager
@@ -52,7 +118,7 @@ def _kafka(work_dir: Path) -> Iterator[Side]:
     broker.start()
     try:
         broker.wait_ready()
-        yield Side("kafka", broker.bootstrap, broker)
+        yield Side("kafka", broker.bootstrap, KafkaFaults(broker))
     finally:
         broker.kill()
 
@@ -60,13 +126,28 @@ def _kafka(work_dir: Path) -> Iterator[Side]:
 @contextmanager
 def _gateway(work_dir: Path) -> Iterator[Side]:
     pulsar = PulsarStandalone(work_dir / "pulsar")
-    gateway = GatewayProcess(work_dir / "gateway", pulsar.service_url, pulsar.admin_url)
+    gateway = _new_gateway(work_dir / "gateway", pulsar)
     pulsar.start()
     try:
         pulsar.wait_ready()
         gateway.start()
         gateway.wait_ready(READY_TIMEOUT_S)
-        yield Side("gateway", gateway.bootstrap, gateway)
+        yield Side("gateway", gateway.bootstrap, GatewayFaults(gateway, pulsar), gateway)
     finally:
         gateway.stop()
         pulsar.kill()
+
+
+def _new_gateway(work_dir: Path, pulsar: PulsarStandalone) -> GatewayProcess:
+    return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url)
+
+
+def _restart(server: Server, down_s: float) -> None:
+    server.kill()
+    time.sleep(down_s)
+    _start(server)
+
+
+def _start(server: Server) -> None:
+    server.start()
+    server.wait_ready(READY_TIMEOUT_S)
