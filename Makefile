@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SPARK_VERSIONS ?= 4.0.0 3.5.7
+SPARK_JOBS ?=  # all
 SPARK_IN_TEST := 4.0.0
 SPARK_JOBS_IN_TEST := batch_read headers_and_nulls stream_write available_now
 
@@ -39,7 +40,7 @@ fleet: packages .venv/test.stamp  ## Deaths of gateways, and what a fleet costs:
 
 spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared
 	@failed=; for version in $(SPARK_VERSIONS); do \
-	  echo "Spark $$version"; .venv-spark/$$version/bin/python -m spark_compat || failed=1; done; \
+	  echo "Spark $$version"; .venv-spark/$$version/bin/python -m spark_compat $(SPARK_JOBS) || failed=1; done; \
 	test -z "$$failed"
 
 spark-small: .venv-spark/$(SPARK_IN_TEST)/stamp  ## Some of them, no times taken: the part of `make test`

@@ -104,9 +104,11 @@ async def _create(call: Call, name: str) -> Topic:
     try:
         topic = await services.topics.create(name, services.config.kafka.default_partitions, {})
     except KafkaError as error:
-        existing = await services.topics.get(name) if error.code == ErrorCode.TOPIC_ALREADY_EXISTS else None
-        if existing is None:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
+        existing = await services.topics.get(name)
+        if existing is None:  # it is being deleted
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from error
         return existing
     log.info("topic created on first use", topic=name, client_id=call.client_id, address=call.client.address)
     return topic

@@ -84,6 +84,7 @@ class TopicCatalog:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, str] = {}
         self._refreshing: dict[str, asyncio.Task[Topic | None]] = {}
+        self._deleting: set[str] = set()
         self._listed_at = float("-inf")
         self._slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
         self.on_change: Callable[[str], None] = lambda name: None
@@ -163,6 +164,8 @@ class TopicCatalog:
                     raise
                 self._forget(name)
                 return None
+        if name in self._deleting:
+            return None
         return self._remember(name, pulsar_name, partitions, properties)
 
     def _remember(self, name: str, pulsar_name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
@@ -282,6 +285,9 @@ class TopicCatalog:
         return True
 
     async def delete(self, topic: Topic) -> None:
+        """Pulsar takes its time, and the partitions go first: nobody is told of the topic any more while it does."""
+        self._deleting.add(topic.name)
+        self._forget(topic.name)
         try:
             if topic.partitioned:
                 await self._admin.topics.delete_partitioned(topic.pulsar_name, force=True)
@@ -290,7 +296,8 @@ class TopicCatalog:
         except AdminError as error:
             if not error.not_found:
                 raise
-        self._forget(topic.name)
+        finally:
+            self._deleting.discard(topic.name)
 
     async def add_partitions(self, topic: Topic, count: int) -> None:
         if not topic.partitioned:

@@ -18,7 +18,8 @@ from spark_compat.runner.records import Record, feed, read_all
 from spark_compat.runner.servers import Faults, Side
 
 ADMIN_TIMEOUT_S = 30.0
-ROWS_TIMEOUT_S = 60.0
+ROWS_TIMEOUT_S = 180.0
+"""Longer than the minute for which Java clients try one thing."""
 POLL_S = 0.2
 
 

@@ -23,7 +23,7 @@ def write_report(version: str, verdict: Verdict) -> None:
     path.write_text(json.dumps(verdicts, indent=1, sort_keys=True))
     versions = sorted((path.stem for path in RESULTS_DIR.glob("*.json")), reverse=True)
     sections = [_section(each, json.loads((RESULTS_DIR / f"{each}.json").read_text())) for each in versions]
-    REPORT.write_text("\n".join([HEAD.format(cores=os.cpu_count()), *sections]))
+    REPORT.write_text("\n".join([HEAD.format(cores=os.cpu_count(), load=os.getloadavg()[0]), *sections]))
 
 
 HEAD = """\
@@ -32,7 +32,8 @@ HEAD = """\
 Written by `make spark`: each job of [jobs](jobs) ran on Apache Kafka 3.9.2 and on the gateway with Pulsar 4.0.7: same
 records, same code, another bootstrap address. *Same* means the same rows, all columns compared. Times are those of
 whole trials, feeding included; who goes first pays for what Spark loads for the job, and the sides take turns. It was a
-machine of {cores} cores. What differs is explained in [FINDINGS.md](FINDINGS.md).
+machine of {cores} cores, whose load average was {load:.0f} in the end (alone, the run makes about 3): other programs
+stretch the times. What differs is explained in [FINDINGS.md](FINDINGS.md).
 """
 
 

@@ -25,6 +25,9 @@ class FakeTopics:
         self.set_policies: dict[TopicPolicy, object] = {}
         self.subscriptions_deleted: list[str] = []
         self.refuses: TopicPolicy | None = None
+        self.refuses_deletion = False
+        self.may_delete = asyncio.Event()
+        self.may_delete.set()
         self.entries = 0
 
     async def partitioned(self, topic: str) -> PartitionedTopic:
@@ -37,6 +40,9 @@ class FakeTopics:
         self.properties[topic] = dict(properties)
 
     async def delete_partitioned(self, topic: str, *, force: bool) -> None:
+        await self.may_delete.wait()
+        if self.refuses_deletion:
+            raise AdminError(500, "not now")
         del self.properties[topic]
 
     async def put_properties(self, topic: str, properties: Mapping[str, str]) -> None:
@@ -111,6 +117,28 @@ async def test_other_gateways_know_when_they_look_again(scene: Scene) -> None:
     async with asyncio.timeout(5):
         while (after := other.cached("a")) is None or after.config("max.message.bytes") != "5000":
             await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_topic_is_gone_while_pulsar_deletes_it(scene: Scene, refused: bool) -> None:
+    """And back, if Pulsar does not: what was looked up before does not bring it back sooner."""
+    scene.pulsar.may_delete.clear()
+    scene.pulsar.refuses_deletion = refused
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    looked_up = asyncio.create_task(scene.catalog.get("a", fresh=True))
+    await asyncio.sleep(0)
+    deleting = asyncio.create_task(scene.catalog.delete(topic))
+    assert await looked_up is None
+    assert scene.catalog.cached("a") is None
+    assert await scene.catalog.get("a", fresh=True) is None
+    scene.pulsar.may_delete.set()
+    if refused:
+        with pytest.raises(AdminError):
+            await deleting
+    else:
+        await deleting
+    assert (await scene.catalog.get("a") is not None) == refused
 
 
 async def test_back_to_the_default(scene: Scene) -> None:
