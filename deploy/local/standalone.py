@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.local.jars import classpath
 from deploy.local.java import java_executable
 from deploy.local.process import ChildProcess, free_port
-from deploy.topology.settings import GATEWAY_NEEDS, TOPIC_SETTINGS
+from deploy.topology.settings import BOOKIE_READS, GATEWAY_NEEDS, TOPIC_SETTINGS
 
 MAIN_CLASS = "org.apache.pulsar.PulsarStandaloneStarter"
 LOG4J_CONFIG = Path(__file__).with_name("log4j2.xml")
@@ -131,6 +131,7 @@ class PulsarStandalone:
         return {
             **GATEWAY_NEEDS,
             **TOPIC_SETTINGS,
+            **BOOKIE_READS,
             **SINGLE_NODE_SETTINGS,
             **LOW_LATENCY_SETTINGS,
             **addresses,

@@ -21,6 +21,9 @@ RECOVERY_PAUSE_MS = 10_000
 SNAPSHOT_INTERVAL_MS = 1_000
 """Between two moments that replicated subscriptions can be carried over at."""
 
+BOOKIE_READS = {"readBufferSizeBytes": str(64 * 1024)}
+"""A bookie that is told nothing reads its entry logs by 512 bytes: 2,000 system calls for a megabyte."""
+
 GATEWAY_NEEDS = {
     "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
@@ -76,6 +79,7 @@ def bookie_settings(places: Places, node: Node) -> Settings:
         "autoRecoveryDaemonEnabled": "true",
         "openLedgerRereplicationGracePeriod": str(RECOVERY_PAUSE_MS),
         "lockReleaseOfFailedLedgerGracePeriod": str(RECOVERY_PAUSE_MS),
+        **BOOKIE_READS,
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
         "statsProviderClass": "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider",
         "prometheusStatsHttpPort": str(place.ports["metrics"]),
