@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 import structlog
 from kafka.protocol.consumer import ListOffsetsResponse
 
-from gateway.handlers.call import Call, Response
+from gateway.handlers.call import Call, Outcome, Response
 from gateway.handlers.cluster import check_leader
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
+from gateway.storage.topics import Topic
+from gateway.storage.waiters import QUIET_S
 from protocol.kafka.errors import ErrorCode
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -26,6 +30,10 @@ FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
 NOT_FOUND = FoundOffset(-1, -1)
+START_AGE_S = 1.0
+END_AGE_S = QUIET_S
+"""What others wrote may be told as late as to a fetch that waits. The broker reads the last entry to name it, and Spark
+asks for both ends with every 500 records that it reads."""
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition = _Topic.ListOffsetsPartitionResponse
@@ -33,15 +41,48 @@ _Partition = _Topic.ListOffsetsPartitionResponse
 log = structlog.get_logger()
 
 
-async def handle(call: Call) -> Response:
-    seen = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
+def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    asked = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
+    if call.version == 0 or max(asked.values(), default=1) > 1:
+        return _look_up(call, asked)
+    rows: list[Response] = []
+    for topic in call.request.topics:
+        for part in topic.partitions:
+            found = _at_hand(call, topic.name, part)
+            if found is None:
+                return _look_up(call, asked)
+            rows.append(_row(part, found))
+    return _response(call, rows)
+
+
+def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
+    """What can be told without asking Pulsar; None also where there is an error to tell."""
+    try:
+        topic = _checked(call, call.services.topics.cached(name), part)
+    except KafkaError:
+        return None
+    partition_log = call.services.logs.get(topic, part.partition_index)
+    if partition_log is None:
+        return None
+    if part.timestamp == EARLIEST and partition_log.start.checked_within(START_AGE_S):
+        return FoundOffset(partition_log.start.offset, -1)
+    if part.timestamp == LATEST and partition_log.end_known_within(END_AGE_S):
+        return FoundOffset(partition_log.end_offset, -1)
+    return None
+
+
+async def _look_up(call: Call, asked: Counter[tuple[str, int]]) -> Response:
     rows = await asyncio.gather(
         *(
-            _answer(call, topic.name, part, duplicate=call.version >= 1 and seen[topic.name, part.partition_index] > 1)
+            _answer(call, topic.name, part, duplicate=call.version >= 1 and asked[topic.name, part.partition_index] > 1)
             for topic in call.request.topics
             for part in topic.partitions
         )
     )
+    return _response(call, rows)
+
+
+def _response(call: Call, rows: Iterable[Response]) -> Response:
     left = iter(rows)
     return ListOffsetsResponse(
         topics=[
@@ -67,6 +108,10 @@ async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> 
             partition_index=part.partition_index, error_code=code, old_style_offsets=[], timestamp=-1, offset=-1,
             leader_epoch=-1,
         )  # fmt: skip
+    return _row(part, found)
+
+
+def _row(part: Response, found: FoundOffset) -> Response:
     epoch = -1 if found.offset < 0 else RECORDS_EPOCH
     return _Partition(
         partition_index=part.partition_index, error_code=0, timestamp=found.timestamp, offset=found.offset,
@@ -75,27 +120,33 @@ async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> 
 
 
 async def _log(call: Call, name: str, part: Response) -> PartitionLog:
-    """The partition's log, with its end and start as Pulsar has them now. Raises KafkaError and PulsarError."""
+    """Raises KafkaError and PulsarError."""
+    topic = _checked(call, await call.services.topics.get(name), part)
+    return await call.services.logs.open(topic, part.partition_index)
+
+
+def _checked(call: Call, topic: Topic | None, part: Response) -> Topic:
+    """Raises KafkaError."""
     if call.version >= 2 and call.request.isolation_level not in {0, 1}:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    topic = await call.services.topics.get(name)
     if topic is None or not 0 <= part.partition_index < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    check_leader(call, name, part.partition_index, part.current_leader_epoch)
-    return await call.services.logs.open(topic, part.partition_index)
+    check_leader(call, topic.name, part.partition_index, part.current_leader_epoch)
+    return topic
 
 
 async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> FoundOffset:
     if timestamp < 0 and call.version < FIRST_VERSION.get(timestamp, call.version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        await partition_log.start.refresh(at_most_every_s=1)
+        await partition_log.start.refresh(at_most_every_s=START_AGE_S)
         return FoundOffset(partition_log.start.offset, -1)
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
-    await partition_log.refresh_end()
     if timestamp == LATEST:
+        await partition_log.refresh_end(at_most_every_s=END_AGE_S)
         return FoundOffset(partition_log.end_offset, -1)
+    await partition_log.refresh_end()
     if timestamp == MAX_TIMESTAMP:
         return await find_max_timestamp(partition_log) or NOT_FOUND
     return await find_by_timestamp(partition_log, timestamp) or NOT_FOUND
@@ -108,7 +159,7 @@ async def _old_style(partition_log: PartitionLog, part: Response) -> list[int]:
     if part.timestamp < EARLIEST:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     await partition_log.refresh_end()
-    await partition_log.start.refresh(at_most_every_s=1)
+    await partition_log.start.refresh(at_most_every_s=START_AGE_S)
     start, end = partition_log.start.offset, partition_log.end_offset
     if part.timestamp == EARLIEST:
         return [start][: part.max_num_offsets]

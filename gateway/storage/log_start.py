@@ -12,7 +12,7 @@ from typing import Protocol
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.storage.deleted_records import write_deleted
-from gateway.storage.opening import LogBounds, find_start
+from gateway.storage.opening import LogBounds, StartSearch
 from gateway.storage.waiters import Waiters
 
 CHECK_S = 15.0
@@ -41,20 +41,24 @@ class LogStart:
         self.offset = bounds.start_offset
         self.at_first_entry = bounds.starts_at_first_entry
         self._log = log
+        self._search = StartSearch(log.client, log.admin, log.pulsar_topic)
         self._checked = time.monotonic()
         self._deleting = asyncio.Lock()
         self._compacted_ledger_id = NO_LEDGER
 
+    def checked_within(self, seconds: float) -> bool:
+        """`refresh` was called so shortly ago."""
+        return time.monotonic() - self._checked < seconds
+
     async def refresh(self, *, at_most_every_s: float = CHECK_S) -> None:
         """Look whether retention or compaction has removed entries. Raises PulsarError."""
-        now = time.monotonic()
-        if now - self._checked < at_most_every_s:
+        if self.checked_within(at_most_every_s):
             return
-        self._checked = now
+        self._checked = time.monotonic()
         log = self._log
         if log.compacted:
             await self._forget_compacted()
-        found = await find_start(log.client, log.admin, log.pulsar_topic)
+        found = await self._search.run()
         if found is None:
             self.offset = log.end_offset
         elif found.offset >= self.offset:

@@ -19,7 +19,9 @@ from gateway.pulsar.reader import Entry, Start
 from gateway.storage.deleted_records import read_deleted
 from gateway.storage.log_entry import LogEntry, from_pulsar
 
-PERMITS = 1_000
+MAX_PERMITS = 1_000
+PERMITS_GROWTH = 4
+"""To begin with, one message is asked for: most want one entry, and the broker reads a hundred if it may."""
 READ_TIMEOUT_S = 10.0
 NOTHING = Position(-1, -1)
 SETTLE_S = 0.2
@@ -46,6 +48,13 @@ class FirstOffset(NamedTuple):
     """No entry lies before it: who reads from there needs no search."""
 
 
+class FirstLedger(NamedTuple):
+    """The first one that holds entries; while it is there, the first entry is the same."""
+
+    ledger_id: int
+    start: FirstOffset
+
+
 class _Queue:
     """An EntryListener that hands entries to whoever iterates."""
 
@@ -65,12 +74,12 @@ async def read_entries(
     """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, TimeoutError when none comes."""
     queue = _Queue()
     reader = await client.open_reader(topic, start, queue, read_compacted=read_compacted)
-    outstanding = 0
+    outstanding, permits = 0, 1
     try:
         while True:
-            if outstanding <= PERMITS // 2:
-                reader.flow(PERMITS - outstanding)
-                outstanding = PERMITS
+            if outstanding <= permits // 2:
+                reader.flow(permits - outstanding)
+                outstanding, permits = permits, min(MAX_PERMITS, permits * PERMITS_GROWTH)
             async with asyncio.timeout(READ_TIMEOUT_S):
                 entry = await queue.entries.get()
             if isinstance(entry, PulsarError):
@@ -99,7 +108,7 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     if next_offset is None:
         log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
         return LogBounds(last, 0, 0)
-    start = await find_start(client, admin, topic)
+    start = await StartSearch(client, admin, topic).run()
     return LogBounds(last, next_offset, next_offset) if start is None else LogBounds(last, next_offset, *start)
 
 
@@ -116,32 +125,50 @@ def _is_compacted(stats: InternalStats) -> bool:
     return stats.compacted_ledger.ledger_id >= 0
 
 
-async def find_start(client: PulsarClient, admin: AdminClient, topic: str) -> FirstOffset | None:
-    """The first offset that can be read; None if nothing is stored, though the log's end may name an expired entry."""
-    stored, deleted = await asyncio.gather(_first_stored(client, admin, topic), read_deleted(admin, topic))
-    if stored is None or deleted <= stored.offset:
-        return stored
-    return FirstOffset(deleted, at_first_entry=False)
+class StartSearch:
+    """Finds a log's start, again and again: it reads the first entry only when that is another one."""
 
+    def __init__(self, client: PulsarClient, admin: AdminClient, topic: str) -> None:
+        self._client = client
+        self._admin = admin
+        self._topic = topic
+        self._first: FirstLedger | None = None
 
-async def _first_stored(client: PulsarClient, admin: AdminClient, topic: str) -> FirstOffset | None:
-    stats = await admin.topics.internal_stats(topic)
-    if _is_compacted(stats):
-        return FirstOffset(0, at_first_entry=True)
-    stored = [ledger for ledger in stats.ledgers if ledger.entries > 0]
-    if not stored:
-        return None
-    last = Position(stored[-1].ledger_id, stored[-1].entries - 1)
-    skipped = False
-    async with aclosing(read_entries(client, topic, "earliest", last)) as entries:
-        async for entry in entries:
-            if entry.index is not None:
+    async def run(self) -> FirstOffset | None:
+        """The first offset that can be read; None if nothing is stored, though the log's end may name an expired entry.
+
+        Raises PulsarError and TimeoutError.
+        """
+        stored, deleted = await asyncio.gather(self._first_stored(), read_deleted(self._admin, self._topic))
+        if stored is None or deleted <= stored.offset:
+            return stored
+        return FirstOffset(deleted, at_first_entry=False)
+
+    async def _first_stored(self) -> FirstOffset | None:
+        stats = await self._admin.topics.internal_stats(self._topic)
+        if _is_compacted(stats):
+            return FirstOffset(0, at_first_entry=True)
+        stored = [ledger for ledger in stats.ledgers if ledger.entries > 0]
+        if not stored:
+            return None
+        if self._first is not None and self._first.ledger_id == stored[0].ledger_id:
+            return self._first.start
+        start = await self._read_first(Position(stored[-1].ledger_id, stored[-1].entries - 1))
+        self._first = None if start is None else FirstLedger(stored[0].ledger_id, start)
+        return start
+
+    async def _read_first(self, last: Position) -> FirstOffset | None:
+        skipped = False
+        async with aclosing(read_entries(self._client, self._topic, "earliest", last)) as entries:
+            async for entry in entries:
+                if entry.index is None:
+                    skipped = True
+                    continue
                 start = entry.index - entry.num_messages + 1
                 if skipped:
-                    log.warning("older entries have no index: the log starts behind them", topic=topic, offset=start)
+                    log.warning("the log starts behind older entries without index", topic=self._topic, offset=start)
                 return FirstOffset(start, at_first_entry=not skipped)
-            skipped = True
-    return None
+        return None
 
 
 async def settled(admin: AdminClient, topic: str) -> InternalStats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 
@@ -65,6 +66,7 @@ class PartitionLog:
         self._written_at = 0.0
         self._busy_since = 0.0
         self._refresh = EndRefresh()
+        self._end_asked_at = -math.inf
         self._catch_up = SharedRun(self.read_what_others_sent)
         self._closing: asyncio.Task[None] | None = None
 
@@ -291,8 +293,19 @@ class PartitionLog:
     def follow(self) -> None:
         self._follower.follow()
 
-    async def refresh_end(self) -> None:
+    def end_known_within(self, seconds: float) -> bool:
+        """All is known that the broker had so shortly ago."""
+        return time.monotonic() - self._end_asked_at < seconds
+
+    async def refresh_end(self, *, at_most_every_s: float = 0) -> None:
         """Read up to what the broker has now. Raises PulsarError or TimeoutError."""
+        if self.end_known_within(at_most_every_s):
+            return
+        asked_at = time.monotonic()
+        await self._read_to_end()
+        self._end_asked_at = max(self._end_asked_at, asked_at)
+
+    async def _read_to_end(self) -> None:
         last = await self._follower.last_position()
         if last <= self._end.last or last.entry_id < 0:
             return

@@ -13,7 +13,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import RequestTimeoutError
 from gateway.storage.deleted_records import PROPERTY, read_deleted
-from gateway.storage.opening import find_start
+from gateway.storage.opening import StartSearch
 from gateway.storage.partition_log import PartitionLog, open_log
 from gateway.storage.shared import Shared
 from gateway.storage.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
@@ -92,7 +92,7 @@ async def test_nothing_moves_when_pulsar_does_not_take_it(topic: FakeTopic, monk
 async def test_retention_may_have_removed_more(topic: FakeTopic) -> None:
     topic.properties[PROPERTY] = "1"
     del topic.entries[0]
-    assert await find_start(cast(PulsarClient, topic), cast(AdminClient, topic), "topic") == (3, True)
+    assert await StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic").run() == (3, True)
 
 
 @pytest.mark.parametrize("text", ["", "-3", "soon", "4.5"])

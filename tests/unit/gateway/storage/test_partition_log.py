@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -21,7 +22,7 @@ from gateway.storage.shared import Shared
 from protocol.kafka.batch import iter_headers, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
-from tests.unit.gateway.storage.fake_pulsar import FakeProducer, FakeTopic
+from tests.unit.gateway.storage.fake_pulsar import FakeProducer, FakeReader, FakeTopic
 
 Answers = list[tuple[int, Exception | None]]
 
@@ -346,6 +347,33 @@ async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> N
     scene.log.reader_failed(TopicNotFoundError("gone"))
     with pytest.raises(PulsarError):
         await refresh
+
+
+async def test_who_asks_for_the_end_often_is_told_what_is_known() -> None:
+    scene = Scene()
+    assert not scene.log.end_known_within(60)
+    await scene.log.refresh_end(at_most_every_s=60)
+    known = scene.log.end_offset
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    assert scene.log.end_known_within(60)
+    await scene.log.refresh_end(at_most_every_s=60)
+    assert scene.log.end_offset == known
+    await scene.log.refresh_end()
+    assert scene.log.end_offset == known + 2
+    await scene.log.close()
+
+
+async def test_an_end_that_could_not_be_told_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    with monkeypatch.context() as broken:
+        broken.setattr(FakeReader, "last_position", AsyncMock(side_effect=ConnectionLostError("lost")))
+        with pytest.raises(ConnectionLostError):
+            await scene.log.refresh_end(at_most_every_s=60)
+    assert not scene.log.end_known_within(60)
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    await scene.log.refresh_end(at_most_every_s=60)
+    assert scene.log.end_offset == 2
+    await scene.log.close()
 
 
 async def test_a_closed_log_reads_nothing_more(scene: Scene) -> None:
