@@ -7,8 +7,8 @@ from collections import Counter
 from kafka.protocol.admin import CreatePartitionsResponse
 
 from gateway.handlers.call import Call, Response
-from gateway.handlers.cluster import Cluster
 from gateway.handlers.create_topics import MAX_PARTITIONS
+from gateway.handlers.replica_assignment import check_assignments
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.topic_names import INTERNAL_TOPICS
@@ -48,14 +48,17 @@ async def _grow(call: Call, wanted: Response) -> None:
     if wanted.count - topic.partitions > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
     if wanted.assignments is not None:
-        node_id = Cluster(call).own_id
-        if len(wanted.assignments) != wanted.count - topic.partitions or any(
-            assignment.broker_ids != [node_id] for assignment in wanted.assignments
-        ):
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar")
+        _check_assignments(call, wanted.assignments, wanted.count - topic.partitions)
     if not call.request.validate_only:
         await call.services.topics.add_partitions(topic, wanted.count)
         await call.services.groups.partitions_added(topic, wanted.count)
+
+
+def _check_assignments(call: Call, assignments: list[Response], added: int) -> None:
+    if len(assignments) != added:
+        text = f"{added} partition(s) to add, but {len(assignments)} assignment(s)."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    check_assignments(call, [assignment.broker_ids for assignment in assignments])
 
 
 def _row(name: str, code: ErrorCode, text: str | None) -> Response:

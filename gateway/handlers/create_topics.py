@@ -1,5 +1,5 @@
 """CreateTopics (key 19), v0-v7. v1 validate-only and messages; v4 defaults by -1; v5 flexible, configs in the answer
-(KIP-525); v7 topic ids. Manual assignments are refused: Pulsar places partitions.
+(KIP-525); v7 topic ids. Of manual assignments, only the number of partitions counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 
 from gateway.handlers.broker_configs import effective_configs
 from gateway.handlers.call import Call, Response
-from gateway.handlers.cluster import Cluster
+from gateway.handlers.replica_assignment import check_assignments
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.topic_configs import check_configs
@@ -84,17 +84,12 @@ def _check_replication_factor(factor: int) -> None:
 
 
 def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
-    """A manual assignment is taken where it says what is so anyway: each partition on this one broker."""
-    node_id = Cluster(call).own_id
     numbers = sorted(assignment.partition_index for assignment in assignments)
     if numbers != list(range(len(numbers))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
-    if any(assignment.broker_ids != [node_id] for assignment in assignments):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar; no other broker can be named"
-        )
+    check_assignments(call, [assignment.broker_ids for assignment in assignments])
     return len(numbers)
 
 
