@@ -11,6 +11,12 @@ NOT_TRIED = {
 
 CAUSES: tuple[tuple[str, str, str], ...] = (
     ("*", "transactions/[ca]*", "the gateway does not serve transactions yet: it refuses a transactional id"),
+    (
+        "kafka-python",
+        "rebalances/*",
+        "now and then, on Apache Kafka as well, a leader of kafka-python 3 joins before it knows the partitions:"
+        " it assigns none, and does not join again when it knows them",
+    ),
 )
 """Patterns of client and feature/case, and the cause of a failure there."""
 

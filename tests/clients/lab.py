@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.clients.driver import ANSWER_TIMEOUT_S, Driver
+from tests.clients.driver import Driver
 
 READ_TIMEOUT_MS = 15_000
 QUIET_MS = 1_500
@@ -156,21 +158,30 @@ def encoded(data: bytes | None) -> str | None:
 def poll_together(*polls: tuple[Client, dict[str, Any]]) -> list[Any]:
     """Members of a group act at the same time, and go on until all have what they want: none can join alone.
 
-    Each comes with the records (`count`) or partitions (`assigned`) that it wants.
+    Each comes with the records (`count`) or partitions (`assigned`) that it wants. None waits for the others between
+    its polls: old Java clients stay in a poll until the others have joined too, whatever its timeout.
     """
     found: list[dict[str, Any]] = [{"records": [], "assigned": []} for _ in polls]
     deadline = time.monotonic() + REBALANCE_TIMEOUT_MS / 1000
-    while True:
-        for (client, wanted), so_far in zip(polls, found, strict=True):
-            left = max(0, wanted.get("count", 0) - len(so_far["records"]))
-            client.send("poll", count=left, assigned=wanted.get("assigned"), timeout_ms=ROUND_MS)
-        for (client, _), so_far in zip(polls, found, strict=True):
-            answer = client.receive(ANSWER_TIMEOUT_S)
-            so_far["records"] += answer["records"]
-            so_far["assigned"] = answer["assigned"]
-        satisfied = all(_has(so_far, **wanted) for (_, wanted), so_far in zip(polls, found, strict=True))
-        if satisfied or time.monotonic() > deadline:
-            return found
+    ended = threading.Event()
+
+    def keep_polling(client: Client, wanted: dict[str, Any], so_far: dict[str, Any]) -> None:
+        try:
+            while not ended.is_set() and time.monotonic() < deadline:
+                left = max(0, wanted.get("count", 0) - len(so_far["records"]))
+                answer = client.poll(left, wanted.get("assigned"), ROUND_MS)
+                so_far["records"] += answer["records"]
+                so_far["assigned"] = answer["assigned"]
+                if all(_has(each, **wish) for (_, wish), each in zip(polls, found, strict=True)):
+                    break
+        finally:
+            ended.set()
+
+    with ThreadPoolExecutor(len(polls)) as pool:
+        clients, wishes = zip(*polls, strict=True)
+        for _ in pool.map(keep_polling, clients, wishes, found):
+            pass
+    return found
 
 
 def _has(found: dict[str, Any], count: int = 0, assigned: int | None = None) -> bool:
