@@ -1,4 +1,7 @@
-"""Trials of a stretched cluster whose parts stand still, or do not reach each other, and recover by themselves."""
+"""Trials of a stretched cluster whose parts stand still, or do not reach each other, and recover by themselves.
+
+A region is the one that serves the namespace: Pulsar leaves it where the last fault has moved it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ def pause_a_gateway(lab: Lab) -> Row:
 
 
 def pause_a_region(lab: Lab) -> Row:
-    """All of eu stands still, and then goes on as if nothing had been."""
-    return _endure(lab, "region-pause", lambda _: lab.paused("eu"))
+    """All of it stands still, and then goes on as if nothing had been."""
+    return _endure(lab, "region-pause", lambda traffic: lab.paused(lab.serving_region(traffic.topic)))
 
 
 def cut_a_gateway_off(lab: Lab) -> Row:
@@ -42,8 +45,13 @@ def cut_between_regions(lab: Lab) -> Row:
 
 
 def cut_a_region_off(lab: Lab) -> Row:
-    """eu reaches neither us nor the witness; clients reach both."""
-    return _endure(lab, "island", lambda _: lab.cut(_of("eu"), lambda node: node.region != "eu"))
+    """It reaches neither the other one nor the witness; clients reach both regions."""
+
+    def fault(traffic: Traffic) -> AbstractContextManager[None]:
+        region = lab.serving_region(traffic.topic)
+        return lab.cut(lambda node: node.region == region, lambda node: node.region != region)
+
+    return _endure(lab, "island", fault)
 
 
 def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManager[None]]) -> Row:
@@ -59,8 +67,7 @@ def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManag
         writer.write(AFTER_S)
         traffic.finish()
         no_coordinator_s = traffic.probe.pause_s(began)
-    lab.recover(traffic.topic, "eu")
-    history = traffic.check("eu")
+    history = traffic.check(lab.serving_region(traffic.topic))
     return {
         "acknowledged": str(len(history.writes)),
         "lost": "0",
@@ -71,10 +78,6 @@ def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManag
         "group without coordinator": f"{no_coordinator_s:.1f} s",
         "coordinated by": " then ".join(traffic.probe.coordinators),
     }
-
-
-def _of(region: str) -> Callable[[Node], bool]:
-    return lambda node: node.region == region
 
 
 def _named(name: str) -> Callable[[Node], bool]:

@@ -15,7 +15,7 @@ from typing import Any
 from deploy.local.cluster.cluster import LocalCluster
 from deploy.topology.description import Kind, Node, load
 from deploy.topology.places import Place
-from deploy.topology.setup import AdminApi, SetupError, send_home
+from deploy.topology.setup import AdminApi, SetupError
 from tests.integration.confluent import Sender
 from tests.regions.network import PREFIX, Network
 from tests.support.history import Write
@@ -93,17 +93,11 @@ class Lab:
         url = json.loads(body)["brokerUrl"].removeprefix("pulsar://")
         return next(node for node in self.topology.of(Kind.BROKER) if self.places.of(node).at() == url)
 
-    def recover(self, topic: str, home: str) -> None:
-        """What ended is started again, and the namespace goes back to its primary region."""
-        if not all(state.pid for state in self.cluster.states()):
-            self.cluster.up()
-        until(lambda: self._goes_home(topic, home), f"the namespace is served from {home}")
+    def serving_region(self, topic: str) -> str:
+        return self.serving_broker(topic).region
 
-    def _goes_home(self, topic: str, home: str) -> bool:
-        if self.serving_broker(topic).region == home:
-            return True
-        send_home(self.places)
-        return False
+    def other_region(self, region: str) -> str:
+        return "us" if region == "eu" else "eu"
 
     def gateways(self) -> dict[str, str]:
         """Their own addresses, behind haproxy, by name."""

@@ -13,15 +13,16 @@ from tests.support.names import unique_topic
 
 Row = dict[str, str]
 
-def lose_a_region(lab: Lab, lost: str = "eu", left: str = "us") -> Row:
-    """Everything of a region is killed at once under load. Clients carry on where they were, by the other haproxy."""
-    with Traffic(lab, "region-loss", lost) as traffic:
+def lose_a_region(lab: Lab) -> Row:
+    """All of the serving one is killed at once under load. Clients carry on where they were, by the other haproxy."""
+    with Traffic(lab, "region-loss") as traffic:
+        lost = lab.serving_region(traffic.topic)
         began = time.monotonic()
         lab.cluster.kill(lost)
         outage_s = traffic.writer.write_until_acknowledged_anew()
         consumed_s = traffic.finish()
         no_coordinator_s = traffic.probe.pause_s(began)
-    history = traffic.check(left)
+    history = traffic.check(lab.other_region(lost))
     return {
         "acknowledged": str(len(history.writes)),
         "lost": "0",
@@ -38,7 +39,7 @@ def _check_logs(bootstrap: str, topic: str, writer: Writer) -> None:
     check(History(writer.writes, logs))
 
 
-def region_returns(lab: Lab, lost: str = "eu") -> Row:
+def region_returns(lab: Lab, primary: str = "eu") -> Row:
     """What was killed is started again; the namespace goes back to its primary region."""
     topic = unique_topic("region-return")
     create_topic(lab.bootstrap("us"), topic, PARTITIONS)
@@ -47,11 +48,11 @@ def region_returns(lab: Lab, lost: str = "eu") -> Row:
     start = time.monotonic()
     lab.cluster.up()
     up_s = time.monotonic() - start
-    back_s = until(lambda: lab.serving_broker(topic).region == lost, f"the namespace is served from {lost}")
+    back_s = until(lambda: lab.serving_region(topic) == primary, f"the namespace is served from {primary}")
     pause_s = writer.write_until_acknowledged_anew()
     writer.flush()
     writer.check_no_errors()
-    _check_logs(lab.only(lost), topic, writer)
+    _check_logs(lab.only(primary), topic, writer)
     return {
         "acknowledged": str(sum(writer.acknowledged)),
         "lost": "0",
