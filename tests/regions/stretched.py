@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 
+from deploy.topology.description import Kind
 from tests.integration.confluent import create_topic, read_all
 from tests.regions.lab import Lab, Writer, until
 from tests.regions.traffic import BEFORE_S, PARTITIONS, Traffic
@@ -72,8 +73,9 @@ def lose_a_bookie(lab: Lab) -> Row:
     writer.write(BEFORE_S)
     writer.flush()
     lab.unload(topic)  # which closes the ledger
-    bookie = next(bookie for bookie in _bookies(lab, topic)[0] if bookie.startswith("127.0.1."))
-    name = next(node.name for node in lab.topology.nodes if lab.places.of(node).at() == bookie)
+    by_address = {lab.places.of(node).at(): node.name for node in lab.topology.of(Kind.BOOKIE, region="eu")}
+    bookie = next(bookie for bookie in _bookies(lab, topic)[0] if bookie in by_address)
+    name = by_address[bookie]
     lab.cluster.kill(name)
     pause_s = writer.write_until_acknowledged_anew()
     copied_s = until(lambda: all(bookie not in each for each in _bookies(lab, topic)), "copied again")
