@@ -88,9 +88,12 @@ def _ready_broker(places: Places, cluster: str, deadline: float) -> AdminApi:
 
 
 def _place_bookies(places: Places, cluster: str, admin: AdminApi) -> None:
+    """Only those that are not placed yet: brokers in which bookies come and go take half a minute to be told again."""
+    known = (admin.call("GET", "bookies/racks-info") or {}).get("default", {})
     for bookie in places.topology.of(Kind.BOOKIE, cluster=cluster):
-        rack = {"rack": places.topology.rack(bookie)}
-        admin.call("POST", f"bookies/racks-info/{places.of(bookie).at()}?group=default", rack)
+        address, rack = places.of(bookie).at(), places.topology.rack(bookie)
+        if known.get(address, {}).get("rack") != rack:
+            admin.call("POST", f"bookies/racks-info/{address}?group=default", {"rack": rack})
 
 
 def _introduce_clusters(places: Places, cluster: str, admin: AdminApi) -> None:
