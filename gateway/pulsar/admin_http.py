@@ -18,6 +18,7 @@ from gateway.pulsar.tls import client_ssl_context
 
 _JSON = "application/json"
 _REDIRECTS = frozenset({301, 302, 307, 308})
+_UNEXPECTED = 500
 _BUSY = frozenset({429, 502, 503, 504})
 _REFUSED, _BETWEEN_OWNERS = 412, "find owner"
 """A topic that is being unloaded has no broker for a moment."""
@@ -111,14 +112,26 @@ class AdminHttp:
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 failure = error
                 continue
+            except AdminError as error:
+                if error.status != _UNEXPECTED or method not in _IDEMPOTENT:
+                    raise
+                # A broker that has lost its metadata session says so to everything: the next one may know better.
+                failure = error
+                self._ask_last(base)
+                continue
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                self._urls.remove(base)
-                self._urls.append(base)
+                self._ask_last(base)
                 raise AdminError(0, f"{method} {path}: {str(error) or 'timed out'}") from error
             self._urls.remove(base)
             self._urls.insert(0, base)
             return response
+        if isinstance(failure, AdminError):
+            raise failure
         raise AdminError(0, f"{method} {path}: {failure}") from failure
+
+    def _ask_last(self, base: str) -> None:
+        self._urls.remove(base)
+        self._urls.append(base)
 
     async def _follow(
         self, method: str, url: str, params: Mapping[str, str] | None, body: object, content_type: str

@@ -1,4 +1,4 @@
-"""The admin API of brokers that fall silent."""
+"""The admin API of brokers that fall silent, or have lost their metadata session."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class Broker:
 
     def __init__(self, name: str, *, silent: bool) -> None:
         self.requests = 0
+        self.silent = silent
+        self.status = 200
         self._name = name
-        self._silent = silent
         self._end = asyncio.Event()
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
@@ -27,9 +28,9 @@ class Broker:
 
     async def _handle(self, request: web.Request) -> web.Response:
         self.requests += 1
-        if self._silent:
+        if self.silent:
             await self._end.wait()
-        return web.json_response(self._name)
+        return web.json_response(self._name if self.status == 200 else {"reason": "expired"}, status=self.status)
 
     async def close(self) -> None:
         self._end.set()
@@ -67,3 +68,20 @@ async def test_a_write_is_not_repeated(brokers: list[Broker], http: AdminHttp) -
     with pytest.raises(AdminError, match="timed out"):
         await http.request("PUT", "path")
     assert [broker.requests for broker in brokers] == [1, 0]
+
+
+async def test_a_read_that_one_broker_cannot_answer_goes_to_the_next(brokers: list[Broker], http: AdminHttp) -> None:
+    ill, _ = brokers
+    ill.silent, ill.status = False, 500
+    assert [await http.get_json("path") for _ in range(3)] == ["well"] * 3
+    assert [broker.requests for broker in brokers] == [1, 3]
+
+
+async def test_what_no_broker_can_answer_is_told(brokers: list[Broker], http: AdminHttp) -> None:
+    for broker in brokers:
+        broker.silent, broker.status = False, 500
+    with pytest.raises(AdminError, match="500 GET /admin/v2/path: expired"):
+        await http.get_json("path")
+    with pytest.raises(AdminError, match="500 PUT /admin/v2/path: expired"):
+        await http.request("PUT", "path")
+    assert [broker.requests for broker in brokers] == [2, 1]
