@@ -23,7 +23,7 @@ from gateway.pulsar.subscription import Subscription
 from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.opening import read_bounds
 from gateway.storage.partition_log import PartitionLog
-from gateway.storage.positions import find_position
+from gateway.storage.positions import SparseIndex, find_position
 
 OFFSET_PROPERTY = "kafka.offset"
 MAX_KNOWN_CURSORS = 50_000
@@ -90,7 +90,9 @@ class Cursors:
         subscription = await self._open(topic, name)
         try:
             if position is None:
-                position = await self._find_position_before(topic, offset, await subscription.last_position())
+                known_positions = None if log is None else log.known_positions
+                last = await subscription.last_position()
+                position = await self._find_position_before(topic, offset, last, known_positions)
             reach = Reach(position, False)
             if self._snapshots is not None:
                 reach = await self._snapshots.reach(subscription, position)
@@ -114,12 +116,14 @@ class Cursors:
     async def _open(self, topic: str, name: str) -> Subscription:
         return await self._client.open_subscription(topic, name, _ignore, replicated=self.replicated)
 
-    async def _find_position_before(self, topic: str, offset: int, last: Position) -> Position:
+    async def _find_position_before(
+        self, topic: str, offset: int, last: Position, known: SparseIndex | None
+    ) -> Position:
         """Where the last entry lies that ends at or before ``offset``: before the first entry, if none does."""
         end = await self._end(topic, last)
         if offset >= end.offset:
             return end.position
-        found = await find_position(self._entries, topic, offset)
+        found = await find_position(self._entries, topic, offset, known)
         if found is None:
             return await self._begin(topic)
         entry = await self._entries.entry(topic, found)

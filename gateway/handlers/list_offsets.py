@@ -22,7 +22,6 @@ from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from gateway.storage.topics import Topic
-from gateway.storage.waiters import QUIET_S
 from protocol.kafka.errors import ErrorCode
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -31,8 +30,8 @@ RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
 NOT_FOUND = FoundOffset(-1, -1)
 START_AGE_S = 1.0
-END_AGE_S = QUIET_S
-"""What others wrote may be told as late as to a fetch that waits. The broker reads the last entry to name it, and Spark
+END_AGE_S = 0.05
+"""Of what native producers have written; all else is known here. To name the last entry, the broker reads it, and Spark
 asks for both ends with every 500 records that it reads."""
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse

@@ -248,12 +248,13 @@ class CatchUpReader:
 
     async def _open(self) -> None:
         try:
-            known = self._owner.index(self.log).before(self.offset)
+            index = self._owner.index(self.log)
+            known = index.before(self.offset)
             near = known is not None and known[0] == self.offset
             position = known[1] if known and near else None
             start = self.log.start
             if position is None and not (self.offset == start.offset and start.at_first_entry):
-                position = await find_position(self._owner.entries, self.log.pulsar_topic, self.offset)
+                position = await find_position(self._owner.entries, self.log.pulsar_topic, self.offset, index)
             if position is not None:
                 self._position = position._replace(entry_id=position.entry_id - 1)
             self._reader = await self._owner.client.open_reader(

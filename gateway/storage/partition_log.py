@@ -23,6 +23,7 @@ from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.log_start import LogStart
 from gateway.storage.opening import LogBounds, read_bounds, read_tail, settled
+from gateway.storage.positions import SparseIndex
 from gateway.storage.producer_state import ActiveProducer, Done
 from gateway.storage.shared import Shared
 from gateway.storage.shared_run import SharedRun
@@ -264,6 +265,11 @@ class PartitionLog:
         if offset == self.end_offset and self._end.last.entry_id >= 0:
             return self._end.last
         return self._tail.position_before(offset)
+
+    @property
+    def known_positions(self) -> SparseIndex:
+        """Of older data that was read."""
+        return self._shared.readers.index(self)
 
     def available_bytes(self, offset: int) -> int:
         """Bytes that a read at ``offset`` would find in memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.position import Position
@@ -37,21 +38,34 @@ class SparseIndex:
         at = bisect_right(self._known, offset, key=lambda known: known[0])
         return self._known[at - 1] if at else None
 
+    def behind(self, offset: int) -> tuple[int, Position] | None:
+        """The first known entry that starts behind ``offset``."""
+        at = bisect_right(self._known, offset, key=lambda known: known[0])
+        return self._known[at] if at < len(self._known) else None
 
-async def find_position(lookup: EntryLookup, topic: str, offset: int) -> Position | None:
+
+class _Range(NamedTuple):
+    """Entries of a ledger, the first of which begins at or before what is searched, and where they begin and end."""
+
+    ledger_id: int
+    low: int
+    low_base: int
+    high: int
+    high_index: int
+
+
+async def find_position(
+    lookup: EntryLookup, topic: str, offset: int, known: SparseIndex | None = None
+) -> Position | None:
     """An entry at or shortly before the one that holds ``offset``; None if the log begins behind it.
 
-    Searches by interpolation, as entries of a ledger mostly hold equally many messages, and by halves where that fails.
-    Raises PulsarError and TimeoutError.
+    Searches by interpolation, as entries of a ledger mostly hold equally many messages, and by halves where that fails;
+    between the entries that are ``known``, if they lie near. Raises PulsarError and TimeoutError.
     """
-    stats = await lookup.admin.topics.internal_stats(topic)
-    ledger = await _find_ledger(lookup, topic, stats, offset)
-    if ledger is None:
+    within = _between(known, offset) or await _within_ledger(lookup, topic, offset)
+    if within is None:
         return None
-    ledger_id, entries, low_base = ledger
-    low, high = 0, entries - 1
-    last = await lookup.entry(topic, Position(ledger_id, high)) if high > 0 else None
-    high_index = last.index if last is not None and last.index is not None else low_base
+    ledger_id, low, low_base, high, high_index = within
     for probe in range(MAX_PROBES):
         if low >= high or low_base >= offset:
             break
@@ -67,6 +81,27 @@ async def find_position(lookup: EntryLookup, topic: str, offset: int) -> Positio
         else:
             high, high_index = middle - 1, base - 1
     return Position(ledger_id, low)
+
+
+def _between(known: SparseIndex | None, offset: int) -> _Range | None:
+    """What lies between two known entries of one ledger."""
+    if known is None:
+        return None
+    before, behind = known.before(offset), known.behind(offset)
+    if before is None or behind is None or before[1].ledger_id != behind[1].ledger_id:
+        return None
+    (base, first), (next_base, next_first) = before, behind
+    return _Range(first.ledger_id, first.entry_id, base, next_first.entry_id - 1, next_base - 1)
+
+
+async def _within_ledger(lookup: EntryLookup, topic: str, offset: int) -> _Range | None:
+    stats = await lookup.admin.topics.internal_stats(topic)
+    ledger = await _find_ledger(lookup, topic, stats, offset)
+    if ledger is None:
+        return None
+    ledger_id, entries, base = ledger
+    last = await lookup.entry(topic, Position(ledger_id, entries - 1)) if entries > 1 else None
+    return _Range(ledger_id, 0, base, entries - 1, base if last is None or last.index is None else last.index)
 
 
 def back_from(ledgers: Sequence[Ledger], position: Position, entries: int) -> Start:

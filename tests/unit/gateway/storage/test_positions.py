@@ -60,7 +60,10 @@ async def test_the_entry_found_is_never_behind_the_offset(
     admin = FakeAdmin(ledgers, first_offset, gap)
     offset = data.draw(st.integers(max(0, first_offset - 5), admin.end_offset))
     lookup = EntryLookup(cast(PulsarClient, None), cast(AdminClient, SimpleNamespace(topics=admin)))
-    found = await find_position(lookup, "topic", offset)
+    index = SparseIndex()
+    for at in data.draw(st.sets(st.sampled_from(list(admin.found)), max_size=6)) if admin.found else ():
+        index.learn(LogEntry(at, *admin.found[at], bytes(INDEX_EVERY_BYTES)))
+    found = await find_position(lookup, "topic", offset, index)
     holding = [at for at, (base, next_offset) in admin.found.items() if base <= offset < next_offset]
     if found is None:
         assert not holding
@@ -71,6 +74,16 @@ async def test_the_entry_found_is_never_behind_the_offset(
     if holding:
         assert found == holding[0]
     assert admin.probes < 40
+
+
+async def test_between_known_entries_a_probe_is_enough() -> None:
+    admin = FakeAdmin([[150] * 10_000], 0, 0)
+    lookup = EntryLookup(cast(PulsarClient, None), cast(AdminClient, SimpleNamespace(topics=admin)))
+    index = SparseIndex()
+    for entry_id in range(0, 10_000, 256):
+        index.learn(LogEntry(Position(10, entry_id), 150 * entry_id, 150 * (entry_id + 1), bytes(INDEX_EVERY_BYTES)))
+    assert await find_position(lookup, "topic", 150 * 5_000 + 7, index) == Position(10, 5_000)
+    assert admin.probes == 1
 
 
 def _entry(base_offset: int, size_bytes: int) -> LogEntry:
