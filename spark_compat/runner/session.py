@@ -36,11 +36,11 @@ def extra_jars() -> list[Path]:
     return sorted(jar for jar in folder.glob("*.jar") if jar.name not in brought)
 
 
-def start_session(work_dir: Path, master: str = MASTER) -> SparkSession:
+def start_session(work_dir: Path) -> SparkSession:
     java_executable()  # says which package is missing
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_DIRS"] = tempfile.mkdtemp(prefix="spark-", dir=work_dir)
-    builder = SparkSession.builder.master(master).appName("spark_compat")
+    builder = SparkSession.builder.master(MASTER).appName("spark_compat")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     builder = builder.config("spark.jars", ",".join(map(str, extra_jars())))
