@@ -70,7 +70,7 @@ def zookeeper_id(places: Places, node: Node) -> int:
 
 def bookie_settings(places: Places, node: Node) -> Settings:
     place = places.of(node)
-    servers = places.all_at(Kind.ZOOKEEPER, node.cluster).replace(",", ";")
+    servers = ";".join(_near_zookeepers(places, node.cluster, node.region))
     return {
         "metadataServiceUri": f"zk+null://{servers}/ledgers",
         "zkTimeout": str(SESSION_TIMEOUT_MS),
@@ -91,10 +91,22 @@ def bookie_settings(places: Places, node: Node) -> Settings:
 _REGION_AWARE = "org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy"
 
 
-def metadata_urls(places: Places, cluster: str) -> Settings:
+def metadata_urls(places: Places, cluster: str, region: str | None = None) -> Settings:
     """Each cluster has its own, configuration too: it does not need another one to live."""
-    url = f"zk:{places.all_at(Kind.ZOOKEEPER, cluster)}"
+    url = f"zk:{','.join(_near_zookeepers(places, cluster, region))}"
     return {"metadataStoreUrl": url, "configurationMetadataStoreUrl": url}
+
+
+def _near_zookeepers(places: Places, cluster: str, region: str | None) -> list[str]:
+    """Those of the region and of mere witnesses, or all if there are none.
+
+    A session with a server of the other region would be lost with that region, before it could move to a server here.
+    """
+    topology = places.topology
+    all_of_them = topology.of(Kind.ZOOKEEPER, cluster=cluster)
+    served = {bookie.region for bookie in topology.of(Kind.BOOKIE, cluster=cluster)}
+    near = [node for node in all_of_them if region is None or node.region == region or node.region not in served]
+    return [places.of(node).at("client") for node in near or all_of_them]
 
 
 def broker_settings(places: Places, node: Node) -> Settings:
@@ -103,7 +115,7 @@ def broker_settings(places: Places, node: Node) -> Settings:
     return {
         **GATEWAY_NEEDS,
         **TOPIC_SETTINGS,
-        **metadata_urls(places, node.cluster),
+        **metadata_urls(places, node.cluster, node.region),
         "clusterName": node.cluster,
         "advertisedAddress": place.host,
         "brokerServicePort": str(place.ports["client"]),
