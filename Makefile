@@ -31,7 +31,7 @@ test: packages .venv/test.stamp  ## Static checks, then all tests on a real Puls
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side
 	$(BIN)/python -m tests.bench
 
-regions: packages .venv/test.stamp  ## Whole topologies as local processes, with faults under load; half an hour on two busy cores
+regions: packages .venv/test.stamp  ## Whole topologies as local processes, with faults under load
 	$(BIN)/python -m deploy.local.jars pulsar
 	$(BIN)/python -m tests.regions
 

@@ -31,8 +31,8 @@ RECORDS_EPOCH = 0
 NOT_FOUND = FoundOffset(-1, -1)
 START_AGE_S = 1.0
 END_AGE_S = 0.05
-"""Of what native producers have written; all else is known here. To name the last entry, the broker reads it, and Spark
-asks for both ends with every 500 records that it reads."""
+"""Of what others write: native producers, or a gateway that has just lost the partition. To name the last entry, the
+broker reads it, and Spark asks for both ends with every 500 records that it reads."""
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition = _Topic.ListOffsetsPartitionResponse
