@@ -1,5 +1,6 @@
 """The server is killed under a running query and comes back: the query goes on, with every record once."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -11,6 +12,7 @@ from spark_compat.runner.lab import Lab
 from spark_compat.runner.records import numbered, paced
 
 NEEDS_OWN_SERVERS = True
+PARTITIONS = 3
 BEFORE = 600
 DURING = 2_000
 DURING_PER_S = 150.0
@@ -50,10 +52,15 @@ def run_to_end(spark: SparkSession, bootstrap: str, topic: str, output: Path, qu
     return list(rows)
 
 
-def trial(lab: Lab) -> Rows:
-    topic = lab.new_topic("restart", numbered(BEFORE, 3), partitions=3)
+def ride_out(lab: Lab, name: str, fault: Callable[[], None]) -> Rows:
+    """All rows of a query that runs, and is fed, while the fault happens."""
+    topic = lab.new_topic(name, numbered(BEFORE, PARTITIONS), PARTITIONS)
     query = run(lab.spark, lab.bootstrap, topic, lab.work_dir)
     lab.wait_for_progress(query, 1)
-    with lab.feeding(topic, paced(numbered(DURING, 3, first=BEFORE), DURING_PER_S)):
-        lab.faults.restart(DOWN_S)
+    with lab.feeding(topic, paced(numbered(DURING, PARTITIONS, first=BEFORE), DURING_PER_S)):
+        fault()
     return {"rows": run_to_end(lab.spark, lab.bootstrap, topic, lab.work_dir, query)}
+
+
+def trial(lab: Lab) -> Rows:
+    return ride_out(lab, "restart", lambda: lab.faults.restart(DOWN_S))
