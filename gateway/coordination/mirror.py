@@ -99,8 +99,7 @@ class OffsetMirror:
         for key in keys:
             if not self._schedule.changed(key, now_ms):
                 self._metrics.mirror_dropped.inc()
-        if self._timer is None:  # else it fires before these are due
-            self._arm()
+        self._arm()
 
     def partition_loaded(self, loaded: GroupPartition, deleted: Iterable[GroupTopicPartition]) -> None:
         """A coordinator has taken over groups: mirror what is not yet, in the background."""
@@ -156,13 +155,17 @@ class OffsetMirror:
         self._arm()
 
     def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """See to it that turns are taken when the next is due, if not before."""
         due_ms = self._schedule.next_ms()
-        if due_ms is not None and not self._stopped:
-            delay_s = max(0, due_ms - self._now_ms()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_turns)
+        if due_ms is None or self._stopped:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + max(0, due_ms - self._now_ms()) / 1000
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._take_turns)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

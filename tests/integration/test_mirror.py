@@ -13,12 +13,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from deploy.local.standalone import PulsarStandalone
+from tests.conformance.records import batch, records
 from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, create_topic, produce
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, metric, running
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.names import unique_topic
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import RawClient, connected
 
 NAMESPACE = "kafka/mirror"
 BATCHES, BATCH_RECORDS = 3, 10
@@ -41,9 +42,19 @@ def topic(mirroring: GatewayProcess) -> str:
     """One partition of three entries, ten records each."""
     name = unique_topic("mirror")
     create_topic(mirroring.bootstrap, name)
-    for _ in range(BATCHES):
-        produce(mirroring.bootstrap, name, [Record(b"x")] * BATCH_RECORDS)
+    write_entries(mirroring, name)
     return name
+
+
+def write_entries(gateway: GatewayProcess, topic: str) -> None:
+    """BATCHES of them. librdkafka would now and then make two batches of the records of one."""
+    with connected(gateway.bootstrap) as client:
+        for _ in range(BATCHES):
+            partition = {"index": 0, "records": batch(records(BATCH_RECORDS))}
+            written = client.call(
+                "Produce", 7, acks=-1, timeout_ms=30_000, topic_data=[{"name": topic, "partition_data": [partition]}]
+            )
+            assert written["responses"][0]["partition_responses"][0]["error_code"] == 0
 
 
 class Subscription:
@@ -72,7 +83,7 @@ class Subscription:
         wait_for(lambda: not self.stats, "the subscription is deleted", 15)
 
     def await_state(self, backlog: int, offset: int | None) -> None:
-        wait_for(lambda: self.state == (backlog, offset), f"{(backlog, offset)}, not {self.state}", 15)
+        wait_for(lambda: self.state == (backlog, offset), f"(backlog, offset) of {(backlog, offset)}", 15)
 
 
 class Group:
@@ -110,8 +121,7 @@ def test_backlog_follows_across_ledgers(mirroring: GatewayProcess, pulsar: Pulsa
     groups = [Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{number}") for number in range(3)]
     for _ in range(2):
         Admin(pulsar).call("PUT", f"{groups[0].subscription.topic}/unload")
-        for _ in range(BATCHES):
-            produce(mirroring.bootstrap, topic, [Record(b"x")] * BATCH_RECORDS)
+        write_entries(mirroring, topic)
     follow(groups, [[(90, 0), (60, 3), (30, 6)], [(60, 3), (59, 4), (35, 6)], [(25, 7), (60, 3), (30, 6)]])
 
 

@@ -137,6 +137,15 @@ async def test_the_latest_offset_wins(harness: Harness) -> None:
     assert harness.value("mirror_updates_total") == 2
 
 
+async def test_a_long_pause_of_one_holds_no_other(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_schedule, "PAUSE_FIRST_MS", 60_000)
+    harness.cursors.failures.append(PulsarError("for a long time"))
+    harness.commit("failing", T0, 1)
+    await harness.until(lambda: harness.value("mirror_failures_total", error="PulsarError") == 1)
+    harness.commit("g", T1, 2)
+    await harness.until(lambda: ("t-1", "g") in harness.cursors.offsets)
+
+
 async def test_a_partition_that_hangs_holds_no_other(harness: Harness) -> None:
     harness.cursors.held["t-0"] = asyncio.Event()
     for number in range(20):
