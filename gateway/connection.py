@@ -14,12 +14,10 @@ from gateway.dispatch import Dispatcher
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response, Unread
 from gateway.observability.metrics import Metrics
 from protocol.kafka.codec import Buffer, MalformedRequest
+from protocol.kafka.frames import FrameReceiver
 from protocol.proxy.header import MAX_HEADER_BYTES, MalformedProxyHeaderError, parse_proxy_header
 
-LENGTH_BYTES = 4
 READ_BUFFER_BYTES = 256 * 1024
-DIRECT_READ_BYTES = 32 * 1024
-"""A frame with more bytes to come than this is read straight into its own buffer."""
 WRITE_HIGH_BYTES = 256 * 1024
 
 log = structlog.get_logger()
@@ -50,11 +48,7 @@ class _Slot:
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
-    """Reads frames, runs their calls, and writes the answers in order.
-
-    All connections read into one shared buffer, which is emptied before the event loop reads again; only what is left
-    of an incomplete frame is kept here.
-    """
+    """Reads frames, runs their calls, and writes the answers in order."""
 
     def __init__(
         self, owner: Owner, listener: str = "", *, proxied: bool = False, answers_in_order: bool = True
@@ -67,9 +61,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._client = Client("")
-        self._rest = b""
-        self._frame: bytearray | None = None
-        self._filled = 0
+        self._receiver = FrameReceiver(owner.read_buffer, owner.limits.max_request_bytes)
+        self._proxy_header = b""
         self._backlog: deque[bytearray] = deque()
         self._slots: deque[_Slot] = deque()
         self._serial: asyncio.Task[Outcome] | None = None
@@ -95,63 +88,33 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._close("too many connections")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is not None:
-            return memoryview(self._frame)[self._filled :]
-        return self._owner.read_buffer
+        return self._receiver.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_activity = self._loop.time()
         self._owner.metrics.bytes_in.inc(nbytes)
-        if self._frame is None:
-            data = self._owner.read_buffer[:nbytes]
-            if self._rest:
-                data = memoryview(self._rest + data)
-            if self._awaits_proxy_header:
-                self._take_proxy_header(data)
-            else:
-                self._split(data)
+        if self._awaits_proxy_header:
+            self._take_proxy_header(self._proxy_header + self._owner.read_buffer[:nbytes])
         else:
-            self._filled += nbytes
-            if self._filled == len(self._frame):
-                frame, self._frame = self._frame, None
-                self._backlog.append(frame)
+            # What is no frame ends the connection in its turn, behind good requests.
+            self._backlog.extend(self._receiver.buffer_updated(nbytes))
         self._work()
 
-    def _take_proxy_header(self, data: memoryview) -> None:
+    def _take_proxy_header(self, data: bytes) -> None:
         """Once it is whole; frames may follow at once."""
         try:
-            header = parse_proxy_header(bytes(data[:MAX_HEADER_BYTES]))
+            header = parse_proxy_header(data[:MAX_HEADER_BYTES])
         except MalformedProxyHeaderError as error:
             self._close("no PROXY header", error=str(error))
             return
         if header is None:
-            self._rest = bytes(data)
+            self._proxy_header = data
             return
         self._awaits_proxy_header = False
+        self._proxy_header = b""
         if header.source is not None:
             self._client.address = f"{header.source.host}:{header.source.port}"
-        self._split(data[header.size_bytes :])
-
-    def _split(self, data: memoryview) -> None:
-        """Cut whole frames off; keep the rest, or make room for it where it is long."""
-        position, end = 0, len(data)
-        self._rest = b""
-        while end - position >= LENGTH_BYTES:
-            length = int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True)
-            if not 0 < length <= self._owner.limits.max_request_bytes:
-                self._backlog.append(bytearray())  # ends the connection in its turn, behind good requests
-                return
-            start = position + LENGTH_BYTES
-            if end - start < length:
-                if length - (end - start) > DIRECT_READ_BYTES:
-                    self._frame = bytearray(length)
-                    self._filled = end - start
-                    self._frame[: self._filled] = data[start:]
-                    return
-                break
-            self._backlog.append(bytearray(data[start : start + length]))
-            position = start + length
-        self._rest = bytes(data[position:])
+        self._backlog.extend(self._receiver.cut(memoryview(data)[header.size_bytes :]))
 
     # Calls
 
@@ -349,7 +312,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._owner.metrics.in_flight.dec(len(self._slots))
         self._slots.clear()
         self._backlog.clear()
-        self._frame = None
         if self._serial is not None:
             self._serial.cancel()
         for future in tuple(self._parked):

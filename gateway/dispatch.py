@@ -6,7 +6,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from gateway.handlers.call import Call, Client, Outcome, Services
+from gateway.handlers.call import Call, Client, Outcome, PassedBack, Services
 from gateway.handlers.forwarding import Forwarding
 from gateway.handlers.table import APIS
 from protocol.kafka import codec
@@ -49,7 +49,7 @@ class Dispatcher:
             raise MalformedRequest(f"{api.name} request of {len(frame)} bytes")
         header = codec.parse_header(view, flexible=codec.is_flexible(api.request, version))
         request = api.decode(api.request, version, view, header.body)
-        return Call(api, version, header.correlation_id, header.client_id, request, client, self._services)
+        return Call(api, version, header.correlation_id, header.client_id, request, client, self._services, frame)
 
     def _unsupported_api_versions(self, view: memoryview, client: Client) -> Call:
         # KIP-511: an unknown version is answered as v0, so that the client learns which ones there are.
@@ -67,6 +67,8 @@ class Dispatcher:
         metrics.answered(time.perf_counter() - call.started)
         if response is None:
             return []
+        if isinstance(response, PassedBack):
+            return codec.readdress_response(response.frame, call.correlation_id)
         code = getattr(response, "error_code", 0)
         if code:
             self._services.metrics.error(call.api.name, ErrorCode(code))

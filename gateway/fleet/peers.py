@@ -11,117 +11,146 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from typing import cast
 
 import structlog
 
 from coordinator.fleet.messages import Member
 from gateway.fleet.fleet import Fleet
 from protocol.kafka.codec import Buffer
+from protocol.kafka.frames import FrameReceiver
 from protocol.proxy.header import Endpoint, encode_proxy_header
 
 CONNECT_S = 2.0
 SILENCE_MS = 5_000
 """A peer whose machine acknowledges nothing for so long is gone; whether its process works, the fleet's log tells."""
-READ_BUFFER_BYTES = 1024 * 1024
+READ_BUFFER_BYTES = 256 * 1024
 WRITE_HIGH_BYTES = 4 * 1024 * 1024
-LENGTH_BYTES = CORRELATION_ID_BYTES = 4
+MAX_ANSWER_BYTES = 2**31 - 1
+CORRELATION_ID_BYTES = 4
 
 log = structlog.get_logger()
 
+Encode = Callable[[int], list[Buffer]]
+"""From a correlation id to a request's frame."""
+OnAnswer = Callable[[bytearray | None], None]
+"""Gets the answer's frame, behind its length; or None if the peer is lost."""
 
-class PeerLink:
+
+class PeerLink(asyncio.BufferedProtocol):
     """One client's connection to one leader. Lost, it stays so."""
 
-    def __init__(self, member: Member, client_address: str, on_lost: Callable[[PeerLink], None]) -> None:
+    def __init__(
+        self, member: Member, client_address: str, read_buffer: memoryview, on_lost: Callable[[PeerLink], None]
+    ) -> None:
         self.member = member
         self.unanswered = False
         """It has carried a request that has no answer, and whose loss nobody would notice otherwise."""
         self.failure: str | None = None
         """Why it was lost."""
         self._client_address = client_address
+        self._receiver = FrameReceiver(read_buffer, MAX_ANSWER_BYTES)
         self._on_lost = on_lost
-        self._answers: dict[int, asyncio.Future[memoryview | None]] = {}
+        self._waiting: dict[int, OnAnswer] = {}
         self._last_id = 0
-        self._writer: asyncio.StreamWriter | None = None
-        self._connected = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._may_send = asyncio.Event()
         self._lost = False
-        self._running = asyncio.create_task(self._run())
+        self._opening = asyncio.create_task(self._open())
+
+    # Sending
+
+    @property
+    def writable(self) -> bool:
+        """Connected, and with room for more."""
+        return self._may_send.is_set() and not self._lost
 
     async def ready(self) -> bool:
-        """Connected, and with room for more; False if it is lost."""
-        await self._connected.wait()
-        if self._writer is not None and not self._lost:
-            with contextlib.suppress(ConnectionError):
-                await self._writer.drain()
+        """Wait until it is writable; False if it is lost."""
+        await self._may_send.wait()
         return not self._lost
 
-    def send(self, encode: Callable[[int], list[Buffer]]) -> asyncio.Future[memoryview | None]:
-        """The answer's frame behind its length; None when the peer was lost before. `encode` gets a correlation id."""
-        answer: asyncio.Future[memoryview | None] = asyncio.get_running_loop().create_future()
+    def send(self, encode: Encode, on_answer: OnAnswer) -> None:
         if self._write(encode):
-            self._answers[self._last_id] = answer
+            self._waiting[self._last_id] = on_answer
         else:
-            answer.set_result(None)
-        return answer
+            on_answer(None)
 
-    def send_unanswered(self, encode: Callable[[int], list[Buffer]]) -> bool:
+    def send_unanswered(self, encode: Encode) -> bool:
         """A request that has no answer; False if it cannot be sent."""
         self.unanswered = True
         return self._write(encode)
 
-    def _write(self, encode: Callable[[int], list[Buffer]]) -> bool:
-        if self._lost or self._writer is None:
+    def _write(self, encode: Encode) -> bool:
+        if self._lost or self._transport is None:
             return False
         self._last_id = (self._last_id + 1) % 2**31
-        self._writer.writelines(encode(self._last_id))
+        self._transport.writelines(encode(self._last_id))
         return True
 
+    def pause_writing(self) -> None:
+        self._may_send.clear()
+
+    def resume_writing(self) -> None:
+        self._may_send.set()
+
+    # Coming and going
+
+    async def _open(self) -> None:
+        try:
+            address = self.member.forwarding
+            if address is None:
+                raise ConnectionError("it has no [fleet.forwarding]")
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(CONNECT_S):
+                await loop.create_connection(lambda: self, address.host, address.port)
+        except (OSError, TimeoutError) as error:
+            self._end(str(error) or type(error).__name__)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        if self._lost:
+            transport.abort()
+            return
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        _detect_silence(transport.get_extra_info("socket"))
+        host, _, port = self._client_address.rpartition(":")
+        transport.write(encode_proxy_header(Endpoint(host, int(port or 0))))
+        self._may_send.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end("closed by the other side" if exc is None else str(exc) or type(exc).__name__)
+
     def close(self) -> None:
-        self._running.cancel()
+        self._opening.cancel()
         self._end()
 
-    async def _run(self) -> None:
-        try:
-            await self._read(await self._connect())
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, KeyError) as error:
-            self.failure = str(error) or type(error).__name__
-        finally:
-            self._end()
-
-    async def _connect(self) -> asyncio.StreamReader:
-        address = self.member.forwarding
-        if address is None:
-            raise ConnectionError("it has no [fleet.forwarding]")
-        async with asyncio.timeout(CONNECT_S):
-            reader, writer = await asyncio.open_connection(address.host, address.port, limit=READ_BUFFER_BYTES)
-        writer.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        _detect_silence(writer.get_extra_info("socket"))
-        host, _, port = self._client_address.rpartition(":")
-        writer.write(encode_proxy_header(Endpoint(host, int(port or 0))))
-        self._writer = writer
-        self._connected.set()
-        return reader
-
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        while True:
-            length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
-            frame = memoryview(await reader.readexactly(length))
-            answer = self._answers.pop(int.from_bytes(frame[:CORRELATION_ID_BYTES], "big"))
-            if not answer.done():
-                answer.set_result(frame)
-
-    def _end(self) -> None:
+    def _end(self, failure: str | None = None) -> None:
         if self._lost:
             return
         self._lost = True
-        self._connected.set()
-        if self._writer is not None:
-            self._writer.close()
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_result(None)
-        self._answers.clear()
+        self.failure = failure
+        self._may_send.set()
+        if self._transport is not None:
+            self._transport.close()
+        waiting, self._waiting = self._waiting, {}
+        for on_answer in waiting.values():
+            on_answer(None)
         self._on_lost(self)
+
+    # Answers
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for frame in self._receiver.buffer_updated(nbytes):
+            on_answer = self._waiting.pop(int.from_bytes(frame[:CORRELATION_ID_BYTES], "big"), None)
+            if on_answer is None:
+                self._end("an answer that nobody has asked for")
+                return
+            on_answer(frame)
 
 
 def _detect_silence(connection: socket.socket) -> None:
@@ -139,6 +168,7 @@ class Peers:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._links: set[PeerLink] = set()
+        self._read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._failing: set[Member] = set()
         """Said to be so; clients try again all the time."""
         fleet.on_change.append(self._close_dead)
@@ -149,7 +179,7 @@ class Peers:
             self._complain(link)
             on_lost(link)
 
-        link = PeerLink(member, client_address, forget)
+        link = PeerLink(member, client_address, self._read_buffer, forget)
         self._links.add(link)
         return link
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.config import Config
 from gateway.handlers.refused_batches import RefusedBatches
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.storage.topics import TopicCatalog
 
 Response = Any
-"""Any object with the fields of the API's response schema as attributes."""
+"""Any object with the fields of the API's response schema as attributes; or a `PassedBack`."""
 
 Outcome = Response | asyncio.Future[Response] | None
 """A response; a future one, while later requests of the connection go on; or None: this request has no answer."""
@@ -43,6 +43,12 @@ Encoder = Callable[[Any, int, int, Response], list[Buffer]]
 
 class ClosesConnection(Exception):
     """Raised by a handler whose API has no other way to tell the client."""
+
+
+class PassedBack(NamedTuple):
+    """Another gateway's response as it came: the frame behind its length, with a correlation id of its own."""
+
+    frame: bytearray
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,13 @@ class Call:
     request: Any
     client: Client
     services: Services
+    frame: bytearray | None = None
+    """What the request was decoded from; None if it is another than the client's own."""
     started: float = field(default_factory=time.perf_counter)
+
+    def asking(self, request: Any) -> Call:
+        """The same for another request."""
+        return replace(self, request=request, frame=None)
 
     def count_error(self, code: ErrorCode) -> None:
         self.services.metrics.error(self.api.name, code)

@@ -11,7 +11,6 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
-from dataclasses import replace
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
 
@@ -112,7 +111,7 @@ class ForwardedFetches:
         """For what it has now if `wait_ms` is 0. `share` is by how many leaders max_bytes is divided."""
         asked = [copy(part) for part in parts]  # a session's own change with the client's next fetch
         self.asked.update({part.key: part.offset for part in asked})
-        mine = replace(call, request=_request(call, asked, wait_ms, share))
+        mine = call.asking(_request(call, asked, wait_ms, share))
         task = asyncio.create_task(self._take(mine, leader, asked))
         self._asking.add(task)
         task.add_done_callback(self._taken)
@@ -243,8 +242,9 @@ async def _name(call: Call, topic: str | uuid.UUID | None) -> str | None:
 
 
 def _request(call: Call, parts: list[FetchedPartition], wait_ms: int, share: int) -> Any:
-    """Without a session."""
-    asked = call.request
+    """Without a session; for one batch of each while clients leave lying what they asked for."""
+    asked, unread = call.request, call.services.unread
+    max_bytes = 1 if unread.size_bytes > call.services.config.limits.fetch_budget_bytes else asked.max_bytes
     by_id = call.version >= TOPIC_ID_VERSION
     topics: dict[Any, list[Any]] = {}
     for part in parts:
@@ -254,7 +254,7 @@ def _request(call: Call, parts: list[FetchedPartition], wait_ms: int, share: int
         )  # fmt: skip
         topics.setdefault(part.topic, []).append(row)
     return FetchRequest(
-        max_wait_ms=wait_ms, min_bytes=asked.min_bytes, max_bytes=max(1, asked.max_bytes // share),
+        max_wait_ms=wait_ms, min_bytes=asked.min_bytes, max_bytes=max(1, max_bytes // share),
         isolation_level=asked.isolation_level, session_id=0, session_epoch=FINAL_EPOCH, rack_id=asked.rack_id,
         topics=[
             _Topic(topic=None if by_id else topic, topic_id=topic if by_id else None, partitions=rows)

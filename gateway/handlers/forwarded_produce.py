@@ -41,6 +41,8 @@ class ProduceOrder:
 
     def may_follow(self, request: Any) -> bool:
         """False if a batch must not be passed on before one that was refused has come again."""
+        if not self._refused:
+            return True
         try:
             for topic, index, header in _sequenced(request):
                 self._refused.check(topic, index, header)
@@ -60,6 +62,11 @@ class ProduceOrder:
             for topic, index, header in _sequenced(request):
                 if (topic, index) in codes:
                     self._refused.refuse(topic, index, header, ErrorCode(codes[topic, index]))
+
+    def lost(self, request: Any) -> None:
+        """Nobody knows what became of it: it has to come again, and is refused before anything else is passed on."""
+        for topic, index, header in _sequenced(request):
+            self._refused.refuse(topic, index, header, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def _sequenced(request: Any) -> Iterator[tuple[str, int, BatchHeader]]:

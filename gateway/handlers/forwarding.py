@@ -1,7 +1,8 @@
 """Requests of clients that know one address for all gateways: each is answered by the gateway whose it is.
 
-What this gateway leads is handled here, as for any client; the rest is sent on, and the answers are merged. An answer
-that is lost with its gateway becomes the one that clients ask again after: NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR.
+What this gateway leads is handled here, as for any client. What one other leads is passed on as it came, and so is its
+answer; what several lead is split, and the answers are merged. An answer that is lost with its gateway becomes the one
+that clients ask again after: NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ import structlog
 
 from coordinator.fleet.messages import Member
 from gateway.fleet.peers import PeerLink, Peers
-from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response, Services
+from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, PassedBack, Response, Services
+from gateway.handlers.fetch_answer import FetchAnswer
 from gateway.handlers.forwarded_fetch import ForwardedFetches
 from gateway.handlers.forwarded_produce import ProduceOrder
-from gateway.handlers.routes import FETCH, PRODUCE, ROUTES, Route
+from gateway.handlers.passed_fetch import PassedFetches
+from gateway.handlers.routes import FETCH, PRODUCE, ROUTES, Route, Shares
+from gateway.storage.errors import KafkaError
 from gateway.storage.topic_names import CONSUMER_OFFSETS
-from protocol.kafka.codec import Buffer, MalformedRequest, decode_response, encode_request
+from protocol.kafka.codec import Buffer, decode_response, encode_request, readdress_request
+from protocol.kafka.fetch_request import limit_max_bytes
+from protocol.kafka.produce_response import is_written
 
 log = structlog.get_logger()
 
@@ -48,6 +54,10 @@ class FleetLeaders:
         self._services = services
 
     @property
+    def epoch(self) -> int:
+        return self._services.fleet.epoch
+
+    @property
     def others(self) -> Sequence[Member]:
         return [member for member in self._services.fleet.members if member.node_id != self._services.node_id]
 
@@ -66,14 +76,20 @@ class Forwarder:
     def __init__(self, forwarding: Forwarding, client: Client) -> None:
         self._forwarding = forwarding
         self._client = client
+        self._loop = asyncio.get_running_loop()
         self._links: dict[str, PeerLink] = {}
         self._produce_order = ProduceOrder(client.refused)
         self._fetches = ForwardedFetches(self._ask)
+        self._passed_fetches = PassedFetches()
+        self._fetching: asyncio.Future[Response] | None = None
+        """The fetch that was passed on last."""
+        self._refusing: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
         leaders = FleetLeaders(call.services)
         if call.api.key == FETCH:
-            return self._fetches.run(call, leaders)
+            return self._fetch(call, leaders)
         if call.api.key == PRODUCE:
             return self._produce(call, leaders)
         route = ROUTES.get(call.api.key)
@@ -81,58 +97,140 @@ class Forwarder:
 
     def close(self) -> None:
         """The client has gone."""
+        self._closed = True
         self._fetches.close()
+        for task in self._refusing:
+            task.cancel()
         for link in tuple(self._links.values()):
             link.close()
 
-    async def _produce(self, call: Call, leaders: FleetLeaders) -> Outcome:
-        fleet, order = call.services.fleet, self._produce_order
-        while not order.is_settled(fleet.epoch):
-            await order.settled()
-        epoch = fleet.epoch
-        outcome = await self._hand_out(call, ROUTES[PRODUCE], leaders)
+    # Produce
+
+    def _produce(self, call: Call, leaders: FleetLeaders) -> Outcome | Coroutine[Any, Any, Outcome]:
+        order, epoch = self._produce_order, leaders.epoch
+        if not order.is_settled(epoch):
+            return self._produce_when_settled(call, leaders)
+        outcome = self._hand_out(call, ROUTES[PRODUCE], leaders)
+        if isinstance(outcome, CoroutineType):
+            return self._produced(outcome, epoch)
         order.sent(epoch, outcome)
         return outcome
 
-    async def _hand_out(self, call: Call, route: Route, leaders: FleetLeaders) -> Outcome:
-        """Each share is on its way when this returns, so that later requests stay behind it; answers come later."""
+    async def _produce_when_settled(self, call: Call, leaders: FleetLeaders) -> Outcome:
+        while not self._produce_order.is_settled(leaders.epoch):
+            await self._produce_order.settled()
+        return await _begun(self._produce(call, leaders))
+
+    async def _produced(self, handing_out: Coroutine[Any, Any, Outcome], epoch: int) -> Outcome:
+        outcome = await handing_out
+        self._produce_order.sent(epoch, outcome)
+        return outcome
+
+    # Fetch
+
+    def _fetch(self, call: Call, leaders: FleetLeaders) -> Outcome | Coroutine[Any, Any, Outcome]:
+        if self._fetching is not None and not self._fetching.done():
+            return self._fetch_next(call, leaders, self._fetching)
+        try:
+            leader = self._passed_fetches.leader(call, leaders)
+        except KafkaError as error:
+            return FetchAnswer(error_code=error.code)
+        if leader is None:
+            return self._fetches.run(call, leaders)
+        limits = call.services.config.limits
+        if call.frame is not None and call.services.unread.size_bytes > limits.fetch_budget_bytes:
+            limit_max_bytes(call.frame, call.version, 1)  # one batch, until clients have taken what they asked for
+        return self._begin(call, leader)
+
+    async def _fetch_next(self, call: Call, leaders: FleetLeaders, previous: asyncio.Future[Response]) -> Outcome:
+        """One fetch after the other, as in Kafka: so what a client that does not read pins here stays bounded."""
+        await asyncio.wait([previous])
+        return await _begun(self._fetch(call, leaders))
+
+    # Shares
+
+    def _hand_out(self, call: Call, route: Route, leaders: FleetLeaders) -> Outcome | Coroutine[Any, Any, Outcome]:
+        """Each share is on its way when this is over, so that later requests stay behind it; answers come later."""
         shares = route.split(call.request, call.version, leaders)
-        outcomes = [await self._begin(replace(call, request=share), leader) for leader, share in shares.items()]
-        if len(outcomes) == 1 or outcomes[0] is None:
-            return outcomes[0]
+        if len(shares) == 1:
+            return self._begin(call, next(iter(shares)))
+        return self._hand_out_shares(call, route, shares)
+
+    async def _hand_out_shares(self, call: Call, route: Route, shares: Shares) -> Outcome:
+        outcomes = [await _begun(self._begin(call.asking(share), leader)) for leader, share in shares.items()]
+        if outcomes[0] is None:
+            return None
         return asyncio.ensure_future(_merged(route, outcomes))
 
-    async def _begin(self, call: Call, leader: Member | None) -> Outcome:
+    def _begin(self, call: Call, leader: Member | None) -> Outcome | Coroutine[Any, Any, Outcome]:
         if leader is None:
-            return await _begun(call.api.handle(call))
+            return call.api.handle(call)
         link = self._link(leader)
+        if link.writable and self._may_follow(call):
+            return self._pass_on(call, link)
+        return self._begin_when_ready(call, link)
+
+    async def _begin_when_ready(self, call: Call, link: PeerLink) -> Outcome:
         if not await link.ready() or not self._may_follow(call):
             return await self._refused(call)
+        return self._pass_on(call, link)
+
+    async def _ask(self, call: Call, leader: Member | None) -> Response:
+        return await _answered(await _begun(self._begin(call, leader)))
+
+    def _pass_on(self, call: Call, link: PeerLink) -> Outcome:
         encode = partial(_encode, call)
         if call.api.key == PRODUCE and call.request.acks == 0:
             if not link.send_unanswered(encode):
                 raise ClosesConnection("a batch with acks=0 cannot be passed on")
             return None
-        return asyncio.ensure_future(self._answer(call, link, link.send(encode)))
+        future: asyncio.Future[Response] = self._loop.create_future()
+        link.send(encode, partial(self._answer, call, link, future))
+        if call.api.key == FETCH and call.frame is not None:
+            self._fetching = future
+        return future
 
-    async def _ask(self, call: Call, leader: Member | None) -> Response:
-        return await _answered(await self._begin(call, leader))
-
-    async def _answer(self, call: Call, link: PeerLink, frame: asyncio.Future[memoryview | None]) -> Response:
-        received = await frame
-        if received is None:
-            return await _answered(await self._refused(call))
+    def _answer(self, call: Call, link: PeerLink, future: asyncio.Future[Response], frame: bytearray | None) -> None:
+        if future.done() or self._closed:
+            return
         try:
-            response = decode_response(call.api.response, call.version, received)
-        except MalformedRequest as error:
+            response = None if frame is None else self._response(call, link.member, frame)
+        except ValueError as error:
             log.error("a peer's answer cannot be read", node_id=link.member.node_id, error=str(error))
-            return await _answered(await self._refused(call))
+            response = None
+        if response is not None:
+            future.set_result(response)
+            return
         if call.api.key == PRODUCE:
-            self._produce_order.answered(call.request, response)
-        return response
+            self._produce_order.lost(call.request)
+        task = asyncio.create_task(self._refuse(call, future))
+        self._refusing.add(task)
+        task.add_done_callback(self._refusing.discard)
+
+    def _response(self, call: Call, leader: Member, frame: bytearray) -> Response:
+        """As it came, if it answers a whole request. Raises ValueError."""
+        view = memoryview(frame)
+        if call.api.key == PRODUCE and not is_written(call.version, view):
+            self._produce_order.answered(call.request, decode_response(call.api.response, call.version, view))
+        if call.frame is None:
+            return decode_response(call.api.response, call.version, view)
+        if call.api.key == FETCH:
+            self._passed_fetches.answered(call, FleetLeaders(call.services), leader, frame)
+        return PassedBack(frame)
+
+    # Refusals
 
     def _may_follow(self, call: Call) -> bool:
         return call.api.key != PRODUCE or self._produce_order.may_follow(call.request)
+
+    async def _refuse(self, call: Call, future: asyncio.Future[Response]) -> None:
+        try:
+            response = await _answered(await self._refused(call))
+        except Exception as error:  # a defect: whoever waits hears of it
+            future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(response)
 
     async def _refused(self, call: Call) -> Outcome:
         if call.api.key == PRODUCE and call.request.acks == 0:
@@ -155,6 +253,8 @@ class Forwarder:
 
 
 def _encode(call: Call, correlation_id: int) -> list[Buffer]:
+    if call.frame is not None:
+        return readdress_request(call.frame, correlation_id)
     return encode_request(call.api.request, call.version, correlation_id, call.client_id, call.request)
 
 

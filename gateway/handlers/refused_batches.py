@@ -31,6 +31,9 @@ class RefusedBatches:
     def __init__(self) -> None:
         self._sequences: OrderedDict[tuple[str, int, int, int], int] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._sequences)
+
     def refuse(self, topic: str, partition: int, header: BatchHeader, code: ErrorCode) -> None:
         """The client is told ``code``, and will send the batch again if that is a passing one."""
         if header.producer_id < 0 or code not in _SENT_AGAIN:

@@ -39,6 +39,7 @@ _DECODE_ERRORS = (
 )  # fmt: skip
 
 _HEADER_V0 = struct.Struct(">hhi")
+_ID_IN_REQUEST = 4
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _ENCODE_BUFFER_BYTES = 65_536
@@ -139,6 +140,22 @@ def decode_response(message: Any, version: int, frame: memoryview) -> Any:
     if _encoder(message, version)[0]:
         position = skip_tagged_fields(frame, position)
     return decode_request(message, version, frame, position)
+
+
+def readdress_request(frame: bytearray, correlation_id: int) -> list[Buffer]:
+    """The frame with its length, to be sent on under another correlation id, which is written into it."""
+    return _readdress(frame, _ID_IN_REQUEST, correlation_id)
+
+
+def readdress_response(frame: bytearray, correlation_id: int) -> list[Buffer]:
+    """The same of a response."""
+    return _readdress(frame, 0, correlation_id)
+
+
+def _readdress(frame: bytearray, position: int, correlation_id: int) -> list[Buffer]:
+    _INT.pack_into(frame, position, correlation_id)
+    length = _INT.pack(len(frame))
+    return [length + frame] if len(frame) < _JOIN_BELOW_BYTES else [length, frame]
 
 
 @cache

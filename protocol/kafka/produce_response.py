@@ -18,6 +18,8 @@ import struct
 from collections.abc import Sequence
 from typing import Protocol
 
+from protocol.kafka.codec import read_varint
+
 FIRST_FLEXIBLE_VERSION = 9
 _INT = struct.Struct(">i")
 
@@ -71,6 +73,16 @@ def encode_written(
     return b"".join(parts)
 
 
+def _row(version: int) -> struct.Struct:
+    if version >= FIRST_FLEXIBLE_VERSION:
+        return _FLEXIBLE_ROW
+    if version >= 8:
+        return _EXPLAINED_ROW
+    if version >= 5:
+        return _STARTED_ROW
+    return _TIMED_ROW if version >= 2 else _PLAIN_ROW
+
+
 def _encode_row(version: int, row: WrittenPartition) -> bytes:
     if version >= FIRST_FLEXIBLE_VERSION:
         return _FLEXIBLE_ROW.pack(
@@ -85,6 +97,39 @@ def _encode_row(version: int, row: WrittenPartition) -> bytes:
     if version >= 2:
         return _TIMED_ROW.pack(row.index, 0, row.base_offset, row.log_append_time_ms)
     return _PLAIN_ROW.pack(row.index, 0, row.base_offset)
+
+
+def is_written(version: int, frame: memoryview) -> bool:
+    """Whether `encode_written` made this frame (without its length): False if it carries an error, or is none."""
+    try:
+        return _is_written(version, frame)
+    except (struct.error, IndexError, ValueError):
+        return False
+
+
+def _is_written(version: int, frame: memoryview) -> bool:
+    flexible = version >= FIRST_FLEXIBLE_VERSION
+    topics, position = _count(frame, _INT.size + flexible, flexible)
+    row = _row(version)
+    for _ in range(topics):
+        if flexible:
+            size, position = _count(frame, position, flexible)
+        else:
+            size, position = int.from_bytes(frame[position : position + 2], "big"), position + 2
+        rows, position = _count(frame, position + size, flexible)
+        for _ in range(rows):
+            if row.unpack_from(frame, position)[1] or (flexible and frame[position + row.size - 1]):
+                return False
+            position += row.size
+        position += flexible
+    return position + (_INT.size if version >= 1 else 0) + flexible == len(frame)
+
+
+def _count(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
+    if flexible:
+        length, position = read_varint(frame, position)
+        return length - 1, position
+    return _INT.unpack_from(frame, position)[0], position + _INT.size
 
 
 def _compact_length(length: int) -> bytes:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import MIB
-from gateway.connection import DIRECT_READ_BYTES, READ_BUFFER_BYTES
+from gateway.connection import READ_BUFFER_BYTES
+from protocol.kafka.frames import DIRECT_READ_BYTES
 from tests.unit.gateway.connection_harness import Conversation, frame, settle
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from coordinator.fleet.messages import Address, Member
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.peers import PeerLink, Peers
+from gateway.fleet.peers import READ_BUFFER_BYTES, PeerLink, Peers
 from protocol.kafka.codec import Buffer
 
 WAIT_S = 10
@@ -56,6 +56,16 @@ def encode(text: bytes) -> Callable[[int], list[Buffer]]:
     return frame
 
 
+def read_buffer() -> memoryview:
+    return memoryview(bytearray(READ_BUFFER_BYTES))
+
+
+def ask(link: PeerLink, text: bytes) -> asyncio.Future[bytearray | None]:
+    answer: asyncio.Future[bytearray | None] = asyncio.get_running_loop().create_future()
+    link.send(encode(text), answer.set_result)
+    return answer
+
+
 def member(port: int, incarnation: str = "i") -> Member:
     address = Address(host="127.0.0.1", port=port) if port else None
     return Member(
@@ -67,7 +77,7 @@ def member(port: int, incarnation: str = "i") -> Member:
 async def linked(on_lost: Callable[[PeerLink], None] = lambda link: None) -> AsyncIterator[tuple[PeerLink, FakePeer]]:
     peer = FakePeer()
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
-    link = PeerLink(member(server.sockets[0].getsockname()[1]), "192.0.2.7:51000", on_lost)
+    link = PeerLink(member(server.sockets[0].getsockname()[1]), "192.0.2.7:51000", read_buffer(), on_lost)
     try:
         async with asyncio.timeout(WAIT_S):
             yield link, peer
@@ -81,7 +91,7 @@ async def linked(on_lost: Callable[[PeerLink], None] = lambda link: None) -> Asy
 async def test_the_client_is_named_and_answers_find_their_requests() -> None:
     async with linked() as (link, peer):
         assert await link.ready()
-        first, second = link.send(encode(b"first")), link.send(encode(b"second"))
+        first, second = ask(link, b"first"), ask(link, b"second")
         frames = [await peer.frames.get(), await peer.frames.get()]
         assert peer.greeting == b"PROXY TCP4 192.0.2.7 0.0.0.0 51000 0\r\n"
         peer.answer(frames[1])
@@ -95,28 +105,51 @@ async def test_a_lost_peer_answers_nothing() -> None:
     lost: list[PeerLink] = []
     async with linked(lost.append) as (link, peer):
         assert await link.ready()
-        answer = link.send(encode(b"first"))
+        answer = ask(link, b"first")
         await peer.frames.get()
         peer.close()
         assert await answer is None
         assert lost == [link]
         assert not await link.ready()
-        assert await link.send(encode(b"second")) is None
+        assert await ask(link, b"second") is None
         assert not link.send_unanswered(encode(b"third"))
 
 
 async def test_an_answer_to_nothing_ends_the_link() -> None:
     async with linked() as (link, peer):
         assert await link.ready()
-        answer = link.send(encode(b"first"))
+        answer = ask(link, b"first")
         await peer.frames.get()
         peer.answer(struct.pack(">i", 99))
         assert await answer is None
 
 
+async def test_large_answers_and_many_in_one_read() -> None:
+    async with linked() as (link, peer):
+        assert await link.ready()
+        texts = [b"x" * size for size in (1, 40_000, 2 * READ_BUFFER_BYTES, 5)]
+        answers = [ask(link, text) for text in texts]
+        for _ in texts:
+            peer.answer(await peer.frames.get())
+        assert [bytes(await answer or b"")[4:] for answer in answers] == texts
+
+
+async def test_a_peer_that_does_not_read_is_waited_for() -> None:
+    async with linked() as (link, _):
+        assert await link.ready()
+        link.pause_writing()
+        assert not link.writable
+        waiting = asyncio.ensure_future(link.ready())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        link.resume_writing()
+        assert await waiting
+        assert link.writable
+
+
 async def test_nobody_listens() -> None:
     for port in (1, 0):
-        assert not await PeerLink(member(port), "unknown", lambda link: None).ready()
+        assert not await PeerLink(member(port), "unknown", read_buffer(), lambda link: None).ready()
 
 
 async def test_closed_before_it_was_connected() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceResponse
 
 from protocol.kafka.codec import encode_response
-from protocol.kafka.produce_response import encode_written
+from protocol.kafka.produce_response import encode_written, is_written
 
 OFFSETS = st.integers(-1, 2**63 - 1)
 TopicResponse: Any = ProduceResponse.TopicProduceResponse
@@ -31,7 +31,29 @@ TOPICS = st.builds(
 def test_as_the_schema_has_it(version: int, topics: list[Any], throttle_time_ms: int) -> None:
     response = ProduceResponse(responses=topics, throttle_time_ms=throttle_time_ms)
     expected = b"".join(encode_response(ProduceResponse, version, 77, response))
-    assert encode_written(version, 77, topics, throttle_time_ms) == expected
+    written = encode_written(version, 77, topics, throttle_time_ms)
+    assert written == expected
+    assert is_written(version, memoryview(written)[4:])
+    assert not is_written(version, memoryview(written)[4:-1])
+
+
+@pytest.mark.parametrize("version", range(13))
+@pytest.mark.parametrize("failed", [0, 1, 2])
+def test_an_answer_with_an_error_is_told_from_it(version: int, failed: int) -> None:
+    rows = [
+        TopicResponse.PartitionProduceResponse(
+            index=index, error_code=6 if index == failed else 0, base_offset=5, log_append_time_ms=-1,
+            log_start_offset=0, record_errors=[], error_message="no" if index == failed else None,
+        )
+        for index in range(3)
+    ]  # fmt: skip
+    for topics in (
+        [TopicResponse(name="a", partition_responses=rows)],
+        [TopicResponse(name=str(row.index), partition_responses=[row]) for row in rows],
+    ):
+        response = ProduceResponse(responses=topics, throttle_time_ms=0)
+        frame = b"".join(encode_response(ProduceResponse, version, 77, response))
+        assert not is_written(version, memoryview(frame)[4:])
 
 
 def test_more_partitions_than_one_byte_counts() -> None:

@@ -1,0 +1,33 @@
+"""The one field of a Fetch request that a gateway changes which only passes it on.
+
+Layout (https://kafka.apache.org/protocol, Fetch API), behind the header:
+
+    v0     replica id int32, max wait int32, min bytes int32
+    v3     + max bytes int32
+    v15    no replica id
+"""
+
+from __future__ import annotations
+
+import struct
+
+from protocol.kafka.codec import MalformedRequest, parse_header
+
+FIRST_BOUNDED_VERSION = 3
+FIRST_FLEXIBLE_VERSION = 12
+FIRST_WITHOUT_REPLICA_VERSION = 15
+_INT = struct.Struct(">i")
+
+
+def limit_max_bytes(frame: bytearray, version: int, max_bytes: int) -> None:
+    """Lower the field, in place; up to v2 there is none. Raises MalformedRequest."""
+    if version < FIRST_BOUNDED_VERSION:
+        return
+    with memoryview(frame) as view:
+        position = parse_header(view, flexible=version >= FIRST_FLEXIBLE_VERSION).body
+    position += (2 if version >= FIRST_WITHOUT_REPLICA_VERSION else 3) * _INT.size
+    try:
+        (asked,) = _INT.unpack_from(frame, position)
+        _INT.pack_into(frame, position, min(asked, max_bytes))
+    except struct.error as error:
+        raise MalformedRequest("FetchRequest is cut off") from error

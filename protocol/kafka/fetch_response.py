@@ -1,0 +1,33 @@
+"""The one field of a Fetch response that a gateway reads which only passes it on.
+
+Layout (https://kafka.apache.org/protocol, Fetch API), behind the correlation id:
+
+    v7     throttle time int32, error int16, session id int32
+    v12    flexible: tagged fields of the header first
+"""
+
+from __future__ import annotations
+
+import struct
+
+from protocol.kafka.codec import skip_tagged_fields
+
+FIRST_SESSION_VERSION = 7
+FIRST_FLEXIBLE_VERSION = 12
+NO_SESSION = 0
+_CORRELATION_ID_BYTES = 4
+_SESSION = struct.Struct(">ihi")
+
+
+def session_id(version: int, frame: memoryview) -> int:
+    """Of a frame behind its length; 0 for none. Raises ValueError for what is no such frame."""
+    if version < FIRST_SESSION_VERSION:
+        return NO_SESSION
+    try:
+        position = _CORRELATION_ID_BYTES
+        if version >= FIRST_FLEXIBLE_VERSION:
+            position = skip_tagged_fields(frame, position)
+        _throttle_ms, _error, number = _SESSION.unpack_from(frame, position)
+    except (struct.error, IndexError) as error:
+        raise ValueError("the answer is cut off") from error
+    return int(number)

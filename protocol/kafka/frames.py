@@ -1,0 +1,68 @@
+"""Cuts a byte stream into frames: a length (int32), then so many bytes (https://kafka.apache.org/protocol)."""
+
+from __future__ import annotations
+
+LENGTH_BYTES = 4
+DIRECT_READ_BYTES = 32 * 1024
+"""A frame with more bytes to come than this is read straight into its own buffer."""
+NOT_A_FRAME = bytearray()
+"""Stands for a length that is not allowed: behind it, the stream means nothing."""
+
+
+class FrameReceiver:
+    """`get_buffer` and `buffer_updated` in the shape of asyncio.BufferedProtocol.
+
+    Many receivers may read into the same `shared` buffer: it is emptied before anyone reads again, and only what is
+    left of an incomplete frame is kept here.
+    """
+
+    __slots__ = ("_filled", "_frame", "_max_frame_bytes", "_rest", "_shared")
+
+    def __init__(self, shared: memoryview, max_frame_bytes: int) -> None:
+        self._shared = shared
+        self._max_frame_bytes = max_frame_bytes
+        self._rest = b""
+        self._frame: bytearray | None = None
+        self._filled = 0
+
+    def get_buffer(self) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        return self._shared
+
+    def buffer_updated(self, nbytes: int) -> list[bytearray]:
+        """The frames that `nbytes` more make whole, without their lengths; they belong to the caller."""
+        if self._frame is None:
+            return self.cut(self._shared[:nbytes])
+        self._filled += nbytes
+        if self._filled < len(self._frame):
+            return []
+        frame, self._frame = self._frame, None
+        return [frame]
+
+    def cut(self, data: memoryview) -> list[bytearray]:
+        """The same of bytes that were read elsewhere."""
+        if self._rest:
+            data = memoryview(self._rest + data)
+        frames: list[bytearray] = []
+        position, end = 0, len(data)
+        self._rest = b""
+        while end - position >= LENGTH_BYTES:
+            length = int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True)
+            if not 0 < length <= self._max_frame_bytes:
+                return [*frames, NOT_A_FRAME]
+            start = position + LENGTH_BYTES
+            if end - start < length:
+                if length - (end - start) > DIRECT_READ_BYTES:
+                    self._begin(length, data[start:])
+                    return frames
+                break
+            frames.append(bytearray(data[start : start + length]))
+            position = start + length
+        self._rest = bytes(data[position:])
+        return frames
+
+    def _begin(self, length: int, head: memoryview) -> None:
+        self._frame = bytearray(length)
+        self._filled = len(head)
+        self._frame[: self._filled] = head
