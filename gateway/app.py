@@ -99,7 +99,7 @@ class Gateway:
         self._forgetting: set[asyncio.Task[None]] = set()
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"
-        self._health = HealthServer(config.http.host, config.http.port, self.metrics, lambda: self._not_ready)
+        self._health = HealthServer(config.http.host, config.http.port, self.metrics, self._why_not_ready)
         self._housekeeping: asyncio.Task[None] | None = None
 
     @property
@@ -151,6 +151,12 @@ class Gateway:
         await self._client.close()
         await self._admin.close()
         await self._health.stop()
+
+    def _why_not_ready(self) -> str | None:
+        """Clients of a gateway that is cut off would stay: it answers them, but can write nothing (docs/regions.md)."""
+        if self._not_ready is None and self._fleet.is_cut_off:
+            return "cut off: Pulsar confirms nothing"
+        return self._not_ready
 
     async def _wait_for_pulsar(self) -> None:
         self._not_ready = "waiting for Pulsar"

@@ -106,7 +106,7 @@ def _pulsar(places: Places, node: Node) -> Service:
         "environment": {"PULSAR_MEM": MEMORY[node.kind]},
         "volumes": [f"./{node.name}.conf:/pulsar/conf/{CONFIG_FILE[node.kind]}:ro"],
         **({"depends_on": after} if after else {}),
-        "restart": "on-failure",
+        "restart": "unless-stopped",  # a bookie that ZooKeeper has given up ends, and says that all was well
     }
 
 

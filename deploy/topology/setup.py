@@ -53,11 +53,21 @@ def set_up(places: Places, timeout_s: float = READY_TIMEOUT_S) -> None:
     """Raises SetupError."""
     deadline = time.monotonic() + timeout_s
     for cluster in places.topology.clusters:
-        admin = _ready_broker(places, cluster, deadline)
-        _place_bookies(places, cluster, admin)
-        _introduce_clusters(places, cluster, admin)
-        _isolate(places, cluster, admin)
-        _create_namespaces(places.topology, cluster, admin)
+        while True:
+            admin = _ready_broker(places, cluster, deadline)
+            try:
+                _tell(places, cluster, admin)
+                break
+            except OSError as error:  # a broker that has just started may be slow to answer, or gone again
+                if time.monotonic() > deadline:
+                    raise SetupError(f"cluster {cluster} was not set up in time: {error}") from error
+
+
+def _tell(places: Places, cluster: str, admin: AdminApi) -> None:
+    _place_bookies(places, cluster, admin)
+    _introduce_clusters(places, cluster, admin)
+    _isolate(places, cluster, admin)
+    _create_namespaces(places.topology, cluster, admin)
 
 
 def send_home(places: Places) -> None:

@@ -26,6 +26,9 @@ LET_GO_S = 5.0
 HAND_OVER_S = 6.0
 """A leaving gateway waits this long for the others: as long as it takes to see that one of them is dead, and more."""
 JOIN_CHECK_S = 0.005
+CUT_OFF_S = 20.0
+"""Longer than Pulsar needs to move topics; and what clients had in flight has been answered by then
+(`partition_log.STALLED_S`), so that nothing becomes doubtful when their connections end."""
 
 LetGo = Callable[[], Awaitable[None]]
 log = structlog.get_logger()
@@ -158,6 +161,12 @@ class Fleet:
     @property
     def holds_lease(self) -> bool:
         return self._membership is not None and self._membership.holds_lease(lease_now_ms())
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Pulsar has confirmed nothing for long, not even heartbeats, and other gateways may do better."""
+        silence_s = asyncio.get_running_loop().time() - self._client.last_receipt_s
+        return len(self.members) > 1 and silence_s > CUT_OFF_S
 
     # The log
 

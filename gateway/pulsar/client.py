@@ -1,6 +1,7 @@
 """The Pulsar client: connections to brokers, and opening producers and readers on them."""
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
@@ -35,6 +36,7 @@ class PulsarClient:
         self._live: set[Connection] = set()
         self._closed_bytes_received = 0
         self._closed_bytes_sent = 0
+        self._closed_last_receipt_s = -math.inf
         self._closed = False
         self._lookup = Lookup(settings, self._connection)
 
@@ -47,6 +49,11 @@ class PulsarClient:
     def bytes_sent(self) -> int:
         """To all brokers since the start."""
         return self._closed_bytes_sent + sum(c.bytes_sent for c in self._live)
+
+    @property
+    def last_receipt_s(self) -> float:
+        """When any broker last confirmed an entry, by the loop's clock; minus infinity if none ever did."""
+        return max(self._closed_last_receipt_s, *(c.last_receipt_s for c in self._live), -math.inf)
 
     def connection_states(self) -> list[tuple[str, ConnectionState]]:
         """Broker URL and state of every connection that is not closed."""
@@ -147,6 +154,7 @@ class PulsarClient:
             self._live.discard(connection)
             self._closed_bytes_received += connection.bytes_received
             self._closed_bytes_sent += connection.bytes_sent
+            self._closed_last_receipt_s = max(self._closed_last_receipt_s, connection.last_receipt_s)
             if isinstance(error, ConnectionLostError):
                 self._lookup.ask_last(connection.address.url)
         else:

@@ -1,6 +1,7 @@
 """One connection to a Pulsar broker: login, keep-alive, requests and their answers, dispatch of what it sends."""
 
 import asyncio
+import math
 import ssl
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -128,6 +129,8 @@ class Connection(asyncio.BufferedProtocol):
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.bytes_received = 0
         self.bytes_sent = 0
+        self.last_receipt_s = -math.inf
+        """When the broker last confirmed an entry, by the loop's clock."""
         self.writable = True
         """False while more than `write_buffer_high_bytes` wait to be sent."""
         self.writable_event = asyncio.Event()
@@ -362,6 +365,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_send_receipt(self, command: BaseCommand, *_: object) -> None:
         receipt = command.send_receipt
+        self.last_receipt_s = self._loop.time()
         producer = self.producers.get(receipt.producer_id)
         if producer is not None:
             message_id = receipt.message_id

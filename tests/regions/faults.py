@@ -86,6 +86,7 @@ def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManag
 
 def _serves_all(lab: Lab) -> bool:
     """Brokers that were taken for dead need a moment until they are of use, even if nobody waits for them."""
+    lab.start_ended()
     for region in ("eu", "us"):
         topic = unique_topic("whole")
         create_topic(lab.only(region), topic)

@@ -121,6 +121,12 @@ class Lab:
     def cut_between(self, region: str, other: str) -> AbstractContextManager[None]:
         return self.cut(lambda node: node.region == region, lambda node: node.region == other)
 
+    def start_ended(self) -> None:
+        """As whoever looks after processes would: bookies end themselves when ZooKeeper has given them up."""
+        for state in self.cluster.states():
+            if state.pid is None:
+                self.cluster.start(state.node.name)
+
     def running(self, name: str) -> bool:
         return any(state.pid is not None for state in self.cluster.states() if state.node.name == name)
 

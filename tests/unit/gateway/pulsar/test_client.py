@@ -1,6 +1,7 @@
 """The client against a scripted broker: login, retries, and everything that ends a producer or a reader."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -169,10 +170,12 @@ def test_a_producer_that_the_broker_never_confirms_is_closed_there() -> None:
 
 def test_receipts_and_refusals_reach_the_listener() -> None:
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
-        log = Log()
+        log, loop = Log(), asyncio.get_running_loop()
+        began_s = loop.time()
         producer = await client.open_producer(TOPIC, log)
         assert [producer.send([b"a"], num_messages=1, publish_time_ms=1) for _ in range(2)] == [0, 1]
         sent = await broker.wait_for(BaseCommand.SEND)
+        assert client.last_receipt_s == -math.inf
         position = MessageIdData(ledger_id=3, entry_id=4)
         receipt = CommandSendReceipt(producer_id=sent.send.producer_id, sequence_id=0, message_id=position)
         broker.send(BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=receipt))
@@ -180,6 +183,10 @@ def test_receipts_and_refusals_reach_the_listener() -> None:
         assert await log.heard.get() == (0, Position(3, 4))
         assert await log.heard.get() == (1, NotAllowedError)
         assert not producer.closed
+        confirmed_s = client.last_receipt_s
+        assert began_s <= confirmed_s <= loop.time()
+        producer.connection.close(ConnectionLostError("lost"))
+        assert client.last_receipt_s == confirmed_s
 
     run(test)
 
