@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from deploy.topology.description import Kind, Node
+from deploy.topology.setup import AdminApi
 from tests.integration.confluent import create_topic, read_all
 from tests.regions.lab import Lab, until
 from tests.regions.traffic import Traffic
@@ -87,6 +88,10 @@ def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManag
 def _serves_all(lab: Lab) -> bool:
     """Brokers that were taken for dead need a moment until they are of use, even if nobody waits for them."""
     lab.start_ended()
+    brokers = lab.topology.of(Kind.BROKER)
+    for broker in brokers:
+        seen = AdminApi(lab.places.of(broker)).call("GET", f"brokers/{broker.cluster}")
+        assert len(seen) == len(brokers), f"{broker.name} sees {seen}"
     for region in ("eu", "us"):
         topic = unique_topic("whole")
         create_topic(lab.only(region), topic)

@@ -80,8 +80,21 @@ class Lab:
         return int(self.admin(region).call("GET", f"persistent/{self.namespace}/{topic}/partitions")["partitions"])
 
     def serving_broker(self, topic: str) -> Node:
-        """Of partition 0, as the first broker that runs knows it."""
-        broker = next(node for node in self.topology.of(Kind.BROKER) if self.running(node.name))
+        """Of partition 0, as the first broker knows it that can tell."""
+        found: list[Node] = []
+
+        def ask() -> bool:
+            for broker in self.topology.of(Kind.BROKER):
+                if self.running(broker.name) and (url := self._look_up(broker, topic)) is not None:
+                    found.extend(node for node in self.topology.of(Kind.BROKER) if self.places.of(node).at() == url)
+                    return True
+            return False
+
+        until(ask, f"a broker knows who serves {topic}")
+        return found[0]
+
+    def _look_up(self, broker: Node, topic: str) -> str | None:
+        """host:port of the broker that serves it; None if this one cannot tell, having no session with ZooKeeper."""
         connection = http.client.HTTPConnection(self.places.of(broker).at("http"), timeout=10)
         try:
             connection.request("GET", f"/lookup/v2/topic/persistent/{self.namespace}/{topic}-partition-0")
@@ -89,9 +102,7 @@ class Lab:
             body = response.read()
         finally:
             connection.close()
-        assert response.status == 200, body
-        url = json.loads(body)["brokerUrl"].removeprefix("pulsar://")
-        return next(node for node in self.topology.of(Kind.BROKER) if self.places.of(node).at() == url)
+        return str(json.loads(body)["brokerUrl"]).removeprefix("pulsar://") if response.status == 200 else None
 
     def serving_region(self, topic: str) -> str:
         return self.serving_broker(topic).region
