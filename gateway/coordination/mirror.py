@@ -61,7 +61,8 @@ class OffsetMirror:
         self._metrics = metrics
         self._now_ms = now_ms
         self._schedule = MirrorSchedule()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due_ms = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._deleted: set[MirrorKey] = set()
         """Whose subscriptions a gateway that died may have left behind; they are not looked at yet."""
@@ -159,13 +160,13 @@ class OffsetMirror:
         due_ms = self._schedule.next_ms()
         if due_ms is None or self._stopped:
             return
-        loop = asyncio.get_running_loop()
-        at_s = loop.time() + max(0, due_ms - self._now_ms()) / 1000
         if self._timer is not None:
-            if self._timer.when() <= at_s:
+            if self._timer_due_ms <= due_ms:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(at_s, self._take_turns)
+        self._timer_due_ms = due_ms  # a timer need not know: uvloop's for what is due now has no `when`
+        delay_s = max(0, due_ms - self._now_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_turns)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import uvloop
 
 from coordinator.group import mirror_schedule
 from coordinator.group.messages import NO_OFFSET
@@ -135,6 +136,21 @@ async def test_the_latest_offset_wins(harness: Harness) -> None:
     await harness.settle()
     assert harness.cursors.moves == [("t-0", "g", 4), ("t-0", "g", 99)]
     assert harness.value("mirror_updates_total") == 2
+
+
+def test_turns_due_at_once_on_the_loop_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_schedule, "COALESCE_MS", 0)
+    monkeypatch.setattr(mirror_schedule, "START_EVERY_MS", 0)
+
+    async def commit_twice() -> list[tuple[str, str, int]]:
+        made = Harness()
+        made.commit("g", T0, 1)
+        made.commit("g", T1, 2)  # before the turn that is due already
+        await made.settle()
+        await made.mirror.stop()
+        return made.cursors.moves
+
+    assert uvloop.run(commit_twice()) == [("t-0", "g", 1), ("t-1", "g", 2)]
 
 
 async def test_a_long_pause_of_one_holds_no_other(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
