@@ -33,6 +33,8 @@ START_AGE_S = 1.0
 END_AGE_S = 0.05
 """Of what others write: native producers, or a gateway that has just lost the partition. To name the last entry, the
 broker reads it, and Spark asks for both ends with every 500 records that it reads."""
+AHEAD = 0.6
+"""Of these ages: who asks again and again finds the next answer there, and does not wait for the broker."""
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition = _Topic.ListOffsetsPartitionResponse
@@ -63,9 +65,12 @@ def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
     partition_log = call.services.logs.get(topic, part.partition_index)
     if partition_log is None:
         return None
-    if part.timestamp == EARLIEST and partition_log.start.checked_within(START_AGE_S):
-        return FoundOffset(partition_log.start.offset, -1)
+    start = partition_log.start
+    if part.timestamp == EARLIEST and start.checked_within(START_AGE_S):
+        start.refresh_ahead(START_AGE_S * AHEAD)
+        return FoundOffset(start.offset, -1)
     if part.timestamp == LATEST and partition_log.end_known_within(END_AGE_S):
+        partition_log.refresh_end_ahead(END_AGE_S * AHEAD)
         return FoundOffset(partition_log.end_offset, -1)
     return None
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Protocol
 
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.storage.deleted_records import write_deleted
 from gateway.storage.opening import LogBounds, StartSearch
+from gateway.storage.shared_run import SharedRun
 from gateway.storage.waiters import Waiters
 
 CHECK_S = 15.0
@@ -45,10 +47,16 @@ class LogStart:
         self._checked = time.monotonic()
         self._deleting = asyncio.Lock()
         self._compacted_ledger_id = NO_LEDGER
+        self._ahead = SharedRun(partial(self.refresh, at_most_every_s=0))
 
     def checked_within(self, seconds: float) -> bool:
         """`refresh` was called so shortly ago."""
         return time.monotonic() - self._checked < seconds
+
+    def refresh_ahead(self, at_most_every_s: float) -> None:
+        """Do what ``refresh`` does, before somebody has to wait for it."""
+        if not self.checked_within(at_most_every_s):
+            self._ahead.start()
 
     async def refresh(self, *, at_most_every_s: float = CHECK_S) -> None:
         """Look whether retention or compaction has removed entries. Raises PulsarError."""
@@ -79,3 +87,6 @@ class LogStart:
                 await write_deleted(self._log.admin, self._log.pulsar_topic, offset)
                 self.offset, self.at_first_entry = offset, False
                 self._log.waiters.wake()
+
+    def close(self) -> None:
+        self._ahead.cancel()

@@ -68,6 +68,7 @@ class PartitionLog:
         self._busy_since = 0.0
         self._refresh = EndRefresh()
         self._end_asked_at = -math.inf
+        self._ahead = SharedRun(self.refresh_end)
         self._catch_up = SharedRun(self.read_what_others_sent)
         self._closing: asyncio.Task[None] | None = None
 
@@ -303,6 +304,11 @@ class PartitionLog:
         """All is known that the broker had so shortly ago."""
         return time.monotonic() - self._end_asked_at < seconds
 
+    def refresh_end_ahead(self, at_most_every_s: float) -> None:
+        """Do what ``refresh_end`` does, before somebody has to wait for it."""
+        if not self.end_known_within(at_most_every_s):
+            self._ahead.start()
+
     async def refresh_end(self, *, at_most_every_s: float = 0) -> None:
         """Read up to what the broker has now. Raises PulsarError or TimeoutError."""
         if self.end_known_within(at_most_every_s):
@@ -378,6 +384,8 @@ class PartitionLog:
         self.waiters.stop_watching()
         self._writer.cancel()
         self._known.close()
+        self.start.close()
+        self._ahead.cancel()
         self._catch_up.cancel()
         self._tail.clear()
         self._shared.readers.close_all(self)

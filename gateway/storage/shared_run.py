@@ -16,15 +16,22 @@ class SharedRun:
 
     async def wait(self) -> None:
         """Raises what the work raises."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._run(self._running))
-            self._next.add_done_callback(_retrieve_exception)
-        await asyncio.shield(self._next)
+        await asyncio.shield(self._next or self._begin())
+
+    def start(self) -> None:
+        """Have a run that nobody waits for, unless there is one."""
+        if self._next is None and (self._running is None or self._running.done()):
+            self._begin()
 
     def cancel(self) -> None:
         for task in (self._running, self._next):
             if task is not None:
                 task.cancel()
+
+    def _begin(self) -> asyncio.Task[None]:
+        self._next = asyncio.create_task(self._run(self._running))
+        self._next.add_done_callback(_retrieve_exception)
+        return self._next
 
     async def _run(self, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:

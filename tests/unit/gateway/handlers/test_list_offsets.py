@@ -14,6 +14,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 
 from gateway.handlers import list_offsets
 from gateway.handlers.call import Call
+from gateway.handlers.list_offsets import END_AGE_S, START_AGE_S
 from protocol.kafka.errors import ErrorCode
 
 _Topic = ListOffsetsRequest.ListOffsetsTopic
@@ -21,16 +22,28 @@ _Partition = _Topic.ListOffsetsPartition
 LATEST, EARLIEST, NOW = -1, -2, 1_700_000_000_000
 
 
+NEW, AGEING, OLD = 0.0, 0.7, 1.1
+"""Of the age at which an end counts no more."""
+
+
 class FakeLog:
     """Its ends move when they are asked for."""
 
-    def __init__(self, *, fresh: bool) -> None:
-        self.fresh = fresh
+    def __init__(self, age: float) -> None:
+        self.asked_ahead: list[str] = []
         self.end_offset = 10
-        self.start = SimpleNamespace(offset=3, checked_within=lambda seconds: self.fresh, refresh=self._refresh_start)
+        self.start = SimpleNamespace(
+            offset=3,
+            checked_within=lambda seconds: age * START_AGE_S < seconds,
+            refresh=self._refresh_start,
+            refresh_ahead=lambda seconds: self._ahead("start", age * START_AGE_S >= seconds),
+        )
+        self.end_known_within = lambda seconds: age * END_AGE_S < seconds
+        self.refresh_end_ahead = lambda seconds: self._ahead("end", age * END_AGE_S >= seconds)
 
-    def end_known_within(self, seconds: float) -> bool:
-        return self.fresh
+    def _ahead(self, what: str, due: bool) -> None:  # noqa: FBT001
+        if due:
+            self.asked_ahead.append(what)
 
     async def refresh_end(self, *, at_most_every_s: float = 0) -> None:
         self.end_offset = 11
@@ -61,13 +74,21 @@ async def answered(outcome: Any) -> list[tuple[int, int]]:
 
 
 async def test_what_is_known_is_told_at_once() -> None:
-    outcome = list_offsets.handle(call(FakeLog(fresh=True), (0, EARLIEST), (1, LATEST)))
+    log = FakeLog(NEW)
+    outcome = list_offsets.handle(call(log, (0, EARLIEST), (1, LATEST)))
     assert not inspect.isawaitable(outcome)
     assert await answered(outcome) == [(0, 3), (0, 10)]
+    assert not log.asked_ahead
+
+
+async def test_what_becomes_old_is_told_at_once_and_asked_for() -> None:
+    log = FakeLog(AGEING)
+    assert await answered(list_offsets.handle(call(log, (0, EARLIEST), (1, LATEST)))) == [(0, 3), (0, 10)]
+    assert log.asked_ahead == ["start", "end"]
 
 
 async def test_what_has_become_old_is_asked_for() -> None:
-    outcome = list_offsets.handle(call(FakeLog(fresh=False), (0, EARLIEST), (1, LATEST)))
+    outcome = list_offsets.handle(call(FakeLog(OLD), (0, EARLIEST), (1, LATEST)))
     assert inspect.isawaitable(outcome)
     assert await answered(outcome) == [(0, 4), (0, 11)]
 
@@ -84,12 +105,12 @@ async def test_what_has_become_old_is_asked_for() -> None:
 async def test_errors_are_told_whatever_is_known(
     partitions: list[tuple[int, int]], arguments: dict[str, Any], code: ErrorCode
 ) -> None:
-    outcome = list_offsets.handle(call(FakeLog(fresh=True), *partitions, **arguments))
+    outcome = list_offsets.handle(call(FakeLog(NEW), *partitions, **arguments))
     assert await answered(outcome) == [(code, -1)] * len(partitions)
 
 
 async def test_the_oldest_version_answers_lists() -> None:
-    request = call(FakeLog(fresh=True), (0, LATEST), version=0)
+    request = call(FakeLog(NEW), (0, LATEST), version=0)
     request.request.topics[0].partitions[0].max_num_offsets = 5
     response = await cast(Awaitable[Any], list_offsets.handle(request))
     assert [part.old_style_offsets for part in response.topics[0].partitions] == [[11, 4]]

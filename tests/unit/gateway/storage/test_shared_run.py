@@ -60,3 +60,19 @@ async def test_who_gives_up_does_not_end_it_for_others() -> None:
     await patient
     with pytest.raises(asyncio.CancelledError):
         await impatient
+
+
+async def test_a_run_that_nobody_waits_for_is_begun_once() -> None:
+    work = Work()
+    shared = SharedRun(work)
+    for _ in range(3):
+        shared.start()
+        await begun(work, 1)
+    waiting = asyncio.create_task(shared.wait())
+    await asyncio.sleep(0)
+    shared.start()
+    work.go_on.set()
+    await waiting
+    assert work.begun == 2
+    shared.start()
+    await begun(work, 3)
