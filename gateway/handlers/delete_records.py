@@ -53,7 +53,7 @@ async def _delete(call: Call, name: str, partition: int, offset: int) -> int:
     if "delete" not in topic.config("cleanup.policy"):
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     partition_log = await call.services.logs.open(topic, partition)
-    await partition_log.refresh_end()
+    await partition_log.end.refresh()
     if offset == HIGH_WATERMARK:
         offset = partition_log.end_offset
     if not 0 <= offset <= partition_log.end_offset:

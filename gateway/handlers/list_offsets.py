@@ -69,8 +69,8 @@ def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
     if part.timestamp == EARLIEST and start.checked_within(START_AGE_S):
         start.refresh_ahead(START_AGE_S * AHEAD)
         return FoundOffset(start.offset, -1)
-    if part.timestamp == LATEST and partition_log.end_known_within(END_AGE_S):
-        partition_log.refresh_end_ahead(END_AGE_S * AHEAD)
+    if part.timestamp == LATEST and partition_log.end.checked_within(END_AGE_S):
+        partition_log.end.refresh_ahead(END_AGE_S * AHEAD)
         return FoundOffset(partition_log.end_offset, -1)
     return None
 
@@ -148,9 +148,9 @@ async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> Foun
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
     if timestamp == LATEST:
-        await partition_log.refresh_end(at_most_every_s=END_AGE_S)
+        await partition_log.end.refresh(at_most_every_s=END_AGE_S)
         return FoundOffset(partition_log.end_offset, -1)
-    await partition_log.refresh_end()
+    await partition_log.end.refresh()
     if timestamp == MAX_TIMESTAMP:
         return await find_max_timestamp(partition_log) or NOT_FOUND
     return await find_by_timestamp(partition_log, timestamp) or NOT_FOUND
@@ -162,7 +162,7 @@ async def _old_style(partition_log: PartitionLog, part: Response) -> list[int]:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     if part.timestamp < EARLIEST:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    await partition_log.refresh_end()
+    await partition_log.end.refresh()
     await partition_log.start.refresh(at_most_every_s=START_AGE_S)
     start, end = partition_log.start.offset, partition_log.end_offset
     if part.timestamp == EARLIEST:

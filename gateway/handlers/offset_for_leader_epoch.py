@@ -56,5 +56,5 @@ async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
     partition_log = await call.services.logs.open(topic, asked.partition)
     if asked.leader_epoch < RECORDS_EPOCH:
         return asked.leader_epoch, partition_log.start.offset
-    await partition_log.refresh_end()
+    await partition_log.end.refresh()
     return RECORDS_EPOCH, partition_log.end_offset

@@ -158,7 +158,7 @@ class ParkedFetch:
 
     async def _ask_end(self, part: Wanted, partition_log: PartitionLog) -> None:
         try:
-            await partition_log.refresh_end()
+            await partition_log.end.refresh()
         except (PulsarError, TimeoutError) as error:
             part.error = error_code(error)
         if part.fetched.offset > partition_log.end_offset and not part.error:

@@ -37,6 +37,9 @@ PROTOCOL_VERSION = 19
 """The newest version whose every command to clients is handled here (v20 brings TOPIC_MIGRATED)."""
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """What a broker takes that does not say."""
+TURN_BYTES = 128 * 1024
+"""So much is read before others have their turn in the event loop: a client's small request does not wait for all that
+a broker has sent."""
 
 # Filled and emptied within one callback of the loop, so every connection may use it.
 _shared_buffer = bytearray(SHARED_BUFFER_BYTES)
@@ -140,6 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         self._settings = settings
         self._owner = owner
         self._loop = asyncio.get_running_loop()
+        self._turn_bytes = 0
         self._receiver = FrameReceiver(self._on_frame, _shared_buffer, DEFAULT_MAX_MESSAGE_BYTES + FRAME_PADDING_BYTES)
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -266,10 +270,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.bytes_received += nbytes
+        self._turn_bytes += nbytes
+        if self._turn_bytes >= TURN_BYTES:
+            self._end_turn()
         try:
             self._receiver.buffer_updated(nbytes)
         except FrameError as error:
             self.close(ProtocolError(f"{self.address.url}: {error}"))
+
+    def _end_turn(self) -> None:
+        self._turn_bytes = 0
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         self._resume(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 
@@ -64,11 +63,9 @@ class PartitionLog:
         self._appender = Appender(self, predecessor)
         self._writer = Writer(self, self._appender)
         self._follower = TailFollower(self)
+        self.end = EndRefresh(self, self._follower, shared.limits.refresh_timeout_ms)
         self._written_at = 0.0
         self._busy_since = 0.0
-        self._refresh = EndRefresh()
-        self._end_asked_at = -math.inf
-        self._ahead = SharedRun(self.refresh_end)
         self._catch_up = SharedRun(self.read_what_others_sent)
         self._closing: asyncio.Task[None] | None = None
 
@@ -108,26 +105,26 @@ class PartitionLog:
             await self._known.load(self._read_producers)
         elif not self._producers.trusts(header, source, time.monotonic()):
             if self._producers.came_over(header, source):
-                await self.refresh_end()
+                await self.end.refresh()
             else:
                 await self._catch_up.wait()
 
     async def read_what_others_sent(self) -> None:
         """All that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""
         await settled(self.admin, self.pulsar_topic)
-        await self.refresh_end()
+        await self.end.refresh()
 
     async def active_producers(self) -> list[ActiveProducer]:
         """The idempotent producers of the log's end. Raises PulsarError and TimeoutError."""
         if self._known.loaded:
-            await self.refresh_end()
+            await self.end.refresh()
         else:
             await self._known.load(self._read_producers)
         return self._producers.active()
 
     async def _read_producers(self, take: Callable[[LogEntry], None]) -> None:
         stats = await settled(self.admin, self.pulsar_topic)
-        await self.refresh_end()
+        await self.end.refresh()
         await read_tail(self.client, self.pulsar_topic, stats, self._end.last, self.limits, take)
 
     def append(
@@ -194,7 +191,7 @@ class PartitionLog:
             self._entry_resolved(sent, position, base_offset)
 
         self._end.on_receipt(position, sent.count, resolved)
-        self._refresh.known_up_to(self._end.last)
+        self.end.known_up_to(self._end.last)
         if self._end.unresolved:
             self._follower.follow()
 
@@ -293,42 +290,12 @@ class PartitionLog:
         """Whether the follower should have the broker send entries."""
         if self.closed:
             return False
-        if self._end.unresolved or self._refresh.wanted:
+        if self._end.unresolved or self.end.wanted:
             return True
         return bool(self.waiters) and time.monotonic() - self._written_at >= QUIET_S
 
     def follow(self) -> None:
         self._follower.follow()
-
-    def end_known_within(self, seconds: float) -> bool:
-        """All is known that the broker had so shortly ago."""
-        return time.monotonic() - self._end_asked_at < seconds
-
-    def refresh_end_ahead(self, at_most_every_s: float) -> None:
-        """Do what ``refresh_end`` does, before somebody has to wait for it."""
-        if not self.end_known_within(at_most_every_s):
-            self._ahead.start()
-
-    async def refresh_end(self, *, at_most_every_s: float = 0) -> None:
-        """Read up to what the broker has now. Raises PulsarError or TimeoutError."""
-        if self.end_known_within(at_most_every_s):
-            return
-        asked_at = time.monotonic()
-        await self._read_to_end()
-        self._end_asked_at = max(self._end_asked_at, asked_at)
-
-    async def _read_to_end(self) -> None:
-        last = await self._follower.last_position()
-        if last <= self._end.last or last.entry_id < 0:
-            return
-        reached = self._refresh.aim(last)
-        self._follower.follow()
-        try:
-            async with asyncio.timeout(self._shared.limits.refresh_timeout_ms / 1000):
-                await asyncio.shield(reached)
-        except TimeoutError:
-            self._follower.start_anew()
-            raise
 
     def entry_read(self, entry: Entry) -> None:
         """The follower read an entry; it moves the end unless it was known."""
@@ -336,7 +303,7 @@ class PartitionLog:
         position = entry.position
         if position > self._end.last:
             self._advance(entry)
-        self._refresh.known_up_to(position)
+        self.end.known_up_to(position)
 
     def _advance(self, entry: Entry) -> None:
         read = from_pulsar(entry, max_bytes=self.limits.max_decompressed_bytes)
@@ -360,7 +327,7 @@ class PartitionLog:
     def reader_failed(self, error: PulsarError) -> None:
         """The fate of what was written behind a gap cannot be told any more: the next log reads it from the start."""
         if not error.retriable:
-            self._refresh.give_up(error)
+            self.end.give_up(error)
             self._start_closing()
 
     # Its end of life
@@ -385,7 +352,7 @@ class PartitionLog:
         self._writer.cancel()
         self._known.close()
         self.start.close()
-        self._ahead.cancel()
+        self.end.close()
         self._catch_up.cancel()
         self._tail.clear()
         self._shared.readers.close_all(self)
@@ -396,7 +363,7 @@ class PartitionLog:
             log.info("producer not closed in order", topic=self.pulsar_topic, error=str(error))
         self._appender.fail_queued(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self.refuse_in_flight()
-        self._refresh.give_up(ClientClosedError("the log was closed"))
+        self.end.give_up(ClientClosedError("the log was closed"))
         for waiting in self._end.abandon():
             waiting.resolve(UNKNOWN_OFFSET)
         self.waiters.wake()

@@ -9,9 +9,8 @@ from struct import Struct
 
 from protocol.pulsar.frames import FrameError
 
-SHARED_BUFFER_BYTES = 1024 * 1024
-"""Size of the buffer small frames are read into. Frames longer than this always get their own. Of a stream of entries,
-few reads then take many: with 64 KiB, every second read was for the rest of one frame."""
+SHARED_BUFFER_BYTES = 128 * 1024
+"""Size of the buffer small frames are read into. Frames longer than this always get their own."""
 
 _SIZE = Struct(">I")
 

@@ -38,14 +38,17 @@ class FakeLog:
             refresh=self._refresh_start,
             refresh_ahead=lambda seconds: self._ahead("start", age * START_AGE_S >= seconds),
         )
-        self.end_known_within = lambda seconds: age * END_AGE_S < seconds
-        self.refresh_end_ahead = lambda seconds: self._ahead("end", age * END_AGE_S >= seconds)
+        self.end = SimpleNamespace(
+            checked_within=lambda seconds: age * END_AGE_S < seconds,
+            refresh=self._refresh_end,
+            refresh_ahead=lambda seconds: self._ahead("end", age * END_AGE_S >= seconds),
+        )
 
-    def _ahead(self, what: str, due: bool) -> None:  # noqa: FBT001
+    def _ahead(self, what: str, due: bool) -> None:
         if due:
             self.asked_ahead.append(what)
 
-    async def refresh_end(self, *, at_most_every_s: float = 0) -> None:
+    async def _refresh_end(self, *, at_most_every_s: float = 0) -> None:
         self.end_offset = 11
 
     async def _refresh_start(self, *, at_most_every_s: float) -> None:

@@ -28,6 +28,7 @@ class FakeLog:
         self.loaded = self.closed = False
         self.waiters: set[Any] = set()
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.end = SimpleNamespace(refresh=self._refresh_end)
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> tuple[list[Any], int] | None:
         if offset < self.memory_start and not self.loaded:
@@ -44,7 +45,7 @@ class FakeLog:
     def prefetch(self, offset: int) -> None:
         pass
 
-    async def refresh_end(self) -> None:
+    async def _refresh_end(self) -> None:
         await self.refresh
 
     def move(self, count: int = 1) -> None:

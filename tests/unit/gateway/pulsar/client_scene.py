@@ -1,7 +1,8 @@
 """A client on a scripted broker, and a listener."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
@@ -37,7 +38,7 @@ class Log:
 Test = Callable[[FakeBroker, PulsarClient], Awaitable[None]]
 
 
-def run(test: Test, **settings: object) -> None:
+def run(test: Test, runner: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run, **settings: object) -> None:
     async def main() -> None:
         async with fake_broker() as broker:
             client = PulsarClient(settings_for(broker, **settings))
@@ -47,4 +48,4 @@ def run(test: Test, **settings: object) -> None:
             finally:
                 await client.close()
 
-    asyncio.run(main())
+    runner(main())

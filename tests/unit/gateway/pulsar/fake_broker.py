@@ -55,8 +55,8 @@ class FakeBroker:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
 
-    def send(self, command: BaseCommand) -> None:
-        self._writers[-1].write(encode_command(command))
+    def send(self, *commands: BaseCommand) -> None:
+        self._writers[-1].write(b"".join(map(encode_command, commands)))
 
     def send_bytes(self, data: bytes) -> None:
         self._writers[-1].write(data)

@@ -4,9 +4,10 @@ import asyncio
 import math
 
 import pytest
+import uvloop
 
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.connection import ConnectionState
+from gateway.pulsar.connection import TURN_BYTES, ConnectionState
 from gateway.pulsar.errors import (
     ClientClosedError,
     ConnectionLostError,
@@ -20,6 +21,7 @@ from gateway.pulsar.errors import (
 )
 from gateway.pulsar.position import Position
 from gateway.pulsar.settings import PulsarSettings
+from protocol.pulsar.frames import encode_command
 from protocol.pulsar.pulsar_commands_pb2 import (
     AuthData,
     BaseCommand,
@@ -189,6 +191,28 @@ def test_receipts_and_refusals_reach_the_listener() -> None:
         assert client.last_receipt_s == confirmed_s
 
     run(test)
+
+
+def test_a_broker_that_sends_much_leaves_others_their_turn() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        await client.open_producer(TOPIC, log)
+        sent = broker.received[-1]
+        receipt = CommandSendReceipt(
+            producer_id=sent.producer.producer_id, sequence_id=1, message_id=MessageIdData(ledger_id=1, entry_id=1)
+        )
+        command = BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+        size_bytes = len(encode_command(command))
+        count = 16 * TURN_BYTES // size_bytes
+        broker.send(*[command] * count)
+        before, most = 0, 0
+        while before < count:
+            await asyncio.sleep(0)
+            heard = log.heard.qsize()
+            before, most = heard, max(most, heard - before)
+        assert most * size_bytes < 3 * TURN_BYTES
+
+    run(test, uvloop.run)
 
 
 def test_a_failed_write_leaves_the_fate_open_and_ends_the_producer() -> None:

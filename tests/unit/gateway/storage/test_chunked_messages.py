@@ -114,9 +114,9 @@ async def test_a_reader_that_begins_within_a_message_looks_back(offset: int, rol
 async def test_what_others_append_is_read_whole_though_its_pieces_came_one_by_one() -> None:
     scene = LogScene()
     scene.topic.write_piece(b"0" * 10, b"a", 0, 2)
-    await scene.log.refresh_end()
+    await scene.log.end.refresh()
     scene.topic.write_piece(b"1" * 10, b"a", 1, 2)
-    await scene.log.refresh_end()
+    await scene.log.end.refresh()
     assert scene.log.end_offset == 2
     whole: list[tuple[int, bytes | None]] = []
     offset = 0

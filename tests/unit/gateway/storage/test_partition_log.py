@@ -86,7 +86,7 @@ async def scene() -> Scene:
     scene = Scene()
     await scene.log.prepare(PLAIN, 1)
     scene.topic.write(bytes(batch(1)), 1, "other", 0)
-    await scene.log.refresh_end()
+    await scene.log.end.refresh()
     assert scene.log.end_offset == 1
     return scene
 
@@ -123,7 +123,7 @@ async def test_an_entry_that_is_read_before_its_receipt_is_written(scene: Scene)
     answers = scene.append(3)
     await settle()
     position = scene.producer.write(0)
-    await scene.log.refresh_end()
+    await scene.log.end.refresh()
     scene.producer.lose()
     assert await answered(answers) == (1, None)
     scene.producer.confirm(0, position)
@@ -330,7 +330,7 @@ async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> Non
     position = scene.producer.write(0)
     for reader in scene.topic.readers:
         reader.permits = -1_000_000
-    refresh = asyncio.create_task(scene.log.refresh_end())
+    refresh = asyncio.create_task(scene.log.end.refresh())
     await settle()
     assert not refresh.done()
     scene.producer.confirm(0, position)
@@ -342,7 +342,7 @@ async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> N
     scene.topic.write(bytes(batch(1)), 1, "other", 1)
     for reader in scene.topic.readers:
         reader.permits = -1_000_000
-    refresh = asyncio.create_task(scene.log.refresh_end())
+    refresh = asyncio.create_task(scene.log.end.refresh())
     await settle()
     scene.log.reader_failed(TopicNotFoundError("gone"))
     with pytest.raises(PulsarError):
@@ -351,14 +351,14 @@ async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> N
 
 async def test_who_asks_for_the_end_often_is_told_what_is_known() -> None:
     scene = Scene()
-    assert not scene.log.end_known_within(60)
-    await scene.log.refresh_end(at_most_every_s=60)
+    assert not scene.log.end.checked_within(60)
+    await scene.log.end.refresh(at_most_every_s=60)
     known = scene.log.end_offset
     scene.topic.write(bytes(batch(2)), 2, "other", 1)
-    assert scene.log.end_known_within(60)
-    await scene.log.refresh_end(at_most_every_s=60)
+    assert scene.log.end.checked_within(60)
+    await scene.log.end.refresh(at_most_every_s=60)
     assert scene.log.end_offset == known
-    await scene.log.refresh_end()
+    await scene.log.end.refresh()
     assert scene.log.end_offset == known + 2
     await scene.log.close()
 
@@ -368,10 +368,10 @@ async def test_an_end_that_could_not_be_told_is_asked_for_again(monkeypatch: pyt
     with monkeypatch.context() as broken:
         broken.setattr(FakeReader, "last_position", AsyncMock(side_effect=ConnectionLostError("lost")))
         with pytest.raises(ConnectionLostError):
-            await scene.log.refresh_end(at_most_every_s=60)
-    assert not scene.log.end_known_within(60)
+            await scene.log.end.refresh(at_most_every_s=60)
+    assert not scene.log.end.checked_within(60)
     scene.topic.write(bytes(batch(2)), 2, "other", 1)
-    await scene.log.refresh_end(at_most_every_s=60)
+    await scene.log.end.refresh(at_most_every_s=60)
     assert scene.log.end_offset == 2
     await scene.log.close()
 
@@ -380,7 +380,7 @@ async def test_a_closed_log_reads_nothing_more(scene: Scene) -> None:
     await scene.log.close()
     await settle()
     with pytest.raises(PulsarError):
-        await scene.log.refresh_end()
+        await scene.log.end.refresh()
     assert all(reader.closed for reader in scene.topic.readers)
 
 
@@ -399,8 +399,8 @@ async def test_a_reader_that_brings_nothing_is_replaced(scene: Scene) -> None:
     scene.topic.readers[-1].next_entry = 1_000  # the broker has lost it, and does not say so
     scene.topic.write(bytes(batch(2)), 2, "other", 1)
     with pytest.raises(TimeoutError):
-        await scene.log.refresh_end()
-    await scene.log.refresh_end()
+        await scene.log.end.refresh()
+    await scene.log.end.refresh()
     assert scene.log.end_offset == 3
 
 
