@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from kafka.protocol.consumer import ListOffsetsResponse
 
 from gateway.handlers.call import Call, Outcome, Response
 from gateway.handlers.cluster import check_leader
@@ -22,7 +22,10 @@ from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from gateway.storage.topics import Topic
+from protocol.kafka.codec import Buffer, encode_response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.list_offsets_response import FIRST_VERSION as FIRST_VERSION_BY_HAND
+from protocol.kafka.list_offsets_response import encode_listed
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -36,8 +39,30 @@ broker reads it, and Spark asks for both ends with every 500 records that it rea
 AHEAD = 0.6
 """Of these ages: who asks again and again finds the next answer there, and does not wait for the broker."""
 
-_Topic = ListOffsetsResponse.ListOffsetsTopicResponse
-_Partition = _Topic.ListOffsetsPartitionResponse
+
+@dataclass(slots=True)
+class _Row:
+    """One partition of an answer; the list is v0's."""
+
+    partition_index: int
+    error_code: int
+    timestamp: int
+    offset: int
+    leader_epoch: int
+    old_style_offsets: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class _Topic:
+    name: str
+    partitions: Sequence[_Row]
+
+
+@dataclass(slots=True)
+class _Answer:
+    topics: Sequence[_Topic]
+    throttle_time_ms: int = 0
+
 
 log = structlog.get_logger()
 
@@ -46,7 +71,7 @@ def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
     asked = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
     if call.version == 0 or max(asked.values(), default=1) > 1:
         return _look_up(call, asked)
-    rows: list[Response] = []
+    rows: list[_Row] = []
     for topic in call.request.topics:
         for part in topic.partitions:
             found = _at_hand(call, topic.name, part)
@@ -75,7 +100,7 @@ def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
     return None
 
 
-async def _look_up(call: Call, asked: Counter[tuple[str, int]]) -> Response:
+async def _look_up(call: Call, asked: Counter[tuple[str, int]]) -> _Answer:
     rows = await asyncio.gather(
         *(
             _answer(call, topic.name, part, duplicate=call.version >= 1 and asked[topic.name, part.partition_index] > 1)
@@ -86,41 +111,37 @@ async def _look_up(call: Call, asked: Counter[tuple[str, int]]) -> Response:
     return _response(call, rows)
 
 
-def _response(call: Call, rows: Iterable[Response]) -> Response:
+def _response(call: Call, rows: Iterable[_Row]) -> _Answer:
     left = iter(rows)
-    return ListOffsetsResponse(
-        topics=[
-            _Topic(name=topic.name, partitions=[next(left) for _ in topic.partitions]) for topic in call.request.topics
-        ]
-    )
+    return _Answer([_Topic(topic.name, [next(left) for _ in topic.partitions]) for topic in call.request.topics])
 
 
-async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> Response:
+def encode(schema: Any, version: int, correlation_id: int, response: Response) -> list[Buffer]:
+    if version < FIRST_VERSION_BY_HAND:
+        return encode_response(schema, version, correlation_id, response)
+    return [encode_listed(version, correlation_id, response.topics)]
+
+
+async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> _Row:
     try:
         if duplicate:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         partition_log = await _log(call, name, part)
         if call.version == 0:  # the only version that answers a list
             offsets = await _old_style(partition_log, part)
-            return _Partition(partition_index=part.partition_index, error_code=0, old_style_offsets=offsets)
+            return _Row(part.partition_index, 0, -1, -1, -1, offsets)
         found = await _find(call, partition_log, part.timestamp)
     except (KafkaError, PulsarError, TimeoutError) as error:
         code = error_code(error)
         call.count_error(code)
         log.info("list offsets", topic=name, partition=part.partition_index, error=str(error))
-        return _Partition(
-            partition_index=part.partition_index, error_code=code, old_style_offsets=[], timestamp=-1, offset=-1,
-            leader_epoch=-1,
-        )  # fmt: skip
+        return _Row(part.partition_index, code, -1, -1, -1)
     return _row(part, found)
 
 
-def _row(part: Response, found: FoundOffset) -> Response:
+def _row(part: Response, found: FoundOffset) -> _Row:
     epoch = -1 if found.offset < 0 else RECORDS_EPOCH
-    return _Partition(
-        partition_index=part.partition_index, error_code=0, timestamp=found.timestamp, offset=found.offset,
-        leader_epoch=epoch, old_style_offsets=[],
-    )  # fmt: skip
+    return _Row(part.partition_index, 0, found.timestamp, found.offset, epoch)
 
 
 async def _log(call: Call, name: str, part: Response) -> PartitionLog:

@@ -52,7 +52,10 @@ APIS: dict[int, Api] = {
             0, 0, 12, producer.ProduceRequest, producer.ProduceResponse, produce.handle, decode_produce, produce.encode,
         ),
         Api(1, 0, 17, consumer.FetchRequest, consumer.FetchResponse, fetch.handle),
-        Api(2, 0, 10, consumer.ListOffsetsRequest, consumer.ListOffsetsResponse, list_offsets.handle),
+        Api(
+            2, 0, 10, consumer.ListOffsetsRequest, consumer.ListOffsetsResponse, list_offsets.handle,
+            encode=list_offsets.encode,
+        ),
         Api(3, 0, 13, metadata.MetadataRequest, metadata.MetadataResponse, metadata_handler.handle),
         Api(8, 0, 9, consumer.OffsetCommitRequest, consumer.OffsetCommitResponse, offset_commit.handle),
         Api(9, 0, 9, consumer.OffsetFetchRequest, consumer.OffsetFetchResponse, offset_fetch.handle),

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from protocol.kafka.codec import read_varint
+from protocol.kafka.lengths import array_length, encoded_string
 
 FIRST_FLEXIBLE_VERSION = 9
 _INT = struct.Struct(">i")
@@ -54,13 +55,10 @@ def encode_written(
 ) -> bytes:
     """The whole response frame, length first."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    parts = [b"", b"\0" + _compact_length(len(topics)) if flexible else _INT.pack(len(topics))]
+    parts = [b"", b"\0" if flexible else b"", array_length(len(topics), flexible=flexible)]
     for topic in topics:
-        name, rows = topic.name.encode(), topic.partition_responses
-        if flexible:
-            parts += (_compact_length(len(name)), name, _compact_length(len(rows)))
-        else:
-            parts += (len(name).to_bytes(2, "big"), name, _INT.pack(len(rows)))
+        rows = topic.partition_responses
+        parts += (encoded_string(topic.name, flexible=flexible), array_length(len(rows), flexible=flexible))
         parts += [_encode_row(version, row) for row in rows]
         if flexible:
             parts.append(b"\0")
@@ -130,16 +128,3 @@ def _count(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
         length, position = read_varint(frame, position)
         return length - 1, position
     return _INT.unpack_from(frame, position)[0], position + _INT.size
-
-
-def _compact_length(length: int) -> bytes:
-    """Length + 1 as an unsigned varint (KIP-482)."""
-    value = length + 1
-    if value < 0x80:
-        return value.to_bytes(1, "big")
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import struct
 from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
 from gateway.handlers import list_offsets
 from gateway.handlers.call import Call
@@ -117,3 +118,4 @@ async def test_the_oldest_version_answers_lists() -> None:
     request.request.topics[0].partitions[0].max_num_offsets = 5
     response = await cast(Awaitable[Any], list_offsets.handle(request))
     assert [part.old_style_offsets for part in response.topics[0].partitions] == [[11, 4]]
+    assert b"".join(list_offsets.encode(ListOffsetsResponse, 0, 7, response)).endswith(struct.pack(">iqq", 2, 11, 4))

@@ -1,0 +1,31 @@
+"""Lengths in front of strings and arrays, for what is encoded by hand."""
+
+from __future__ import annotations
+
+import struct
+
+_INT = struct.Struct(">i")
+_ONE_BYTE = [bytes([length + 1]) for length in range(0x7F)]
+
+
+def array_length(count: int, *, flexible: bool) -> bytes:
+    """An int32; in flexible versions (KIP-482) one more than the count, as an unsigned varint."""
+    return _compact_length(count) if flexible else _INT.pack(count)
+
+
+def encoded_string(text: str, *, flexible: bool) -> bytes:
+    """UTF-8 behind its length in bytes: an int16, or one more as an unsigned varint."""
+    data = text.encode()
+    return (_compact_length(len(data)) if flexible else len(data).to_bytes(2, "big")) + data
+
+
+def _compact_length(length: int) -> bytes:
+    if length < len(_ONE_BYTE):
+        return _ONE_BYTE[length]
+    value = length + 1
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
