@@ -30,11 +30,12 @@ PLAN: dict[str, Sequence[Trial]] = {
         stretched.lose_a_region,
         stretched.region_returns,
         faults.pause_a_region,
+        faults.cut_a_region_off,
     ),
     "geo": (geo.write_in_both, geo.lose_a_region, geo.lose_a_region_with_a_tail, moving.clients_move),
     "combined": (geo.write_in_both, combined.lose_a_region),
 }
-UNSETTLED: Sequence[Trial] = (faults.cut_a_region_off, faults.cut_between_regions)
+UNSETTLED: Sequence[Trial] = (faults.cut_between_regions,)
 """They run when named: what they show is in docs/regions.md."""
 NEEDS_NETWORK = {
     faults.cut_a_gateway_off,

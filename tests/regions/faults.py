@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from deploy.topology.description import Kind, Node
-from deploy.topology.setup import AdminApi
 from tests.integration.confluent import create_topic, read_all
 from tests.regions.lab import Lab, until
 from tests.regions.traffic import Traffic
@@ -48,16 +47,23 @@ def cut_between_regions(lab: Lab) -> Row:
 
 
 def cut_a_region_off(lab: Lab) -> Row:
-    """It reaches neither the other one nor the witness; clients reach both regions."""
+    """It reaches neither the other one nor the witness; clients reach both regions. Its brokers are restarted then."""
+    region = ""
 
     def fault(traffic: Traffic) -> AbstractContextManager[None]:
+        nonlocal region
         region = lab.serving_region(traffic.topic)
         return lab.cut(lambda node: node.region == region, lambda node: node.region != region)
 
-    return _endure(lab, "island", fault)
+    return _endure(lab, "island", fault, lambda: lab.restart_brokers(region))
 
 
-def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManager[None]]) -> Row:
+def _endure(
+    lab: Lab,
+    name: str,
+    fault: Callable[[Traffic], AbstractContextManager[None]],
+    repair: Callable[[], None] = lambda: None,
+) -> Row:
     """Clients go on within the fault and behind it, and all that they saw is as it should be."""
     with Traffic(lab, name) as traffic:
         writer = traffic.writer
@@ -70,6 +76,7 @@ def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManag
         writer.write(AFTER_S)
         traffic.finish()
         no_coordinator_s = traffic.probe.pause_s(began)
+    repair()
     whole_s = until(lambda: _serves_all(lab), "both regions serve everything again")
     history = traffic.check(lab.serving_region(traffic.topic))
     return {
@@ -88,10 +95,7 @@ def _endure(lab: Lab, name: str, fault: Callable[[Traffic], AbstractContextManag
 def _serves_all(lab: Lab) -> bool:
     """Brokers that were taken for dead need a moment until they are of use, even if nobody waits for them."""
     lab.start_ended()
-    brokers = lab.topology.of(Kind.BROKER)
-    for broker in brokers:
-        seen = AdminApi(lab.places.of(broker)).call("GET", f"brokers/{broker.cluster}")
-        assert len(seen) == len(brokers), f"{broker.name} sees {seen}"
+    assert lab.are_all_registered()
     for region in ("eu", "us"):
         topic = unique_topic("whole")
         create_topic(lab.only(region), topic)

@@ -134,9 +134,21 @@ class Lab:
 
     def start_ended(self) -> None:
         """As whoever looks after processes would: bookies end themselves when ZooKeeper has given them up."""
-        for state in self.cluster.states():
-            if state.pid is None:
-                self.cluster.start(state.node.name)
+        for region in self.topology.regions:
+            self.cluster.start(region)
+
+    def restart_brokers(self, region: str) -> None:
+        for broker in self.topology.of(Kind.BROKER, region=region):
+            self.cluster.kill(broker.name)
+        self.start_ended()
+
+    def are_all_registered(self) -> bool:
+        """Every broker knows of all of its cluster."""
+        for broker in self.topology.of(Kind.BROKER):
+            known = AdminApi(self.places.of(broker)).call("GET", f"brokers/{broker.cluster}")
+            if len(known) < len(self.topology.of(Kind.BROKER, cluster=broker.cluster)):
+                return False
+        return True
 
     def running(self, name: str) -> bool:
         return any(state.pid is not None for state in self.cluster.states() if state.node.name == name)
