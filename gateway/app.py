@@ -20,7 +20,7 @@ from gateway.fleet.peers import Peers
 from gateway.handlers.broker_configs import topic_defaults
 from gateway.handlers.call import Services, Unread
 from gateway.handlers.fetch_session import FetchSessions
-from gateway.handlers.forwarding import Forwarding
+from gateway.handlers.forwarding import FleetLeaders, Forwarding
 from gateway.handlers.table import APIS
 from gateway.health import HealthServer
 from gateway.namespace import prepare_namespace
@@ -135,7 +135,7 @@ class Gateway:
             return None
         never_joined = Fleet(self._client, self._admin, self.config.pulsar.full_namespace, self.config.fleet)
         elsewhere = replace(services, fleet=never_joined, groups=self._groups.elsewhere())
-        return Forwarding(Peers(self._fleet), elsewhere, listeners)
+        return Forwarding(Peers(self._fleet), FleetLeaders(services), elsewhere, listeners)
 
     async def stop(self) -> None:
         """Clients hear who leads in our place before their connections end."""

@@ -53,7 +53,9 @@ class PeerLink(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._waiting: dict[int, OnAnswer] = {}
         self._last_id = 0
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._outgoing: list[Buffer] = []
         self._may_send = asyncio.Event()
         self._lost = False
         self._opening = asyncio.create_task(self._open())
@@ -85,8 +87,15 @@ class PeerLink(asyncio.BufferedProtocol):
         if self._lost or self._transport is None:
             return False
         self._last_id = (self._last_id + 1) % 2**31
-        self._transport.writelines(encode(self._last_id))
+        if not self._outgoing:  # requests that were read together leave together
+            self._loop.call_soon(self._flush)
+        self._outgoing += encode(self._last_id)
         return True
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if outgoing and self._transport is not None:
+            self._transport.writelines(outgoing)
 
     def pause_writing(self) -> None:
         self._may_send.clear()
@@ -101,9 +110,8 @@ class PeerLink(asyncio.BufferedProtocol):
             address = self.member.forwarding
             if address is None:
                 raise ConnectionError("it has no [fleet.forwarding]")
-            loop = asyncio.get_running_loop()
             async with asyncio.timeout(CONNECT_S):
-                await loop.create_connection(lambda: self, address.host, address.port)
+                await self._loop.create_connection(lambda: self, address.host, address.port)
         except (OSError, TimeoutError) as error:
             self._end(str(error) or type(error).__name__)
 
@@ -132,6 +140,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self._lost = True
         self.failure = failure
         self._may_send.set()
+        self._flush()
         if self._transport is not None:
             self._transport.close()
         waiting, self._waiting = self._waiting, {}

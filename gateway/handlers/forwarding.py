@@ -38,6 +38,7 @@ class Forwarding:
     """What the forwarders of all clients share."""
 
     peers: Peers
+    leaders: FleetLeaders
     elsewhere: Services
     """With these, every handler answers as one that leads nothing."""
     listeners: frozenset[str]
@@ -76,6 +77,7 @@ class Forwarder:
     def __init__(self, forwarding: Forwarding, client: Client) -> None:
         self._forwarding = forwarding
         self._client = client
+        self._leaders = forwarding.leaders
         self._loop = asyncio.get_running_loop()
         self._links: dict[str, PeerLink] = {}
         self._produce_order = ProduceOrder(client.refused)
@@ -87,13 +89,12 @@ class Forwarder:
         self._closed = False
 
     def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
-        leaders = FleetLeaders(call.services)
         if call.api.key == FETCH:
-            return self._fetch(call, leaders)
+            return self._fetch(call)
         if call.api.key == PRODUCE:
-            return self._produce(call, leaders)
+            return self._produce(call)
         route = ROUTES.get(call.api.key)
-        return call.api.handle(call) if route is None else self._hand_out(call, route, leaders)
+        return call.api.handle(call) if route is None else self._hand_out(call, route)
 
     def close(self) -> None:
         """The client has gone."""
@@ -106,20 +107,20 @@ class Forwarder:
 
     # Produce
 
-    def _produce(self, call: Call, leaders: FleetLeaders) -> Outcome | Coroutine[Any, Any, Outcome]:
-        order, epoch = self._produce_order, leaders.epoch
+    def _produce(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+        order, epoch = self._produce_order, self._leaders.epoch
         if not order.is_settled(epoch):
-            return self._produce_when_settled(call, leaders)
-        outcome = self._hand_out(call, ROUTES[PRODUCE], leaders)
+            return self._produce_when_settled(call)
+        outcome = self._hand_out(call, ROUTES[PRODUCE])
         if isinstance(outcome, CoroutineType):
             return self._produced(outcome, epoch)
         order.sent(epoch, outcome)
         return outcome
 
-    async def _produce_when_settled(self, call: Call, leaders: FleetLeaders) -> Outcome:
-        while not self._produce_order.is_settled(leaders.epoch):
+    async def _produce_when_settled(self, call: Call) -> Outcome:
+        while not self._produce_order.is_settled(self._leaders.epoch):
             await self._produce_order.settled()
-        return await _begun(self._produce(call, leaders))
+        return await _begun(self._produce(call))
 
     async def _produced(self, handing_out: Coroutine[Any, Any, Outcome], epoch: int) -> Outcome:
         outcome = await handing_out
@@ -128,30 +129,30 @@ class Forwarder:
 
     # Fetch
 
-    def _fetch(self, call: Call, leaders: FleetLeaders) -> Outcome | Coroutine[Any, Any, Outcome]:
+    def _fetch(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
         if self._fetching is not None and not self._fetching.done():
-            return self._fetch_next(call, leaders, self._fetching)
+            return self._fetch_next(call, self._fetching)
         try:
-            leader = self._passed_fetches.leader(call, leaders)
+            leader = self._passed_fetches.leader(call, self._leaders)
         except KafkaError as error:
             return FetchAnswer(error_code=error.code)
         if leader is None:
-            return self._fetches.run(call, leaders)
+            return self._fetches.run(call, self._leaders)
         limits = call.services.config.limits
         if call.frame is not None and call.services.unread.size_bytes > limits.fetch_budget_bytes:
             limit_max_bytes(call.frame, call.version, 1)  # one batch, until clients have taken what they asked for
         return self._begin(call, leader)
 
-    async def _fetch_next(self, call: Call, leaders: FleetLeaders, previous: asyncio.Future[Response]) -> Outcome:
+    async def _fetch_next(self, call: Call, previous: asyncio.Future[Response]) -> Outcome:
         """One fetch after the other, as in Kafka: so what a client that does not read pins here stays bounded."""
         await asyncio.wait([previous])
-        return await _begun(self._fetch(call, leaders))
+        return await _begun(self._fetch(call))
 
     # Shares
 
-    def _hand_out(self, call: Call, route: Route, leaders: FleetLeaders) -> Outcome | Coroutine[Any, Any, Outcome]:
+    def _hand_out(self, call: Call, route: Route) -> Outcome | Coroutine[Any, Any, Outcome]:
         """Each share is on its way when this is over, so that later requests stay behind it; answers come later."""
-        shares = route.split(call.request, call.version, leaders)
+        shares = route.split(call.request, call.version, self._leaders)
         if len(shares) == 1:
             return self._begin(call, next(iter(shares)))
         return self._hand_out_shares(call, route, shares)
@@ -215,7 +216,7 @@ class Forwarder:
         if call.frame is None:
             return decode_response(call.api.response, call.version, view)
         if call.api.key == FETCH:
-            self._passed_fetches.answered(call, FleetLeaders(call.services), leader, frame)
+            self._passed_fetches.answered(call, self._leaders, leader, frame)
         return PassedBack(frame)
 
     # Refusals

@@ -48,15 +48,20 @@ def _by_partition(asked: _Rows, number: str | None, answered: _Rows) -> Route:
     """`number` is the field of a row that holds the partition; None if the row is the number."""
 
     def split(request: Request, version: int, leaders: Leaders) -> Shares:
-        rows: dict[Member | None, dict[int, list[Any]]] = {}
         topics = getattr(request, asked.topics)
+        found = {
+            leaders.of_partition(getattr(topic, asked.name), row if number is None else getattr(row, number))
+            for topic in topics
+            for row in getattr(topic, asked.partitions)
+        }
+        if len(found) <= 1:
+            return dict.fromkeys(found or {None}, request)
+        rows: dict[Member | None, dict[int, list[Any]]] = {}
         for position, topic in enumerate(topics):
             for row in getattr(topic, asked.partitions):
                 index = row if number is None else getattr(row, number)
                 leader = leaders.of_partition(getattr(topic, asked.name), index)
                 rows.setdefault(leader, {}).setdefault(position, []).append(row)
-        if len(rows) <= 1:
-            return dict.fromkeys(rows or {None: {}}, request)
         return {
             leader: _with(
                 request, asked.topics, [_with(topics[at], asked.partitions, mine) for at, mine in share.items()]

@@ -14,7 +14,7 @@ from gateway.dispatch import Dispatcher
 from gateway.fleet.peers import Encode, OnAnswer, Peers
 from gateway.handlers.call import Call, Client, Response, Services, Unread
 from gateway.handlers.fetch_session import FetchSessions
-from gateway.handlers.forwarding import Forwarding
+from gateway.handlers.forwarding import FleetLeaders, Forwarding
 from gateway.handlers.table import APIS
 from gateway.observability.metrics import Metrics
 from protocol.kafka.codec import decode_response, encode_request, encode_response
@@ -117,7 +117,9 @@ class Scene:
             groups=SimpleNamespace(partition_of=self.coordinators.get),
         )  # fmt: skip
         peers = SimpleNamespace(open=self._open)
-        forwarding = Forwarding(cast(Peers, peers), cast(Services, services), frozenset({LISTENER}))
+        forwarding = Forwarding(
+            cast(Peers, peers), FleetLeaders(cast(Services, services)), cast(Services, services), frozenset({LISTENER})
+        )
         self._dispatcher = Dispatcher(cast(Services, services), forwarding)
         self.client = Client("192.0.2.7:51000", LISTENER, close=self.closed.append)
         self._dispatcher.welcome(self.client)
