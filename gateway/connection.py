@@ -312,6 +312,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._owner.metrics.in_flight.dec(len(self._slots))
         self._slots.clear()
         self._backlog.clear()
+        self._receiver.clear()
         if self._serial is not None:
             self._serial.cancel()
         for future in tuple(self._parked):

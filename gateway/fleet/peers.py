@@ -141,6 +141,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self.failure = failure
         self._may_send.set()
         self._flush()
+        self._receiver.clear()
         if self._transport is not None:
             self._transport.close()
         waiting, self._waiting = self._waiting, {}
@@ -155,6 +156,8 @@ class PeerLink(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         for frame in self._receiver.buffer_updated(nbytes):
+            if self._lost:
+                return
             on_answer = self._waiting.pop(int.from_bytes(frame[:CORRELATION_ID_BYTES], "big"), None)
             if on_answer is None:
                 self._end("an answer that nobody has asked for")

@@ -104,8 +104,10 @@ class ForwardedFetches:
         self.known = {key: known for key, known in self.known.items() if key in offsets}
 
     def close(self) -> None:
+        """What it holds of leaders' answers is given back at once, not when the garbage collector comes."""
         for task in self._asking:
             task.cancel()
+        self._forget_all_but(())
 
     def ask(self, call: Call, leader: Member | None, parts: list[FetchedPartition], wait_ms: int, share: int) -> None:
         """For what it has now if `wait_ms` is 0. `share` is by how many leaders max_bytes is divided."""

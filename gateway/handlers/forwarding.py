@@ -84,7 +84,7 @@ class Forwarder:
         self._fetches = ForwardedFetches(self._ask)
         self._passed_fetches = PassedFetches()
         self._fetching: asyncio.Future[Response] | None = None
-        """The fetch that was passed on last."""
+        """The fetch that is passed on and not answered yet."""
         self._refusing: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -99,6 +99,7 @@ class Forwarder:
     def close(self) -> None:
         """The client has gone."""
         self._closed = True
+        self._fetching = None
         self._fetches.close()
         for task in self._refusing:
             task.cancel()
@@ -189,7 +190,12 @@ class Forwarder:
         link.send(encode, partial(self._answer, call, link, future))
         if call.api.key == FETCH and call.frame is not None:
             self._fetching = future
+            future.add_done_callback(self._fetched)
         return future
+
+    def _fetched(self, answered: asyncio.Future[Response]) -> None:
+        if self._fetching is answered:  # it holds the records
+            self._fetching = None
 
     def _answer(self, call: Call, link: PeerLink, future: asyncio.Future[Response], frame: bytearray | None) -> None:
         if future.done() or self._closed:

@@ -44,7 +44,8 @@ async def _partition(call: Call, name: str, asked: Response) -> Response:
     except (KafkaError, PulsarError, TimeoutError) as error:
         (epoch, end_offset), code = (UNKNOWN_EPOCH, UNKNOWN_OFFSET), error_code(error)
         call.count_error(code)
-        log.info("offset for leader epoch", topic=name, partition=asked.partition, error=str(error))
+        if not isinstance(error, KafkaError):  # those are news to clients only, who ask many times a second
+            log.info("offset for leader epoch", topic=name, partition=asked.partition, error=str(error))
     return _Partition(partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end_offset)
 
 

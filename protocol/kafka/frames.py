@@ -62,6 +62,10 @@ class FrameReceiver:
         self._rest = bytes(data[position:])
         return frames
 
+    def clear(self) -> None:
+        """The stream has ended: give back what is kept of an incomplete frame."""
+        self._rest, self._frame = b"", None
+
     def _begin(self, length: int, head: memoryview) -> None:
         self._frame = bytearray(length)
         self._filled = len(head)
