@@ -20,6 +20,7 @@ from coordinator.fleet.times import FleetTimes
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.bench.fleet.figures import Figures
+from tests.bench.meter import Result
 from tests.bench.process import cpu_seconds, resident_mb
 from tests.bench.servers import run_load
 from tests.integration.confluent import create_topic
@@ -38,6 +39,9 @@ FLEETS = (3, 10, 30, 100)
 REFRESHES = 10
 BATCH_RECORDS = (10, 1_000)
 IN_FLIGHT = 20
+ROUNDS = 3
+TAIL_BATCHES = 100
+"""What a leader has in memory."""
 SPAN_S, WARM_UP_S = 3.0, 0.5
 FLUSH_S = 300.0
 REST_S = 5.0
@@ -174,22 +178,46 @@ def _fetch(client: RawClient, topic: str) -> None:
 
 
 def forwarding(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """One partition, from 20 requests in flight, and then read from its leader's memory."""
-    headings = ("through", "batches/s", "CPU µs a batch, both gateways")
+    """One partition, from 20 requests in flight; the newest of it is then read from its leader's memory."""
     with _pair(work_dir, pulsar) as pair:
         for size in BATCH_RECORDS:
             topic = pair.topic()
-            for way, bootstrap in pair.ways.items():
-                used_s = sum(cpu_seconds(each.pid) for each in pair)
-                result = run_load(
-                    "kafka.produce", bootstrap=bootstrap, topic=topic, batch_records=size, in_flight=IN_FLIGHT,
-                    seconds=SPAN_S, warm_up_s=WARM_UP_S,
-                )  # fmt: skip
-                used_s = sum(cpu_seconds(each.pid) for each in pair) - used_s
-                figures.add(
-                    f"Produce: batches of {size:,} records, {IN_FLIGHT} in flight", headings,
-                    [way, result["batches_per_s"], used_s / result["total_batches"] * 1e6],
-                )  # fmt: skip
+            produce = partial(
+                run_load, "kafka.produce", topic=topic, batch_records=size, in_flight=IN_FLIGHT, seconds=SPAN_S,
+                warm_up_s=WARM_UP_S,
+            )  # fmt: skip
+            _compare_ways(pair, f"Produce: batches of {size:,} records, {IN_FLIGHT} in flight", produce, figures)
+        end = _end_offset(pair, topic)
+        consume = partial(
+            run_load, "kafka.consume", topic=topic, batch_records=size, start=max(0, end - TAIL_BATCHES * size),
+            end=end, seconds=SPAN_S, warm_up_s=WARM_UP_S,
+        )  # fmt: skip
+        _compare_ways(pair, f"Fetch: 1 MiB of batches of {size:,} records at a time", consume, figures)
+
+
+def _compare_ways(pair: _Pair, title: str, load: Callable[..., Result], figures: Figures) -> None:
+    """The ways take turns, so that what else the machine does touches both alike; medians of the rounds."""
+    rates: dict[str, list[float]] = {way: [] for way in pair.ways}
+    costs_us: dict[str, list[float]] = {way: [] for way in pair.ways}
+    for _ in range(ROUNDS):
+        for way, bootstrap in pair.ways.items():
+            used_s = sum(cpu_seconds(each.pid) for each in pair)
+            result = load(bootstrap=bootstrap)
+            used_s = sum(cpu_seconds(each.pid) for each in pair) - used_s
+            rates[way].append(result["batches_per_s"])
+            costs_us[way].append(used_s / result["total_batches"] * 1e6)
+    direct = next(iter(costs_us.values()))
+    headings = ("through", "batches/s", "CPU µs a batch, both gateways", "of the leader's own address")
+    for way, costs in costs_us.items():
+        ratio = statistics.median(cost / base for cost, base in zip(costs, direct, strict=True))
+        figures.add(title, headings, [way, statistics.median(rates[way]), statistics.median(costs), ratio])
+
+
+def _end_offset(pair: _Pair, topic: str) -> int:
+    query = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
+    with connected(pair.ways["by the leader's own address"]) as client:
+        answer = client.call("ListOffsets", 2, replica_id=-1, isolation_level=0, topics=[query])
+    return int(answer["topics"][0]["partitions"][0]["offset"])
 
 
 def metadata(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
