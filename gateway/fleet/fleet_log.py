@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 
 import structlog
 
@@ -37,7 +37,10 @@ RETENTION = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 8}
 RETENTION_ATTEMPTS = 20
 RETENTION_PAUSE_S = 1.0
 PERMITS = 1_000
+BACKOFF_MAX_MS = 200
+"""A lease runs out in two seconds: as soon as a broker has the topic again, the fleet has to be back."""
 PAUSE_S = 0.2
+"""Between two attempts, also when what was opened is closed again so soon."""
 MAX_MESSAGE_BYTES = 1024 * 1024
 
 OnMessage = Callable[[LogPosition, Message], None]
@@ -68,6 +71,15 @@ async def limit_retention(admin: AdminClient, topic: str) -> None:
     log.warning("heartbeats are kept for long", topic=topic, error=str(failure))
 
 
+@asynccontextmanager
+async def _at_least(seconds: float) -> AsyncIterator[None]:
+    """What is done within takes so long at the least."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + seconds
+    yield
+    await asyncio.sleep(max(0.0, end_s - loop.time()))
+
+
 class FleetLog:
     """`on_message` gets every message behind the snapshot that `open` returned, in order."""
 
@@ -81,6 +93,7 @@ class FleetLog:
         self._caught_up = asyncio.Event()
         self._reader: Reader | None = None
         self._reader_closed = asyncio.Event()
+        self._producer_closed = asyncio.Event()
         self._permits = 0
         self._producer: Producer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -142,12 +155,13 @@ class FleetLog:
 
     async def _keep_producer(self) -> None:
         while True:
-            try:
-                if not self.writable:
-                    self._producer = await self._client.open_producer(self._topic, self)
-            except PulsarError as error:
-                log.warning("cannot write to the fleet's log", error=str(error))
-            await asyncio.sleep(PAUSE_S)
+            async with _at_least(PAUSE_S):
+                try:
+                    self._producer_closed.clear()
+                    self._producer = await self._client.open_producer(self._topic, self, backoff_max_ms=BACKOFF_MAX_MS)
+                    await self._producer_closed.wait()
+                except PulsarError as error:
+                    log.warning("cannot write to the fleet's log", error=str(error))
 
     def on_receipt(self, sequence_id: int, position: Position) -> None:
         pass
@@ -157,22 +171,23 @@ class FleetLog:
 
     def on_producer_closed(self, error: PulsarError) -> None:
         self._producer = None
+        self._producer_closed.set()
 
     # Reading
 
     async def _keep_reading(self) -> None:
         while True:
-            try:
-                self._reader_closed.clear()
-                self._reader = await self._client.open_reader(
-                    self._topic, self._start, self, inclusive=self._inclusive
-                )
-                self._permits = 0
-                self._grant()
-                await self._reader_closed.wait()
-            except PulsarError as error:
-                log.warning("cannot read the fleet's log", error=str(error))
-            await asyncio.sleep(PAUSE_S)
+            async with _at_least(PAUSE_S):
+                try:
+                    self._reader_closed.clear()
+                    self._reader = await self._client.open_reader(
+                        self._topic, self._start, self, inclusive=self._inclusive, backoff_max_ms=BACKOFF_MAX_MS
+                    )
+                    self._permits = 0
+                    self._grant()
+                    await self._reader_closed.wait()
+                except PulsarError as error:
+                    log.warning("cannot read the fleet's log", error=str(error))
 
     def _grant(self) -> None:
         if self._reader is not None and self._permits <= PERMITS // 2:

@@ -76,6 +76,7 @@ class PulsarClient:
         fencing: bool = False,
         properties: Sequence[tuple[str, str]] = (),
         predecessor: Producer | None = None,
+        backoff_max_ms: int | None = None,
     ) -> Producer:
         """A producer on `topic` (a full name such as `persistent://tenant/ns/name-partition-0`).
 
@@ -83,7 +84,8 @@ class PulsarClient:
         topic: opening then waits until the broker has forgotten it, so that nothing that it sent can reach the topic
         later. If it was exclusive, opening fails with ProducerFencedError when another has taken the topic since.
 
-        Retries with backoff for up to operation_timeout_ms. Raises the last PulsarError.
+        Retries with backoff (`backoff_max_ms`: another bound than that of the settings) for up to operation_timeout_ms.
+        Raises the last PulsarError.
         """
 
         async def attempt() -> Producer:
@@ -94,7 +96,7 @@ class PulsarClient:
             await producer.open(fencing=fencing, properties=properties, predecessor=predecessor)
             return producer
 
-        return await self._retried(attempt)
+        return await self._retried(attempt, backoff_max_ms)
 
     async def open_reader(
         self,
@@ -104,10 +106,11 @@ class PulsarClient:
         *,
         inclusive: bool = True,
         read_compacted: bool = False,
+        backoff_max_ms: int | None = None,
     ) -> Reader:
         """A reader of `topic` from `start`; a position counts itself if `inclusive`. It delivers after `Reader.flow`.
 
-        Retries with backoff for up to operation_timeout_ms. Raises the last PulsarError.
+        Retries as `open_producer` does. Raises the last PulsarError.
         """
 
         async def attempt() -> Reader:
@@ -116,7 +119,7 @@ class PulsarClient:
             await reader.open(start, inclusive=inclusive, read_compacted=read_compacted)
             return reader
 
-        return await self._retried(attempt)
+        return await self._retried(attempt, backoff_max_ms)
 
     async def open_subscription(
         self,
@@ -188,8 +191,9 @@ class PulsarClient:
                 raise _client_closed() from None
             raise
 
-    async def _retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], backoff_max_ms: int | None = None) -> T:
         pause_ms: float = self._settings.backoff_initial_ms
+        longest_ms = self._settings.backoff_max_ms if backoff_max_ms is None else backoff_max_ms
         failure: PulsarError | None = None
         try:
             async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
@@ -201,7 +205,7 @@ class PulsarClient:
                             raise
                         failure = error
                     await asyncio.sleep(pause_ms * random.uniform(0.8, 1.2) / 1000)
-                    pause_ms = min(2 * pause_ms, self._settings.backoff_max_ms)
+                    pause_ms = min(2 * pause_ms, longest_ms)
         except TimeoutError:
             if failure is None:
                 raise RequestTimeoutError("Pulsar did not answer in time") from None

@@ -103,6 +103,28 @@ def test_opening_is_tried_again_while_the_topic_moves() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("kind", [BaseCommand.PRODUCER, BaseCommand.SUBSCRIBE])
+def test_the_backoff_may_have_a_bound_of_its_own(kind: int) -> None:
+    """With that of the settings, twenty attempts would take hours."""
+
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        refusals = iter([ServerError.ServiceNotReady] * 20)
+
+        def answer(command: BaseCommand) -> BaseCommand | list[BaseCommand] | None:
+            code = next(refusals, None)
+            request_id = (command.producer if kind == BaseCommand.PRODUCER else command.subscribe).request_id
+            return broker.answer(command) if code is None else error_answer(request_id, code)
+
+        broker.answers[kind] = answer
+        if kind == BaseCommand.PRODUCER:
+            await client.open_producer(TOPIC, Log(), backoff_max_ms=1)
+        else:
+            await client.open_reader(TOPIC, "latest", Log(), backoff_max_ms=1)
+        assert next(refusals, None) is None
+
+    run(test, backoff_max_ms=10**9)
+
+
 def test_what_the_broker_closes_at_once_is_opened_again() -> None:
     """The topic moves just then: nobody would hear of it, and wait for ever."""
 
