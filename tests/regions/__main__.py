@@ -31,12 +31,11 @@ PLAN: dict[str, Sequence[Trial]] = {
         stretched.region_returns,
         faults.pause_a_region,
         faults.cut_a_region_off,
+        faults.cut_between_regions,
     ),
     "geo": (geo.write_in_both, geo.lose_a_region, geo.lose_a_region_with_a_tail, moving.clients_move),
     "combined": (geo.write_in_both, combined.lose_a_region),
 }
-UNSETTLED: Sequence[Trial] = (faults.cut_between_regions,)
-"""They run when named: what they show is in docs/regions.md."""
 NEEDS_NETWORK = {
     faults.cut_a_gateway_off,
     faults.cut_a_region_off,
@@ -59,7 +58,7 @@ def main(wanted: Sequence[str]) -> int:
     report = Report(console, networked=no_network is None)
     for name in [name for name in SHAPES if name in wanted] or PLAN:
         trials = PLAN[name.removesuffix("-small")]
-        report.run(name, [trial for trial in (*trials, *UNSETTLED) if trial.__name__ in wanted] or trials)
+        report.run(name, [trial for trial in trials if trial.__name__ in wanted] or trials)
     console.print(report.table)
     return report.failures and 1
 

@@ -15,7 +15,7 @@ from typing import Any
 from deploy.local.cluster.cluster import LocalCluster
 from deploy.topology.description import Kind, Node, load
 from deploy.topology.places import Place
-from deploy.topology.setup import AdminApi, SetupError
+from deploy.topology.setup import AdminApi, SetupError, send_home
 from tests.integration.confluent import Sender
 from tests.regions.network import PREFIX, Network
 from tests.support.history import Write
@@ -142,6 +142,13 @@ class Lab:
             self.cluster.kill(broker.name)
         self.start_ended()
 
+    def bring_home(self, topic: str) -> None:
+        """Served from its primary region again: what was written meanwhile has its copies in the other one alone."""
+        primary = self.topology.namespaces[self.namespace].primary
+        if primary not in (None, self.serving_region(topic)):
+            send_home(self.places)
+            until(lambda: self.serving_region(topic) == primary, f"the namespace is served from {primary}")
+
     def are_all_registered(self) -> bool:
         """Every broker knows of all of its cluster."""
         for broker in self.topology.of(Kind.BROKER):
@@ -243,4 +250,3 @@ class Writer:
 
     def check_no_errors(self) -> None:
         assert not [error for sender in self.senders for error in sender.errors]
-
