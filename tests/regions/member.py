@@ -88,6 +88,16 @@ class Members:
             assert time.monotonic() < deadline, f"nothing was read in {timeout_s:.0f} s"
             time.sleep(POLL_S)
 
+    def await_commits(self, partitions: int, timeout_s: float = WAIT_S) -> None:
+        """Until something was committed of every partition: nobody has to ask any more where it begins.
+
+        librdkafka that asks again, because an answer was late, takes both: it reads the same records twice in a row.
+        """
+        deadline = time.monotonic() + timeout_s
+        while len({commit.partition for commit in self.commits.copy()}) < partitions:
+            assert time.monotonic() < deadline, f"nothing was committed of some partition in {timeout_s:.0f} s"
+            time.sleep(POLL_S)
+
     def await_quiet(self, quiet_s: float = 3.0) -> None:
         """Until nothing came for a while."""
         seen, since = self.read, time.monotonic()

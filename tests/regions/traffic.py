@@ -40,7 +40,7 @@ class Traffic:
         self._stack.enter_context(self.members)
         self._stack.enter_context(self.probe)
         self.writer.write(BEFORE_S)
-        self.members.await_any()
+        self.members.await_commits(PARTITIONS)
         return self
 
     def __exit__(self, *reason: object) -> None:
