@@ -13,9 +13,9 @@ CAUSES: tuple[tuple[str, str, str], ...] = (
     ("*", "transactions/[ca]*", "the gateway does not serve transactions yet: it refuses a transactional id"),
     (
         "kafka-python",
-        "rebalances/*",
-        "now and then, on Apache Kafka as well, a leader of kafka-python 3 joins before it knows the partitions:"
-        " it assigns none, and does not join again when it knows them",
+        "[rg]*",
+        "on Apache Kafka as well, kafka-python 3 forgets its assignment for good when a poll times out while SyncGroup"
+        " is answered",
     ),
 )
 """Patterns of client and feature/case, and the cause of a failure there."""
