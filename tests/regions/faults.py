@@ -47,7 +47,7 @@ def cut_between_regions(lab: Lab) -> Row:
 
 
 def cut_a_region_off(lab: Lab) -> Row:
-    """It reaches neither the other one nor the witness; clients reach both regions. Its brokers are restarted then."""
+    """It reaches neither the other one nor the witness; clients reach both regions. Its brokers then start anew."""
     region = ""
 
     def fault(traffic: Traffic) -> AbstractContextManager[None]:
@@ -55,7 +55,7 @@ def cut_a_region_off(lab: Lab) -> Row:
         region = lab.serving_region(traffic.topic)
         return lab.cut(lambda node: node.region == region, lambda node: node.region != region)
 
-    return _endure(lab, "island", fault, lambda: lab.restart_brokers(region))
+    return _endure(lab, "island", fault, lambda: lab.kill_brokers(region))
 
 
 def _endure(

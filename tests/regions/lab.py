@@ -133,14 +133,16 @@ class Lab:
         return self.cut(lambda node: node.region == region, lambda node: node.region == other)
 
     def start_ended(self) -> None:
-        """As whoever looks after processes would: bookies end themselves when ZooKeeper has given them up."""
+        """As whoever looks after processes would: bookies end themselves when ZooKeeper has given them up.
+
+        Raises StartError while their ZooKeeper has not found the others again: try later.
+        """
         for region in self.topology.regions:
             self.cluster.start(region)
 
-    def restart_brokers(self, region: str) -> None:
+    def kill_brokers(self, region: str) -> None:
         for broker in self.topology.of(Kind.BROKER, region=region):
             self.cluster.kill(broker.name)
-        self.start_ended()
 
     def bring_home(self, topic: str) -> None:
         """Served from its primary region again: what was written meanwhile has its copies in the other one alone."""
