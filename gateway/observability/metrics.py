@@ -129,7 +129,8 @@ class Metrics(Collector):
         yield latency
 
     def error(self, api: str, code: ErrorCode) -> None:
-        self._errors.labels(api, code.name).inc()
+        if code is not ErrorCode.NONE:
+            self._errors.labels(api, code.name).inc()
 
     def software(self, name: str, version: str) -> None:
         if (name, version) not in self._software_seen:
