@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.kafka.frames import DIRECT_READ_BYTES, NOT_A_FRAME, FrameReceiver
@@ -31,6 +31,7 @@ def fed(stream: bytes, cuts: list[int]) -> list[bytes]:
     return frames
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     sizes=st.lists(st.sampled_from([1, 7, 500, 996, 997, DIRECT_READ_BYTES, DIRECT_READ_BYTES + 1_500, MAX_BYTES])),
     cuts=st.lists(st.integers(1, SHARED_BYTES)),
