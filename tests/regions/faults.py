@@ -19,6 +19,8 @@ Row = dict[str, str]
 HOLD_S = 25.0
 """How long a fault lasts at least: longer than sessions, leases, and the timeouts of requests."""
 AFTER_S = 3.0
+WHOLE_S = 300.0
+"""Processes of a whole region may have to start."""
 
 
 def pause_a_broker(lab: Lab) -> Row:
@@ -77,7 +79,7 @@ def _endure(
         traffic.finish()
         no_coordinator_s = traffic.probe.pause_s(began)
     repair()
-    whole_s = until(lambda: _serves_all(lab), "both regions serve everything again")
+    whole_s = until(lambda: _serves_all(lab), "both regions serve everything again", WHOLE_S)
     history = traffic.check(lab.serving_region(traffic.topic))
     lab.bring_home(traffic.topic)  # the next trial takes the same region away
     return {
