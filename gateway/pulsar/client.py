@@ -6,7 +6,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from gateway.pulsar.connection import BrokerAddress, Connection, ConnectionState, connect
+from gateway.pulsar.broker_address import BrokerAddress
+from gateway.pulsar.connection import Connection, ConnectionState, connect
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, RequestTimeoutError
 from gateway.pulsar.lookup import Lookup
 from gateway.pulsar.position import Position

@@ -5,9 +5,9 @@ import math
 import ssl
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, Protocol, cast
-from urllib.parse import urlsplit
+from typing import Final, Protocol, cast
 
+from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.errors import (
     ConnectionLostError,
     ProtocolError,
@@ -17,7 +17,7 @@ from gateway.pulsar.errors import (
     error_from_server,
 )
 from gateway.pulsar.position import Position
-from gateway.pulsar.settings import DEFAULT_PORTS, PulsarSettings
+from gateway.pulsar.settings import PulsarSettings
 from protocol.pulsar.frames import FRAME_PADDING_BYTES, Buffer, FrameError, encode_command, parse_command
 from protocol.pulsar.pulsar_commands_pb2 import (
     AuthData,
@@ -60,21 +60,6 @@ _NEXT_STATES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
     ConnectionState.READY: frozenset({ConnectionState.CLOSED}),
     ConnectionState.CLOSED: frozenset(),
 }
-
-
-class BrokerAddress(NamedTuple):
-    """Where to connect, and, through a proxy, for which broker (`host:port`) to ask it."""
-
-    url: str
-    proxy_to: str | None = None
-
-    @property
-    def tls(self) -> bool:
-        return self.url.startswith("pulsar+ssl")
-
-    def host_port(self) -> tuple[str, int]:
-        parts = urlsplit(self.url)
-        return parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
 
 
 class ConnectionOwner(Protocol):

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from gateway.pulsar.connection import BrokerAddress, Connection
+from gateway.pulsar.broker_address import BrokerAddress
+from gateway.pulsar.connection import Connection
 from gateway.pulsar.errors import (
     ConnectionLostError,
     PulsarError,

@@ -1,0 +1,21 @@
+"""Where a broker is reached."""
+
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from gateway.pulsar.settings import DEFAULT_PORTS
+
+
+class BrokerAddress(NamedTuple):
+    """Where to connect, and, through a proxy, for which broker (`host:port`) to ask it."""
+
+    url: str
+    proxy_to: str | None = None
+
+    @property
+    def tls(self) -> bool:
+        return self.url.startswith("pulsar+ssl")
+
+    def host_port(self) -> tuple[str, int]:
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
