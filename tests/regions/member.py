@@ -91,7 +91,7 @@ class Members:
     def await_commits(self, partitions: int, timeout_s: float = WAIT_S) -> None:
         """Until something was committed of every partition: nobody has to ask any more where it begins.
 
-        librdkafka that asks again, because an answer was late, takes both: it reads the same records twice in a row.
+        Once a member began twice with the same records when answers were late, as if librdkafka had taken two of them.
         """
         deadline = time.monotonic() + timeout_s
         while len({commit.partition for commit in self.commits.copy()}) < partitions:
