@@ -35,6 +35,14 @@ def main(bootstrap: str, group: str, topic: str, *options: str) -> None:
             print((message.value() or b"").decode(), flush=True)
         with suppress(KafkaException):  # nothing to commit, or a rebalance: the next one commits it
             consumer.commit(asynchronous=False)
+    _leave(consumer)
+
+
+def _leave(consumer: Consumer) -> None:
+    """By itself, librdkafka's close may wait for ever in the middle of a cooperative rebalance (its issue 4527)."""
+    consumer.unsubscribe()
+    while consumer.assignment():
+        consumer.poll(POLL_S)
     consumer.close()
 
 
