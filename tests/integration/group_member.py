@@ -39,7 +39,7 @@ def main(bootstrap: str, group: str, topic: str, *options: str) -> None:
 
 
 def _leave(consumer: Consumer) -> None:
-    """In a cooperative rebalance, close alone once took over a minute: before 2.4, librdkafka had such a hang (#4527)."""
+    """In a cooperative rebalance, close alone once took over a minute; librdkafka had such a hang before (#4527)."""
     consumer.unsubscribe()
     while consumer.assignment():
         consumer.poll(POLL_S)
