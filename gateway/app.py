@@ -80,7 +80,7 @@ class Gateway:
         self.config = config
         self.metrics = Metrics()
         self._admin = AdminClient(config.pulsar)
-        self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
+        self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics), lambda: self._fleet.holds_lease)
         self._shared = Shared(self._client, self._admin, config.limits, self.metrics)
         self._logs = LogRegistry(self._shared)
         self._topics = TopicCatalog(
@@ -95,6 +95,7 @@ class Gateway:
         self.metrics.fleet_lease.set_function(lambda: self._fleet.holds_lease)
         self._fleet.on_change.append(self._groups.take_placed)
         self._fleet.on_deletion.append(self._forget_topics)
+        self._fleet.on_lease_lost.append(self._logs.stop_leased)
         self._fleet.let_go += [self._groups.let_go, self._let_go_of_logs]
         self._forgetting: set[asyncio.Task[None]] = set()
         self._server: KafkaServer | None = None

@@ -22,7 +22,7 @@ from gateway.pulsar.client import PulsarClient
 TICKS_A_HEARTBEAT = 5
 """How often it is looked whether something is due."""
 LET_GO_S = 5.0
-"""What is not let go of by then is fenced by its next leader; and of a plain partition, two leaders lose nothing."""
+"""What is not let go of by then is fenced by its next leader; of a plain partition, what is in flight is stopped."""
 HAND_OVER_S = 6.0
 """A leaving gateway waits this long for the others: as long as it takes to see that one of them is dead, and more."""
 JOIN_CHECK_S = 0.005
@@ -42,12 +42,14 @@ class Fleet:
     """Before `join` and after `leave`, it leads nothing, and knows nobody.
 
     `on_change` is called when leaders may have changed; each of `let_go` then has to see to it that nothing is done
-    any more for partitions that this gateway no longer `leads`, and returns when that is so.
+    any more for partitions that this gateway no longer `leads`, and returns when that is so. Where that takes too long,
+    and again and again while there is no lease, `on_lease_lost` is called.
     """
 
     def __init__(self, client: PulsarClient, admin: AdminClient, namespace: str, config: FleetSection) -> None:
         self.on_change: list[Callable[[], None]] = []
         self.let_go: list[LetGo] = []
+        self.on_lease_lost: list[Callable[[], None]] = []
         self.on_deletion: list[Callable[[tuple[str, ...]], None]] = []
         """Called with the names of topics that some gateway has deleted."""
         self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
@@ -194,6 +196,8 @@ class Fleet:
 
     async def _keep_ticking(self) -> None:
         while True:
+            if not self.holds_lease:
+                self._stop_leased()
             self._tick()
             await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)
 
@@ -204,6 +208,10 @@ class Fleet:
             if message.kind == "eviction":
                 log.warning("a gateway is silent: it is taken for dead", node_id=message.node_id)
             self._log.send(message)
+
+    def _stop_leased(self) -> None:
+        for on_lease_lost in self.on_lease_lost:
+            on_lease_lost()
 
     async def _keep_letting_go(self) -> None:
         while True:
@@ -216,6 +224,7 @@ class Fleet:
                     await asyncio.gather(*(let_go() for let_go in self.let_go))
             except TimeoutError:
                 log.warning("lost partitions are not let go of in time", epoch=epoch)
+                self._stop_leased()
             self._membership.settle(epoch, lease_now_ms())
             self._tick()
 

@@ -29,7 +29,13 @@ class ClientEvents(Protocol):
 class PulsarClient:
     """One connection to each broker, made when first needed and shared by everything but exclusive producers."""
 
-    def __init__(self, settings: PulsarSettings, events: ClientEvents | None = None) -> None:
+    def __init__(
+        self,
+        settings: PulsarSettings,
+        events: ClientEvents | None = None,
+        holds_lease: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.holds_lease = holds_lease
         self._settings = settings
         self._events = events
         self._ssl = client_ssl_context(settings) if settings.service_url.startswith("pulsar+ssl") else None

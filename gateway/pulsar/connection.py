@@ -2,13 +2,16 @@
 
 import asyncio
 import math
+import socket
 import ssl
+import struct
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, Protocol, cast
 
 from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.errors import (
+    ClientClosedError,
     ConnectionLostError,
     ProtocolError,
     PulsarError,
@@ -16,6 +19,7 @@ from gateway.pulsar.errors import (
     TopicClosedError,
     error_from_server,
 )
+from gateway.pulsar.keepalive import Keepalive
 from gateway.pulsar.position import Position
 from gateway.pulsar.settings import PulsarSettings
 from protocol.pulsar.frames import FRAME_PADDING_BYTES, Buffer, FrameError, encode_command, parse_command
@@ -25,7 +29,6 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     CommandAuthResponse,
     CommandConnect,
     CommandMessage,
-    CommandPing,
     CommandPong,
     CommandSendError,
     FeatureFlags,
@@ -43,6 +46,8 @@ a broker has sent."""
 
 # Filled and emptied within one callback of the loop, so every connection may use it.
 _shared_buffer = bytearray(SHARED_BUFFER_BYTES)
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 Handler = Callable[[BaseCommand, memoryview, int, bool], None]
 
@@ -66,6 +71,9 @@ class ConnectionOwner(Protocol):
     """Whoever made the connection learns of its states."""
 
     def on_connection_state(self, connection: "Connection", error: PulsarError | None) -> None: ...
+
+    def holds_lease(self) -> bool:
+        """What only the leader may send may go out."""
 
 
 class ProducerHandler(Protocol):
@@ -135,9 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
         self._last_id = 0
         self._outgoing: list[Buffer] = []
-        self._keepalive: asyncio.TimerHandle | None = None
-        self._bytes_received_at_probe = -1
-        self._probed = False
+        self._outgoing_leased = False
+        self._keepalive = Keepalive(self, settings.keepalive_interval_ms)
         self._handlers = self._handler_table()
 
     def _handler_table(self) -> dict[int, Handler]:
@@ -175,11 +182,15 @@ class Connection(asyncio.BufferedProtocol):
         self._last_id += 1
         return self._last_id
 
-    def write(self, buffers: Sequence[Buffer], size: int) -> None:
-        """Send these `size` bytes. What is written in one turn of the loop leaves in one piece."""
+    def write(self, buffers: Sequence[Buffer], size: int, *, leased: bool = False) -> None:
+        """Send these `size` bytes. What is written in one turn of the loop leaves in one piece.
+
+        `leased` bytes do not leave without the lease: the connection ends instead.
+        """
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing += buffers
+        self._outgoing_leased |= leased
         self.bytes_sent += size
 
     def send_command(self, command: BaseCommand) -> None:
@@ -206,13 +217,17 @@ class Connection(asyncio.BufferedProtocol):
             self._requests.pop(request_id, None)
 
     def close(self, error: PulsarError) -> None:
-        """End the connection at once. Every request, producer and consumer on it learns `error`."""
+        """End the connection at once. Every request, producer and consumer on it learns `error`.
+
+        What a producer sent and the broker did not get, it never will: once another gateway leads, it would be late.
+        """
         if self.state is ConnectionState.CLOSED:
             return
         self._become(ConnectionState.CLOSED, error)
-        if self._keepalive is not None:
-            self._keepalive.cancel()
+        self._keepalive.stop()
         if self._transport is not None:
+            if not self._transport.is_closing() and (self.producers or not isinstance(error, ClientClosedError)):
+                _discard_unsent(self._transport)
             self._transport.abort()
         self._outgoing.clear()
         self._resume(True)
@@ -288,10 +303,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
-        if outgoing and self._transport is not None:
-            self._transport.writelines(outgoing)
+        leased, self._outgoing_leased = self._outgoing_leased, False
+        if not outgoing or self._transport is None:
+            return
+        if leased and not self._owner.holds_lease():  # this process may have stood still since
+            self.close(ConnectionLostError("the lease ran out before all was sent"))
+            return
+        self._transport.writelines(outgoing)
 
-    # Login and keep-alive.
+    # Login.
 
     def _connect_command(self) -> BaseCommand:
         connect = CommandConnect(
@@ -316,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
             self.max_message_bytes = command.connected.max_message_size
             self._receiver.max_frame_bytes = self.max_message_bytes + FRAME_PADDING_BYTES
         self._become(ConnectionState.READY, None)
-        self._schedule_keepalive()
+        self._keepalive.start()
         if not self._ready.done():
             self._ready.set_result(None)
 
@@ -331,20 +351,6 @@ class Connection(asyncio.BufferedProtocol):
             client_version=CLIENT_VERSION, response=response, protocol_version=PROTOCOL_VERSION
         )
         self.send_command(BaseCommand(type=BaseCommand.AUTH_RESPONSE, auth_response=answer))
-
-    def _schedule_keepalive(self) -> None:
-        self._keepalive = self._loop.call_later(self._settings.keepalive_interval_ms / 1000, self._probe)
-
-    def _probe(self) -> None:
-        silent = self.bytes_received == self._bytes_received_at_probe
-        if silent and self._probed:
-            self.close(ConnectionLostError(f"{self.address.url} is silent"))
-            return
-        self._probed = silent
-        self._bytes_received_at_probe = self.bytes_received
-        if silent:
-            self.send_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
-        self._schedule_keepalive()
 
     def _on_ping(self, *_: object) -> None:
         self.send_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
@@ -401,3 +407,8 @@ class Connection(asyncio.BufferedProtocol):
         future = self._requests.get(request_id)
         if future is not None and not future.done():  # else it came too late
             future.set_result(command)
+
+
+def _discard_unsent(transport: asyncio.Transport) -> None:
+    """The connection is reset when it is closed. Else the kernel goes on trying for minutes to deliver what it has."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

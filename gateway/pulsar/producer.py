@@ -113,12 +113,13 @@ class Producer:
         num_messages: int,
         publish_time_ms: int,
         properties: Sequence[tuple[str, str]] | bytes = (),
+        leased: bool = False,
     ) -> int:
         """Write one entry, whose payload is the chunks one after the other, and return its sequence id.
 
         Never waits; the chunks are not copied and must not change before the receipt. `properties` may be given encoded
-        (`encode_metadata_properties`), which is faster. Raises ClientClosedError or ConnectionLostError if the producer
-        is dead, MessageTooLargeError; then nothing was written.
+        (`encode_metadata_properties`), which is faster. A `leased` entry does not leave without the lease. Raises
+        ClientClosedError or ConnectionLostError if the producer is dead, MessageTooLargeError; then it wrote nothing.
         """
         encoder = self._encoder
         if self.closed or encoder is None:
@@ -131,7 +132,7 @@ class Producer:
                 f"entry of {size} bytes, at most {self.connection.max_message_bytes} are allowed"
             )
         self._last_sequence_id = sequence_id
-        self.connection.write(buffers, size)
+        self.connection.write(buffers, size, leased=leased)
         return sequence_id
 
     async def close(self) -> None:

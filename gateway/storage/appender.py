@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gateway.config import Limits
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.storage.errors import KafkaError
@@ -25,6 +25,9 @@ from protocol.kafka.errors import ErrorCode
 
 SHARE_ABOVE_IN_FLIGHT = 2
 """Entries in flight from which on small batches wait and share."""
+UNANSWERED_S = 0.05
+"""A broker that answers at all has answered by then; and it is less than the margin between a lease and its holder's
+death (`coordinator/fleet/times.py`)."""
 METADATA_BYTES = 1_024
 """More than Pulsar's metadata takes of an entry's size."""
 LARGE_BATCH_BYTES = 16 * 1024
@@ -56,12 +59,15 @@ class PendingBatch:
 class SentEntry:
     """Batches that were sent as one entry. ``position`` is known once the broker says so."""
 
-    __slots__ = ("batches", "count", "data", "position")
+    __slots__ = ("batches", "count", "data", "leased", "position", "sent_at")
 
     def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
         self.batches = batches
         self.data = data
         self.count = sum(batch.count for batch in batches)
+        self.leased = any(batch.sequenced is not None for batch in batches)
+        """Only the leader may send it: another one would judge its idempotent batches without knowing of them."""
+        self.sent_at = time.monotonic()
         self.position: Position | None = None
 
 
@@ -160,6 +166,16 @@ class Appender:
             self.room.set()
         return taken
 
+    def stop_leased(self) -> list[PendingBatch]:
+        """Another gateway may lead soon. Give up what waits of idempotent producers; what was sent and is not answered
+        reaches the broker now or never.
+        """
+        overdue_s = time.monotonic() - UNANSWERED_S
+        producer = self._producer or self._lost
+        if producer is not None and any(sent.leased and sent.sent_at < overdue_s for sent in self._in_flight.values()):
+            producer.connection.close(ConnectionLostError("the lease ran out with entries in flight"))
+        return self.take_queued({batch.sequenced.producer_id for batch in self._queue if batch.sequenced})
+
     def _pump(self) -> None:
         self._pump_scheduled = False
         while self._queue and self._may_send():
@@ -211,8 +227,9 @@ class Appender:
         try:
             payload, fields = _encoded(group, data)
             sequence_id = self._producer.send(
-                (payload,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000), properties=fields
-            )
+                (payload,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000), properties=fields,
+                leased=sent.leased,
+            )  # fmt: skip
         except PulsarError as error:
             self._log.entry_refused(sent, error)
             return

@@ -237,6 +237,10 @@ class PartitionLog:
         for batch in batches:
             batch.done(-1, error)
 
+    def stop_leased(self) -> None:
+        """Nothing of idempotent producers may be written any more that another leader would not see in the log."""
+        self._refuse(self._appender.stop_leased(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
     def writer_lost(self, error: PulsarError) -> None:
         self._writer.lost(error)
 

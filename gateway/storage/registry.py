@@ -78,6 +78,11 @@ class LogRegistry:
         if self._logs.get(key) is opened and opened.lost_writer is None:  # else its successor has to know
             del self._logs[key]
 
+    def stop_leased(self) -> None:
+        """The lease has run out, or a partition was not let go of in time."""
+        for opened in [*self._logs.values()]:
+            opened.stop_leased()
+
     async def close_stalled(self) -> None:
         """Those whose batches Pulsar does not answer: their clients are told to try again."""
         stalled = [key for key, opened in self._logs.items() if opened.stalled]

@@ -18,6 +18,8 @@ from tests.support.names import unique_topic
 Row = dict[str, str]
 HOLD_S = 25.0
 """How long a fault lasts at least: longer than sessions, leases, and the timeouts of requests."""
+BRIEF_S = 8.0
+"""Longer than leases and the timeouts of requests, but nobody has given up a connection yet."""
 AFTER_S = 3.0
 WHOLE_S = 300.0
 """Processes of a whole region may have to start."""
@@ -43,6 +45,11 @@ def cut_a_gateway_off(lab: Lab) -> Row:
     return _endure(lab, "gateway-cut", lambda _: lab.cut(_named("gateway1-eu"), _brokers))
 
 
+def cut_a_gateway_off_briefly(lab: Lab) -> Row:
+    """What it had sent may still be on its way when the cable is back, and another gateway has written it since."""
+    return _endure(lab, "brief-cut", lambda _: lab.cut(_named("gateway1-eu"), _brokers), hold_s=BRIEF_S)
+
+
 def cut_between_regions(lab: Lab) -> Row:
     """eu and us do not reach each other; both reach the witness, and clients reach both."""
     return _endure(lab, "sea-cable", lambda _: lab.cut_between("eu", "us"))
@@ -65,6 +72,7 @@ def _endure(
     name: str,
     fault: Callable[[Traffic], AbstractContextManager[None]],
     repair: Callable[[], None] = lambda: None,
+    hold_s: float = HOLD_S,
 ) -> Row:
     """Clients go on within the fault and behind it, and all that they saw is as it should be."""
     with Traffic(lab, name) as traffic:
@@ -72,7 +80,7 @@ def _endure(
         began = time.monotonic()
         with fault(traffic):
             outage_s = writer.write_until_acknowledged_anew()
-            writer.write(HOLD_S - (time.monotonic() - began))
+            writer.write(hold_s - (time.monotonic() - began))
             within_s = traffic.members.await_values({*writer.offsets})
         healing_s = writer.write_until_acknowledged_anew()
         writer.write(AFTER_S)
@@ -88,7 +96,7 @@ def _endure(
         "doubled": "0",
         "read again": str(len(history.reads) - len(history.writes)),
         "writes stood still": f"{outage_s:.1f} s, and {healing_s:.1f} s when it was over",
-        "group had all": f"{within_s:.1f} s after {HOLD_S:.0f} s",
+        "group had all": f"{within_s:.1f} s after {hold_s:.0f} s",
         "group without coordinator": f"{no_coordinator_s:.1f} s",
         "all was well": f"{whole_s:.1f} s after that",
         "coordinated by": " then ".join(traffic.probe.coordinators),

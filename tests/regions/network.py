@@ -86,6 +86,7 @@ class Network:
 
     def disconnect(self) -> None:
         for node in self._topology.nodes:
+            _run("ip", "link", "delete", node.name)  # at once: the kernel takes its time with the namespace
             _run("ip", "netns", "delete", node.name)
 
     @contextmanager
@@ -103,4 +104,4 @@ class Network:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S)

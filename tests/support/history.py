@@ -179,7 +179,8 @@ def doubled(history: History) -> Iterator[str]:
     for partition, log in history.logs.items():
         for value, times in Counter(value for _, value in log).items():
             if times > 1:
-                yield f"{value!r} is {times} times in partition {partition}"
+                offsets = ", ".join(str(offset) for offset, each in log if each == value)
+                yield f"{value!r} is {times} times in partition {partition}, at {offsets}"
 
 
 def two_values(history: History, allowed: Allowed) -> Iterator[str]:

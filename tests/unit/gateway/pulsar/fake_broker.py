@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 from gateway.pulsar.settings import PulsarSettings
 from protocol.pulsar.frames import encode_command, parse_command
@@ -30,6 +31,7 @@ class FakeBroker:
         self.connections = 0
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._ended: asyncio.Queue[Exception] = asyncio.Queue()
 
     def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -42,7 +44,7 @@ class FakeBroker:
         await asyncio.gather(*self._tasks)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 command, _ = parse_command(memoryview(await reader.readexactly(size)))
@@ -51,6 +53,8 @@ class FakeBroker:
                 answer = self.answers.get(command.type, self.answer)(command)
                 answers = answer if isinstance(answer, list) else [] if answer is None else [answer]
                 writer.write(b"".join(map(encode_command, answers)))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            self._ended.put_nowait(error)
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
@@ -63,6 +67,20 @@ class FakeBroker:
 
     def drop(self) -> None:
         self._writers[-1].transport.abort()
+
+    def pause(self) -> None:
+        """Read nothing that is sent."""
+        cast("asyncio.Transport", self._writers[-1].transport).pause_reading()
+
+    def resume(self) -> None:
+        cast("asyncio.Transport", self._writers[-1].transport).resume_reading()
+
+    async def ended(self) -> Exception:
+        """How the next connection ended."""
+        return await self._ended.get()
+
+    def received_of(self, command_type: int) -> list[BaseCommand]:
+        return [command for command in self.received if command.type == command_type]
 
     async def wait_for(self, command_type: int) -> BaseCommand:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,17 +12,21 @@ import pytest
 
 from gateway.config import MIB, Limits
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.errors import MessageTooLargeError, PulsarError
+from gateway.pulsar.errors import ConnectionLostError, MessageTooLargeError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
-from gateway.storage.appender import Appender, PendingBatch, SentEntry
+from gateway.storage.appender import UNANSWERED_S, Appender, PendingBatch, SentEntry
 from gateway.storage.errors import KafkaError
+from gateway.storage.producer_state import SequencedBatch
 
 
 class FakeProducer:
     def __init__(self, max_message_bytes: int = 5 * MIB) -> None:
         self.name, self.closed, self.max_message_bytes = "fake", False, max_message_bytes
-        self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event())
+        self.errors: list[PulsarError] = []
+        self.connection = SimpleNamespace(
+            writable=True, writable_event=asyncio.Event(), close=self.errors.append
+        )
         self.sent: list[bytes] = []
 
     def send(self, chunks: Sequence[Any], **_: object) -> int:
@@ -56,9 +61,10 @@ class Scene:
         self.appender.use(cast(Producer, self.producer))
         self.confirmed = 0
 
-    def append(self, *batches: bytes) -> None:
+    def append(self, *batches: bytes, producer_id: int | None = None) -> None:
+        sequenced = None if producer_id is None else cast(SequencedBatch, SimpleNamespace(producer_id=producer_id))
         for data in batches:
-            self.appender.append(PendingBatch(memoryview(bytearray(data)), 1, None, lambda *_: None))
+            self.appender.append(PendingBatch(memoryview(bytearray(data)), 1, sequenced, lambda *_: None))
 
     def confirm(self) -> None:
         self.appender.on_receipt(self.confirmed, Position(1, self.confirmed))
@@ -174,3 +180,30 @@ async def test_what_a_lost_producer_sent_is_claimed_or_abandoned() -> None:
     assert scene.appender.claim("fake", 0) is None
     assert [bytes(sent.data[:1]) for sent in (claimed, *scene.appender.abandon_in_flight())] == [b"1", b"2"]
     assert scene.appender.idle
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "age_s", "stopped"), [(7, 2 * UNANSWERED_S, True), (7, 0, False), (None, 2 * UNANSWERED_S, False)]
+)
+async def test_without_the_lease_what_is_not_answered_is_stopped(
+    producer_id: int | None, age_s: float, stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+    scene.append(b"1", producer_id=producer_id)
+    await turn()
+    now = time.monotonic() + age_s
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert scene.appender.stop_leased() == []
+    assert [type(error) for error in scene.producer.errors] == [ConnectionLostError] * stopped
+
+
+async def test_without_the_lease_what_waits_of_idempotent_producers_is_given_up() -> None:
+    scene = Scene(append_max_in_flight_entries=1)
+    scene.append(b"1")
+    await turn()
+    scene.append(b"2", producer_id=7)
+    scene.append(b"3")
+    scene.append(b"4", producer_id=8)
+    assert [bytes(batch.data) for batch in scene.appender.stop_leased()] == [b"2", b"4"]
+    scene.confirm()
+    assert scene.producer.sent == [b"1", b"3"]
