@@ -41,6 +41,11 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[s
     admin.create_topics([new])[topic].result(TIMEOUT_S)
 
 
+def list_topics(bootstrap: str, topic: str) -> Any:
+    """The cluster, and this topic."""
+    return AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, TIMEOUT_S)
+
+
 def delete_records(bootstrap: str, topic: str, before: int) -> None:
     """Those of partition 0 before an offset."""
     wanted = TopicPartition(topic, 0, before)

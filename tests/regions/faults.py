@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from deploy.topology.description import Kind, Node
+from deploy.topology.description import Kind
 from tests.integration.confluent import create_topic, read_all
 from tests.regions.lab import Lab, until
 from tests.regions.traffic import Traffic
@@ -42,12 +42,12 @@ def pause_a_region(lab: Lab) -> Row:
 
 def cut_a_gateway_off(lab: Lab) -> Row:
     """A gateway reaches no broker; clients, and haproxy, reach it."""
-    return _endure(lab, "gateway-cut", lambda _: lab.cut(_named("gateway1-eu"), _brokers))
+    return _endure(lab, "gateway-cut", lambda traffic: _cut_leader_off(lab, traffic.topic))
 
 
 def cut_a_gateway_off_briefly(lab: Lab) -> Row:
     """What it had sent may still be on its way when the cable is back, and another gateway has written it since."""
-    return _endure(lab, "brief-cut", lambda _: lab.cut(_named("gateway1-eu"), _brokers), hold_s=BRIEF_S)
+    return _endure(lab, "brief-cut", lambda traffic: _cut_leader_off(lab, traffic.topic), hold_s=BRIEF_S)
 
 
 def cut_between_regions(lab: Lab) -> Row:
@@ -114,9 +114,6 @@ def _serves_all(lab: Lab) -> bool:
     return True
 
 
-def _named(name: str) -> Callable[[Node], bool]:
-    return lambda node: node.name == name
-
-
-def _brokers(node: Node) -> bool:
-    return node.kind is Kind.BROKER
+def _cut_leader_off(lab: Lab, topic: str) -> AbstractContextManager[None]:
+    gateway = lab.leading_gateway(topic)
+    return lab.cut(lambda node: node is gateway, lambda node: node.kind is Kind.BROKER)

@@ -16,7 +16,7 @@ from deploy.local.cluster.cluster import LocalCluster
 from deploy.topology.description import Kind, Node, load
 from deploy.topology.places import Place
 from deploy.topology.setup import AdminApi, SetupError, send_home
-from tests.integration.confluent import Sender
+from tests.integration.confluent import Sender, list_topics
 from tests.regions.network import PREFIX, Network
 from tests.support.history import Write
 
@@ -103,6 +103,13 @@ class Lab:
         finally:
             connection.close()
         return str(json.loads(body)["brokerUrl"]).removeprefix("pulsar://") if response.status == 200 else None
+
+    def leading_gateway(self, topic: str) -> Node:
+        """Of partition 0: found by the region whose haproxy it is reached by."""
+        brokers = list_topics(self.bootstrap("eu"), topic)
+        address = brokers.brokers[brokers.topics[topic].partitions[0].leader].host
+        proxy = next(node for node in self.topology.of(Kind.HAPROXY) if self.places.of(node).host == address)
+        return self.topology.of(Kind.GATEWAY, region=proxy.region)[0]
 
     def serving_region(self, topic: str) -> str:
         return self.serving_broker(topic).region
