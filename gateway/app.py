@@ -80,7 +80,7 @@ class Gateway:
         self.config = config
         self.metrics = Metrics()
         self._admin = AdminClient(config.pulsar)
-        self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics), lambda: self._fleet.holds_lease)
+        self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics), lambda: not self._fleet.is_doubtful)
         self._shared = Shared(self._client, self._admin, config.limits, self.metrics)
         self._logs = LogRegistry(self._shared)
         self._topics = TopicCatalog(

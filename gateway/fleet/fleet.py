@@ -43,7 +43,7 @@ class Fleet:
 
     `on_change` is called when leaders may have changed; each of `let_go` then has to see to it that nothing is done
     any more for partitions that this gateway no longer `leads`, and returns when that is so. Where that takes too long,
-    and again and again while there is no lease, `on_lease_lost` is called.
+    and again and again while it `is_doubtful`, `on_lease_lost` is called.
     """
 
     def __init__(self, client: PulsarClient, admin: AdminClient, namespace: str, config: FleetSection) -> None:
@@ -165,6 +165,15 @@ class Fleet:
         return self._membership is not None and self._membership.holds_lease(lease_now_ms())
 
     @property
+    def is_doubtful(self) -> bool:
+        """Another gateway may lead by now what this one did. One that is alone waits for a slow Pulsar instead."""
+        return not self.holds_lease and any(member.incarnation != self._incarnation for member in self.members)
+
+    @property
+    def _incarnation(self) -> str:
+        return "" if self._membership is None else self._membership.member.incarnation
+
+    @property
     def is_cut_off(self) -> bool:
         """Pulsar has confirmed nothing for long, not even heartbeats, and other gateways may do better."""
         silence_s = asyncio.get_running_loop().time() - self._client.last_receipt_s
@@ -196,7 +205,7 @@ class Fleet:
 
     async def _keep_ticking(self) -> None:
         while True:
-            if not self.holds_lease:
+            if self.is_doubtful:
                 self._stop_leased()
             self._tick()
             await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)

@@ -33,9 +33,9 @@ class PulsarClient:
         self,
         settings: PulsarSettings,
         events: ClientEvents | None = None,
-        holds_lease: Callable[[], bool] = lambda: True,
+        may_send_leased: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.holds_lease = holds_lease
+        self.may_send_leased = may_send_leased
         self._settings = settings
         self._events = events
         self._ssl = client_ssl_context(settings) if settings.service_url.startswith("pulsar+ssl") else None

@@ -72,8 +72,8 @@ class ConnectionOwner(Protocol):
 
     def on_connection_state(self, connection: "Connection", error: PulsarError | None) -> None: ...
 
-    def holds_lease(self) -> bool:
-        """What only the leader may send may go out."""
+    def may_send_leased(self) -> bool:
+        """No other gateway can lead by now what this one did."""
 
 
 class ProducerHandler(Protocol):
@@ -306,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
         leased, self._outgoing_leased = self._outgoing_leased, False
         if not outgoing or self._transport is None:
             return
-        if leased and not self._owner.holds_lease():  # this process may have stood still since
+        if leased and not self._owner.may_send_leased():  # this process may have stood still since
             self.close(ConnectionLostError("the lease ran out before all was sent"))
             return
         self._transport.writelines(outgoing)

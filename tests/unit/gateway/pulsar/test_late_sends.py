@@ -56,7 +56,7 @@ def test_the_client_is_closed_in_order(runner: Runner) -> None:
 def test_without_the_lease_nothing_leased_leaves() -> None:
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         log, leased = Log(), True
-        client.holds_lease = lambda: leased
+        client.may_send_leased = lambda: leased
         producer = await client.open_producer(TOPIC, log)
         producer.send([b"with the lease"], num_messages=1, publish_time_ms=1, leased=True)
         await broker.wait_for(BaseCommand.SEND)
