@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -20,24 +20,25 @@ from tests.regions.lab import Lab, topology
 from tests.support.java_clients import fetch_newest
 
 Trial = Callable[[Lab], dict[str, str]]
-# us is never lost: what it wrote while eu was away has its copies there alone.
-PLAN: dict[str, Sequence[Trial]] = {
-    "sync": (
+PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
+    # us is never lost: what it wrote while eu was away has its copies there alone.
+    ("sync", (
         stretched.lose_a_bookie,
         faults.pause_a_gateway,
         faults.cut_a_gateway_off,
         faults.cut_a_gateway_off_briefly,
         single_address.cut_between_gateways,
         faults.pause_a_broker,
-        faults.cut_between_regions,
         stretched.lose_a_region,
         stretched.region_returns,
         faults.pause_a_region,
         faults.cut_a_region_off,
-    ),
-    "geo": (geo.write_in_both, geo.lose_a_region, geo.lose_a_region_with_a_tail, moving.clients_move),
-    "combined": (geo.write_in_both, combined.lose_a_region),
-}
+    )),
+    # Each region writes, with its copies there alone.
+    ("sync", (faults.cut_between_regions,)),
+    ("geo", (geo.write_in_both, geo.lose_a_region, geo.lose_a_region_with_a_tail, moving.clients_move)),
+    ("combined", (geo.write_in_both, combined.lose_a_region)),
+)  # fmt: skip
 NEEDS_NETWORK = {
     faults.cut_a_gateway_off,
     faults.cut_a_gateway_off_briefly,
@@ -46,11 +47,14 @@ NEEDS_NETWORK = {
     geo.lose_a_region_with_a_tail,
     single_address.cut_between_gateways,
 }
-SHAPES = (*PLAN, "sync-small", "geo-small")
+SHAPES = ("sync", "sync-small", "geo", "geo-small", "combined")
 PIPED_COLUMNS = 160
 
 
 def main(wanted: Sequence[str]) -> int:
+    unknown = {*wanted} - {*SHAPES} - {trial.__name__ for _, trials in PLAN for trial in trials}
+    if unknown:
+        sys.exit(f"no such topology or trial: {', '.join(sorted(unknown))}")
     console = Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS)
     fetch_newest()
     no_network = network.enter_own(wanted)
@@ -59,11 +63,21 @@ def main(wanted: Sequence[str]) -> int:
     else:
         console.print(f"nothing can be cut: {no_network}")
     report = Report(console, networked=no_network is None)
-    for name in [name for name in SHAPES if name in wanted] or PLAN:
-        trials = PLAN[name.removesuffix("-small")]
-        report.run(name, [trial for trial in trials if trial.__name__ in wanted] or trials)
+    for name, trials in _planned(wanted):
+        report.run(name, trials)
     console.print(report.table)
     return report.failures and 1
+
+
+def _planned(wanted: Sequence[str]) -> Iterator[tuple[str, Sequence[Trial]]]:
+    """What is named of it: topologies, trials of all topologies, or trials of those topologies."""
+    shapes = [name for name in SHAPES if name in wanted] or [*dict(PLAN)]
+    named = [name for name in wanted if name not in SHAPES]
+    for shape in shapes:
+        for name, trials in PLAN:
+            chosen = [trial for trial in trials if trial.__name__ in named or not named]
+            if name == shape.removesuffix("-small") and chosen:
+                yield shape, chosen
 
 
 class Report:
