@@ -11,6 +11,8 @@ from tests.support.history import Allowed, History, check
 PARTITIONS = 2
 BEFORE_S = 5.0
 AFTER_S = 3.0
+HOME_S = 300.0
+"""Replicators wait longer and longer between their attempts."""
 
 
 def lose_a_region(lab: Lab) -> Row:
@@ -31,7 +33,7 @@ def lose_a_region(lab: Lab) -> Row:
     expected = {value for writer in writers.values() for value in writer.offsets}
     arrived_s = until(lambda: expected <= all_values(lab, "us", topic).keys(), "all of both is in us, without eu")
     lab.cluster.up()
-    until(lambda: expected <= all_values(lab, "eu", topic).keys(), "all of both is in eu")
+    home_s = until(lambda: expected <= all_values(lab, "eu", topic).keys(), "all of both is in eu", HOME_S)
     for region, writer in writers.items():
         check(history_in(lab, region, topic, writer), Allowed(copies=True))
     writes = [write for writer in writers.values() for write in writer.writes]
@@ -45,4 +47,5 @@ def lose_a_region(lab: Lab) -> Row:
         "doubled": f"{doubled} (producers that are not idempotent)",
         "writes in us stood still": f"{outage_s:.1f} s",
         "all of eu was in us": f"{arrived_s:.1f} s after that, without eu",
+        "all of us was in eu": f"{home_s:.1f} s after that was up",
     }

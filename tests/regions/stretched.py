@@ -79,6 +79,8 @@ def lose_a_bookie(lab: Lab) -> Row:
     lab.cluster.kill(name)
     pause_s = writer.write_until_acknowledged_anew()
     copied_s = until(lambda: all(bookie not in each for each in _bookies(lab, topic)), "copied again")
+    region_of = {lab.places.of(node).at(): node.region for node in lab.topology.of(Kind.BOOKIE)}
+    spread = all(len({region_of[each] for each in segment}) > 1 for segment in _bookies(lab, topic))
     writer.flush()
     writer.check_no_errors()
     _check_logs(bootstrap, topic, writer)
@@ -89,6 +91,7 @@ def lose_a_bookie(lab: Lab) -> Row:
         "doubled": "0",
         "writes stood still": f"{pause_s:.1f} s",
         "two copies again": f"{copied_s:.1f} s",
+        "in both regions": "yes" if spread else "no",
     }
 
 
