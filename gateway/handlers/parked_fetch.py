@@ -86,10 +86,9 @@ class ParkedFetch:
     def _waited(self) -> None:
         """max_wait is over. What Pulsar is being asked for is waited for longer, as Kafka waits for its disk."""
         self._overdue = True
-        if self._pending:
+        self._look_again()
+        if self._waiting:
             self._timer = asyncio.get_running_loop().call_later(READ_WAIT_S, self._finish)
-        else:
-            self._finish()
 
     def _finish(self) -> None:
         if self._future is not None and not self._future.done():
@@ -119,23 +118,28 @@ class ParkedFetch:
         return part.refreshing
 
     def _satisfied(self) -> bool:
-        """Enough bytes are at hand, or some partition has an error to tell at once."""
+        """Enough bytes are at hand, or some partition has an error to tell at once.
+
+        What may turn out to be one is waited for, as long as the client would wait for bytes.
+        """
         need = max(1, self._call.request.min_bytes)
         total = failed = 0
-        self._pending = False
+        looked_up = self._pending = False
         for part in self._parts:
             if part.log is not None and part.log.closed:  # another gateway leads it now
                 part.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if part.error or part.log is None:
                 failed += 1
             elif self._must_wait(part):
-                self._pending = True
-            elif not part.log.start.offset <= part.fetched.offset <= part.log.end_offset:
+                looked_up = self._pending = True
+            elif part.fetched.offset < part.log.start.offset:
                 return True
             elif part.fetched.offset < part.log.end_offset:
                 total += self._at_hand(part.fetched.offset, part.log, need)
         if failed == len(self._parts) or self._found_error:
             return True
+        if looked_up and not self._overdue:
+            return False
         return total >= need or (self._call.request.min_bytes <= 0 and not self._pending)
 
     def _at_hand(self, offset: int, partition_log: PartitionLog, need: int) -> int:
@@ -162,10 +166,15 @@ class ParkedFetch:
         except (PulsarError, TimeoutError) as error:
             part.error = error_code(error)
         if part.fetched.offset > partition_log.end_offset and not part.error:
-            part.error = ErrorCode.OFFSET_OUT_OF_RANGE
+            part.error = self._beyond_end()
         self._found_error = self._found_error or part.error != ErrorCode.NONE
         part.refreshing = False
         self._look_again()
+
+    def _beyond_end(self) -> ErrorCode:
+        """Who may not lead any more may not know what its successor wrote: the client must not begin anew for that."""
+        doubtful = self._call.services.fleet.is_doubtful
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if doubtful else ErrorCode.OFFSET_OUT_OF_RANGE
 
     # The answer
 
@@ -197,7 +206,7 @@ class ParkedFetch:
             if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 self._point_to_leader(part, row)
             return row
-        if not partition_log.start.offset <= fetched.offset <= partition_log.end_offset:
+        if fetched.offset < partition_log.start.offset:  # beyond the end it is an error once the broker was asked
             self._call.count_error(ErrorCode.OFFSET_OUT_OF_RANGE)
             return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         code, records = self._records(part, partition_log, min(room, fetched.max_bytes), at_least_one=at_least_one)

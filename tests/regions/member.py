@@ -89,10 +89,7 @@ class Members:
             time.sleep(POLL_S)
 
     def await_commits(self, partitions: int, timeout_s: float = WAIT_S) -> None:
-        """Until something was committed of every partition: nobody has to ask any more where it begins.
-
-        Once a member began twice with the same records when answers were late, as if librdkafka had taken two of them.
-        """
+        """Until something was committed of every partition: nobody has to ask any more where it begins."""
         deadline = time.monotonic() + timeout_s
         while len({commit.partition for commit in self.commits.copy()}) < partitions:
             assert time.monotonic() < deadline, f"nothing was committed of some partition in {timeout_s:.0f} s"

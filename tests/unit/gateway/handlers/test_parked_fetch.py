@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.config import Limits
+from gateway.handlers import parked_fetch
 from gateway.handlers.call import Call, Unread
 from gateway.handlers.fetch_answer import FetchAnswer
 from gateway.handlers.fetch_session import FetchedPartition
@@ -54,7 +55,9 @@ class FakeLog:
             waiter.log_moved()
 
 
-def fetch(*wanted: tuple[FakeLog, int], max_wait_ms: int = 60_000, min_bytes: int = 1) -> ParkedFetch:
+def fetch(
+    *wanted: tuple[FakeLog, int], max_wait_ms: int = 60_000, min_bytes: int = 1, doubtful: bool = False
+) -> ParkedFetch:
     parts = []
     for number, (log, offset) in enumerate(wanted):
         part = Wanted(FetchedPartition("t", number, offset, 1 << 20, -1, -1))
@@ -63,7 +66,8 @@ def fetch(*wanted: tuple[FakeLog, int], max_wait_ms: int = 60_000, min_bytes: in
     request = SimpleNamespace(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=0, session_epoch=-1
     )
-    services = SimpleNamespace(config=SimpleNamespace(limits=Limits()), unread=Unread())
+    fleet = SimpleNamespace(is_doubtful=doubtful)
+    services = SimpleNamespace(config=SimpleNamespace(limits=Limits()), unread=Unread(), fleet=fleet)
     call = SimpleNamespace(
         request=request, version=12, services=services, client_id="test", count_error=lambda code: None
     )
@@ -145,6 +149,32 @@ async def test_out_of_range(offset: int) -> None:
     log.refresh.set_result(None)
     outcome = fetch((log, offset)).start()
     assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
+
+
+async def test_who_may_not_lead_any_more_calls_no_offset_out_of_range() -> None:
+    log = FakeLog(3)
+    log.refresh.set_result(None)
+    assert await answer(fetch((log, 9), doubtful=True).start()) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
+
+
+async def test_an_offset_that_is_being_looked_up_is_not_out_of_range() -> None:
+    """Others have enough for an answer, and the consumer would begin anew."""
+    log, other = FakeLog(3), FakeLog(1)
+    assert await answer(fetch((log, 5), (other, 0), max_wait_ms=1).start()) == [(0, 0), (0, BATCH)]
+
+
+async def test_an_offset_out_of_range_is_told_though_others_have_enough() -> None:
+    log, other = FakeLog(3), FakeLog(1)
+    outcome = parked(fetch((log, 5), (other, 0)))
+    await settle()
+    assert not outcome.done()
+    log.refresh.set_result(None)
+    assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0), (0, BATCH)]
+
+
+async def test_a_lookup_that_takes_too_long_leaves_the_offset_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_fetch, "READ_WAIT_S", 0.02)
+    assert await answer(fetch((FakeLog(3), 5), max_wait_ms=1).start()) == [(0, 0)]
 
 
 async def test_an_error_found_late_is_told_at_once() -> None:
