@@ -20,24 +20,18 @@ from gateway.pulsar.errors import (
     error_from_server,
 )
 from gateway.pulsar.keepalive import Keepalive
+from gateway.pulsar.login import auth_response, connect_command
 from gateway.pulsar.position import Position
 from gateway.pulsar.settings import PulsarSettings
 from protocol.pulsar.frames import FRAME_PADDING_BYTES, Buffer, FrameError, encode_command, parse_command
 from protocol.pulsar.pulsar_commands_pb2 import (
-    AuthData,
     BaseCommand,
-    CommandAuthResponse,
-    CommandConnect,
     CommandMessage,
     CommandPong,
     CommandSendError,
-    FeatureFlags,
 )
 from protocol.pulsar.receiver import SHARED_BUFFER_BYTES, FrameReceiver
 
-CLIENT_VERSION = "kafka-gateway"
-PROTOCOL_VERSION = 19
-"""The newest version whose every command to clients is handled here (v20 brings TOPIC_MIGRATED)."""
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """What a broker takes that does not say."""
 TURN_BYTES = 128 * 1024
@@ -258,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._settings.write_buffer_high_bytes)
         try:
-            self.send_command(self._connect_command())
+            self.send_command(connect_command(self.address, self._settings))
         except OSError as error:
             self.close(ConnectionLostError(f"cannot read the token: {error}"))
 
@@ -313,22 +307,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # Login.
 
-    def _connect_command(self) -> BaseCommand:
-        connect = CommandConnect(
-            client_version=CLIENT_VERSION,
-            protocol_version=PROTOCOL_VERSION,
-            feature_flags=FeatureFlags(
-                supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_partial_producer=True
-            ),
-        )
-        if self.address.proxy_to is not None:
-            connect.proxy_to_broker_url = self.address.proxy_to
-        token = self._settings.read_token()
-        if token is not None:
-            connect.auth_method_name = "token"
-            connect.auth_data = token.encode()
-        return BaseCommand(type=BaseCommand.CONNECT, connect=connect)
-
     def _on_connected(self, command: BaseCommand, *_: object) -> None:
         if self.state is not ConnectionState.HANDSHAKE:
             raise FrameError("CONNECTED after the handshake")
@@ -342,15 +320,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_auth_challenge(self, *_: object) -> None:
         try:
-            token = self._settings.read_token() or ""
+            self.send_command(auth_response(self._settings))
         except OSError as error:
             self.close(ConnectionLostError(f"cannot read the token: {error}"))
-            return
-        response = AuthData(auth_method_name="token", auth_data=token.encode())
-        answer = CommandAuthResponse(
-            client_version=CLIENT_VERSION, response=response, protocol_version=PROTOCOL_VERSION
-        )
-        self.send_command(BaseCommand(type=BaseCommand.AUTH_RESPONSE, auth_response=answer))
 
     def _on_ping(self, *_: object) -> None:
         self.send_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))

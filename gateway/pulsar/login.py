@@ -1,0 +1,42 @@
+"""What a client says of itself to a broker: its version, what it can do, and its token."""
+
+from __future__ import annotations
+
+from gateway.pulsar.broker_address import BrokerAddress
+from gateway.pulsar.settings import PulsarSettings
+from protocol.pulsar.pulsar_commands_pb2 import (
+    AuthData,
+    BaseCommand,
+    CommandAuthResponse,
+    CommandConnect,
+    FeatureFlags,
+)
+
+CLIENT_VERSION = "kafka-gateway"
+PROTOCOL_VERSION = 19
+"""The newest version whose every command to clients is handled here (v20 brings TOPIC_MIGRATED)."""
+
+
+def connect_command(address: BrokerAddress, settings: PulsarSettings) -> BaseCommand:
+    """The first command. Raises OSError if the token cannot be read."""
+    connect = CommandConnect(
+        client_version=CLIENT_VERSION,
+        protocol_version=PROTOCOL_VERSION,
+        feature_flags=FeatureFlags(
+            supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_partial_producer=True
+        ),
+    )
+    if address.proxy_to is not None:
+        connect.proxy_to_broker_url = address.proxy_to
+    token = settings.read_token()
+    if token is not None:
+        connect.auth_method_name = "token"
+        connect.auth_data = token.encode()
+    return BaseCommand(type=BaseCommand.CONNECT, connect=connect)
+
+
+def auth_response(settings: PulsarSettings) -> BaseCommand:
+    """The token as it is now. Raises OSError if it cannot be read."""
+    response = AuthData(auth_method_name="token", auth_data=(settings.read_token() or "").encode())
+    answer = CommandAuthResponse(client_version=CLIENT_VERSION, response=response, protocol_version=PROTOCOL_VERSION)
+    return BaseCommand(type=BaseCommand.AUTH_RESPONSE, auth_response=answer)
