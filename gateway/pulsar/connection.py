@@ -1,6 +1,7 @@
 """One connection to a Pulsar broker: login, keep-alive, requests and their answers, dispatch of what it sends."""
 
 import asyncio
+import contextlib
 import math
 import socket
 import ssl
@@ -383,4 +384,5 @@ class Connection(asyncio.BufferedProtocol):
 
 def _discard_unsent(transport: asyncio.Transport) -> None:
     """The connection is reset when it is closed. Else the kernel goes on trying for minutes to deliver what it has."""
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    with contextlib.suppress(OSError):  # it is gone already
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
