@@ -34,7 +34,7 @@ PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
         faults.pause_a_region,
         faults.cut_a_region_off,
     )),
-    # Each region writes, with its copies there alone.
+    # What eu wrote meanwhile has its copies there alone: killed next, it would be missed.
     ("sync", (faults.cut_between_regions,)),
     ("geo", (geo.write_in_both, geo.lose_a_region, geo.lose_a_region_with_a_tail, moving.clients_move)),
     ("combined", (geo.write_in_both, combined.lose_a_region)),
