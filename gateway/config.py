@@ -131,7 +131,8 @@ class FleetSection(Section):
 
     heartbeat_ms: int = Field(default=500, ge=10)
     lease_ms: int = Field(default=2_000, ge=30)
-    """A gateway that could not renew its lease for so long stops coordinating groups until it can."""
+    """A gateway that could not renew its lease for so long stops coordinating groups, and writing for idempotent
+    producers, until it can."""
     dead_after_ms: int = Field(default=2_500, ge=33)
     """Of silence; then the others take over."""
 
