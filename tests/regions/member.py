@@ -12,6 +12,7 @@ from tests.support.history import Commit, Read
 
 POLL_S = 0.1
 WAIT_S = 120.0
+SHOWN = 5
 COORDINATOR_MOVES = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR
 )  # fmt: skip
@@ -78,7 +79,8 @@ class Members:
             if self._failure is not None:
                 raise self._failure
             took_s = time.monotonic() - start
-            assert took_s < timeout_s, f"{len(missing)} of {len(wanted)} were not read in {timeout_s:.0f} s"
+            unread = f"{len(missing)} of {len(wanted)} were not read in {timeout_s:.0f} s: {sorted(missing)[:SHOWN]}"
+            assert took_s < timeout_s, unread
             time.sleep(POLL_S)
         return time.monotonic() - start
 
