@@ -26,8 +26,8 @@ from protocol.kafka.errors import ErrorCode
 SHARE_ABOVE_IN_FLIGHT = 2
 """Entries in flight from which on small batches wait and share."""
 UNANSWERED_S = 0.05
-"""A broker that answers at all has answered by then. With the usual times it is less than what lies between the end of a
-lease and its holder's death (`coordinator/fleet/times.py`)."""
+"""A broker that answers at all has answered by then. With the usual times it is less than what lies between the end of
+a lease and its holder's death (`coordinator/fleet/times.py`)."""
 METADATA_BYTES = 1_024
 """More than Pulsar's metadata takes of an entry's size."""
 LARGE_BATCH_BYTES = 16 * 1024

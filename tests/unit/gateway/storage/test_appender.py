@@ -24,9 +24,7 @@ class FakeProducer:
     def __init__(self, max_message_bytes: int = 5 * MIB) -> None:
         self.name, self.closed, self.max_message_bytes = "fake", False, max_message_bytes
         self.errors: list[PulsarError] = []
-        self.connection = SimpleNamespace(
-            writable=True, writable_event=asyncio.Event(), close=self.errors.append
-        )
+        self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event(), close=self.errors.append)
         self.sent: list[bytes] = []
 
     def send(self, chunks: Sequence[Any], **_: object) -> int:
