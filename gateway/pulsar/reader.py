@@ -93,16 +93,23 @@ class Reader(Consumer):
     def __init__(self, topic: str, connection: Connection, listener: EntryListener) -> None:
         super().__init__(topic, connection)
         self._listener = listener
+        self._dropped: Start | None = None
+        """The entry that it starts behind: the broker sends it all the same."""
 
     async def open(self, start: Start, *, inclusive: bool, read_compacted: bool) -> None:
-        """Subscribe. Raises PulsarError, and then the broker holds nothing of it."""
+        """Subscribe. Raises PulsarError, and then the broker holds nothing of it.
+
+        A start behind the topic's last entry is "latest" to the broker: whatever is last when it comes to that. So it
+        is asked for the entry before, and what is written meanwhile is not passed over.
+        """
+        self._dropped = None if inclusive else start
         await self._subscribe(
             CommandSubscribe(
                 subscription=f"kafka-gateway-reader-{secrets.token_hex(8)}",
                 sub_type=CommandSubscribe.Exclusive,
                 durable=False,
                 read_compacted=read_compacted,
-                start_message_id=_start_message_id(start, inclusive),
+                start_message_id=_start_message_id(start),
                 force_topic_creation=False,
             )
         )
@@ -115,24 +122,25 @@ class Reader(Consumer):
 
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
         broker_metadata, metadata, payload = parse_message(frame, offset)
-        if not private:
-            payload = memoryview(bytearray(payload))
         message_id = command.message_id
         position = Position(message_id.ledger_id, message_id.entry_id)
+        if position == self._dropped:
+            self.flow(metadata.num_messages_in_batch)
+            return
+        if not private:
+            payload = memoryview(bytearray(payload))
         self._listener.on_entry(Entry(position, broker_metadata, metadata, payload))
 
     def _on_closed(self, error: PulsarError) -> None:
         self._listener.on_reader_closed(error)
 
 
-def _start_message_id(start: Start, inclusive: bool) -> MessageIdData:
+def _start_message_id(start: Start) -> MessageIdData:
     """The broker starts at the entry that it is given, and skips to the next one that exists."""
     if start == "earliest":
         position = _EARLIEST
     elif start == "latest":
         position = _LATEST
     else:
-        position = Position(*start)
-        if not inclusive:
-            position = position._replace(entry_id=position.entry_id + 1)
+        position = start
     return MessageIdData(ledger_id=position.ledger_id, entry_id=position.entry_id)

@@ -314,6 +314,8 @@ class PartitionLog:
         if read is None:
             return
         claimed = self._appender.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
+        if read.base_offset != self.end_offset:
+            self.forget()  # what lies between, if anything does, is not in memory: its readers look in Pulsar
         self._take(read)
         if is_piece(entry):
             self.forget()  # readers of older data put such messages together

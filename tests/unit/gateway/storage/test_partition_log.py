@@ -424,3 +424,4 @@ async def test_entries_that_the_reader_passes_over(scene: Scene, passed_over: in
     found = [await answered(one) for one in answers]
     assert [offset if error is None else None for offset, error in found] == expected
     assert scene.log.closed is (passed_over == 2)
+    assert scene.log.read(1, 1 << 20) is None, "a consumer that stands here would skip what was passed over"
