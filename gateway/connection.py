@@ -1,4 +1,8 @@
-"""One client's TCP connection: bytes to frames, answers in the order of the requests, back-pressure both ways."""
+"""One client's TCP connection: bytes to frames, answers in the order of the requests, back-pressure both ways.
+
+A request is run when those before it are answered, as Kafka does: what its answer tells is then not older than what the
+client was told before. Requests that only add may run behind others of their kind (`dispatch.PIPELINED`).
+"""
 
 from __future__ import annotations
 
@@ -120,18 +124,22 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _work(self) -> None:
         """Run the requests that have been read, until one has to be waited for."""
-        while self._backlog and self._can_run():
+        while self._backlog and self._can_run(self._backlog[0]):
             self._run(self._backlog.popleft())
         self._regulate_reading()
 
-    def _can_run(self) -> bool:
+    def _can_run(self, frame: bytearray) -> bool:
         return (
             self._serial is None
             and self._ending is None
             and not self._write_paused
             and self._transport is not None
             and len(self._slots) < self._owner.limits.max_in_flight_requests
+            and (not self._parked or not self._answers_in_order or self._may_overtake(frame))
         )
+
+    def _may_overtake(self, frame: bytearray) -> bool:
+        return self._owner.dispatcher.is_pipelined(frame, self._slots[-1].call)
 
     def _run(self, frame: bytearray) -> None:
         dispatcher = self._owner.dispatcher

@@ -14,6 +14,9 @@ from protocol.kafka.codec import Buffer, MalformedRequest
 from protocol.kafka.errors import ErrorCode
 
 PRODUCE = 0
+OFFSET_COMMIT = 8
+PIPELINED = {PRODUCE, OFFSET_COMMIT}
+"""Clients send many without waiting. They only add, in the order in which they came, and tell of nothing else."""
 API_VERSIONS = APIS[codec.API_VERSIONS]
 
 
@@ -56,6 +59,10 @@ class Dispatcher:
         header = codec.parse_header(view[:8], flexible=False) if len(view) < 10 else None
         correlation_id = header.correlation_id if header else codec.parse_fixed_header(view)[2]
         return Call(API_VERSIONS, 0, correlation_id, None, None, client, self._services)
+
+    def is_pipelined(self, frame: bytearray, before: Call) -> bool:
+        """Whether a request may run though the one before it is not answered."""
+        return before.api.key in PIPELINED and frame[:2] == before.api.key.to_bytes(2, "big")
 
     def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
         forwarder = call.client.forwarder

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import pytest
 
 from tests.conformance.conversation import LAST_VERSION, Conversation, case
-from tests.conformance.records import batch, records
-from tests.conformance.requests import produce_fields
 from tests.support.raw_client import encode_request, message_class, request_header
 
 ONCE = [0]  # cases about frames rather than about a version of an API
 METADATA = encode_request("Metadata", 4, {"topics": [], "allow_auto_topic_creation": False})
-FETCH_FIELDS = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "topics": []}
 APIS = {api: message_class(api, "Request").API_KEY for api in LAST_VERSION}
 
 
@@ -188,33 +184,6 @@ def test_any_correlation_id_comes_back(conversation: Conversation, version: int,
     fields = {"topics": [], "allow_auto_topic_creation": False}
     conversation.client.send_frame(encode_request("Metadata", 4, fields, correlation_id=correlation_id))
     conversation.say(struct.unpack_from(">i", conversation.client.read_frame())[0])
-
-
-@case("Metadata", ONCE)
-def test_pipelined_requests_are_answered_in_order(conversation: Conversation, version: int) -> None:
-    """Produces with acks=0 in between have no answer and hold nothing up."""
-    topic = conversation.topic("pipeline")
-    conversation.start_here(topic)
-    data = batch(records(1))
-    asked = []
-    for number in range(20):
-        api, at, fields = PIPELINE[number % len(PIPELINE)]
-        if api == "Produce":
-            fields = produce_fields(at, {topic: {0: data}}, acks=0 if number % 2 else -1)
-        correlation_id = conversation.client.send(api, at, **fields)
-        if fields.get("acks") != 0:
-            asked.append((api, at, correlation_id))
-    for api, at, correlation_id in asked:
-        conversation.receive(api, at, correlation_id)
-
-
-PIPELINE: tuple[tuple[str, int, dict[str, Any]], ...] = (
-    ("Metadata", 4, {"topics": [], "allow_auto_topic_creation": False}),
-    ("Produce", 7, {}),
-    ("Fetch", 2, FETCH_FIELDS),
-    ("Metadata", 1, {"topics": []}),
-    ("Produce", 3, {}),
-)
 
 
 @case("Metadata", ONCE)

@@ -20,7 +20,7 @@ class FakeDispatcher:
     """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
 
     n now, f a future, s serial (a coroutine), p a future out of a coroutine, 0 no answer; m malformed, c closes,
-    d a defect.
+    d a defect. All but n are pipelined, each behind any other.
     """
 
     def __init__(self) -> None:
@@ -37,6 +37,9 @@ class FakeDispatcher:
         if not frame or frame[:1] == b"m":
             raise MalformedRequest("m")
         return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), client, NO_SERVICES)
+
+    def is_pipelined(self, frame: bytearray, before: Call) -> bool:
+        return not frame.startswith(b"n")
 
     def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
         kind, number = call.request[0], call.request[1:].rstrip()

@@ -94,6 +94,8 @@ def test_answers_leave_in_order_whatever_completes_first(kinds: str, cuts: list[
                 future.set_result(number)
             assert conversation.answers == expected[: len(conversation.answers)]
             assert dispatcher.begun == [str(number) for number in range(len(dispatcher.begun))]
+            last_now = max((number for number in map(int, dispatcher.begun) if kinds[number] == "n"), default=-1)
+            assert all(int(number) > last_now for number, future in pending if not future.done())
         await settle()
         assert conversation.answers == expected
         assert conversation.transport.reading
@@ -118,7 +120,7 @@ async def test_a_peer_gets_its_answers_as_they_come() -> None:
 
 async def test_a_serial_call_holds_back_the_requests_behind_it_and_its_socket() -> None:
     conversation = Conversation()
-    conversation.feed(frame("f1") + frame("s2") + frame("n3"))
+    conversation.feed(frame("f1") + frame("s2") + frame("f3"))
     await settle()
     assert conversation.dispatcher.begun == ["1", "2"]
     assert not conversation.transport.reading
@@ -127,9 +129,24 @@ async def test_a_serial_call_holds_back_the_requests_behind_it_and_its_socket() 
     assert conversation.dispatcher.begun == ["1", "2", "3"]
     assert conversation.transport.reading
     assert conversation.answers == []
-    conversation.dispatcher.futures["1"].set_result("1")
+    for number in ("3", "1"):
+        conversation.dispatcher.futures[number].set_result(number)
     await settle()
     assert conversation.answers == ["1", "2", "3"]
+
+
+async def test_what_is_not_pipelined_is_run_when_all_before_is_answered() -> None:
+    """Else its answer could be older than what the client was told before."""
+    conversation = Conversation()
+    conversation.feed(frame("f1") + frame("f2") + frame("n3") + frame("f4"))
+    for number in ("1", "2"):
+        assert conversation.dispatcher.begun == ["1", "2"]
+        assert not conversation.transport.reading
+        conversation.dispatcher.futures[number].set_result(number)
+        await settle()
+    assert conversation.dispatcher.begun == ["1", "2", "3", "4"]
+    assert conversation.answers == ["1", "2", "3"]
+    assert conversation.transport.reading
 
 
 async def test_a_client_that_does_not_read_is_not_served() -> None:
