@@ -16,9 +16,9 @@ from protocol.kafka.batch import iter_headers
 from protocol.kafka.records import decode_records
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, CompressionType, MessageMetadata
 from tests.unit.gateway.storage.fake_pulsar import FakeTopic
+from tests.unit.gateway.storage.log_scene import Scene as LogScene
+from tests.unit.gateway.storage.log_scene import settle
 from tests.unit.gateway.storage.test_catch_up import Scene as ReaderScene
-from tests.unit.gateway.storage.test_partition_log import Scene as LogScene
-from tests.unit.gateway.storage.test_partition_log import settle
 
 MAX_BYTES = 1_000
 
