@@ -13,6 +13,9 @@ from tests.support.history import History, check
 from tests.support.names import unique_topic
 
 Row = dict[str, str]
+COPIED_WITHIN_S = 300.0
+"""The copying worker tries again after pauses that grow."""
+
 
 def lose_a_region(lab: Lab) -> Row:
     """All of the serving one is killed at once under load. Clients carry on where they were, by the other haproxy."""
@@ -78,7 +81,7 @@ def lose_a_bookie(lab: Lab) -> Row:
     name = by_address[bookie]
     lab.cluster.kill(name)
     pause_s = writer.write_until_acknowledged_anew()
-    copied_s = until(lambda: all(bookie not in each for each in _bookies(lab, topic)), "copied again")
+    copied_s = until(lambda: all(bookie not in each for each in _bookies(lab, topic)), "copied again", COPIED_WITHIN_S)
     region_of = {lab.places.of(node).at(): node.region for node in lab.topology.of(Kind.BOOKIE)}
     spread = all(len({region_of[each] for each in segment}) > 1 for segment in _bookies(lab, topic))
     writer.flush()
