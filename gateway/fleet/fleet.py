@@ -12,7 +12,7 @@ import structlog
 
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, Deletion, LogPosition, Member, Message
-from coordinator.fleet.placement import PartitionKey
+from coordinator.fleet.placement import PartitionKey, Placement
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic
@@ -61,6 +61,7 @@ class Fleet:
         self._membership: Membership | None = None
         self._log: FleetLog | None = None
         self._revision = -1
+        self._successors: Placement | None = None
         self._behind = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -139,11 +140,14 @@ class Fleet:
         return [] if self._membership is None else self._membership.roster.eligible
 
     def leader(self, topic: str, partition: int) -> Member | None:
-        """Who is to lead the partition."""
+        """Who is to lead the partition. One that `is_out_of_touch` names those who take its place.
+
+        Clients go where they are sent: to itself they would come back for as long as it is cut off.
+        """
         if self._membership is None:
             return None
         roster = self._membership.roster
-        node_id = roster.leader(PartitionKey(topic, partition))
+        node_id = (self._successors or roster).leader(PartitionKey(topic, partition))
         return None if node_id is None else roster.members[node_id].member
 
     def leads(self, topic: str, partition: int) -> bool:
@@ -174,10 +178,22 @@ class Fleet:
         return "" if self._membership is None else self._membership.member.incarnation
 
     @property
+    def is_out_of_touch(self) -> bool:
+        """Pulsar has confirmed nothing since the lease ran out, so others take this one for dead, or soon will."""
+        return self.is_doubtful and self._silence_s > self._config.lease_ms / 1000
+
+    @property
     def is_cut_off(self) -> bool:
         """Pulsar has confirmed nothing for long, not even heartbeats, and other gateways may do better."""
-        silence_s = asyncio.get_running_loop().time() - self._client.last_receipt_s
-        return len(self.members) > 1 and silence_s > CUT_OFF_S
+        return len(self.members) > 1 and self._silence_s > CUT_OFF_S
+
+    @property
+    def _silence_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._client.last_receipt_s
+
+    def _look_for_successors(self) -> None:
+        others = [member.node_id for member in self.members if member.incarnation != self._incarnation]
+        self._successors = Placement(others) if self.is_out_of_touch else None
 
     # The log
 
@@ -207,6 +223,7 @@ class Fleet:
         while True:
             if self.is_doubtful:
                 self._stop_leased()
+            self._look_for_successors()
             self._tick()
             await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)
 
