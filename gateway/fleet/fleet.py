@@ -179,8 +179,8 @@ class Fleet:
 
     @property
     def is_out_of_touch(self) -> bool:
-        """Pulsar has confirmed nothing since the lease ran out, so others take this one for dead, or soon will."""
-        return self.is_doubtful and self._silence_s > self._config.lease_ms / 1000
+        """Pulsar has confirmed nothing for so long that the others take this one for dead."""
+        return self.is_doubtful and self._silence_s > self._config.dead_after_ms / 1000
 
     @property
     def is_cut_off(self) -> bool:

@@ -22,7 +22,7 @@ TOPIC, PARTITIONS = "t", 20
 
 def fleet_of(client: SimpleNamespace, held: bool, node_ids: tuple[int, ...]) -> Fleet:
     """As gateway 1 knows it."""
-    config = FleetSection(heartbeat_ms=10, lease_ms=100)
+    config = FleetSection(heartbeat_ms=10, lease_ms=100, dead_after_ms=200)
     fleet = Fleet(cast(PulsarClient, client), cast(AdminClient, None), "t/ns", config)
     members = {each: SimpleNamespace(incarnation=str(each), node_id=each) for each in node_ids}
     placement = Placement(node_ids)
