@@ -19,6 +19,8 @@ from gateway.storage.errors import KafkaError, error_code
 from protocol.kafka.errors import ErrorCode
 
 UNKNOWN_EPOCH, UNKNOWN_OFFSET = -1, -1
+TAKEN_OVER_CHECKS = 50
+TAKEN_OVER_CHECK_S = 0.02
 
 _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _Partition = _Topic.EpochEndOffset
@@ -49,11 +51,24 @@ async def _partition(call: Call, name: str, asked: Response) -> Response:
     return _Partition(partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end_offset)
 
 
+async def _take_over(call: Call, name: str, partition: int) -> None:
+    """Wait until the leader before writes no more. Raises KafkaError.
+
+    Its last records may be on their way to the client, which would take an earlier end for a log that was cut back.
+    """
+    for _ in range(TAKEN_OVER_CHECKS):
+        if call.services.fleet.may_lead(name, partition):
+            return
+        await asyncio.sleep(TAKEN_OVER_CHECK_S)
+    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
 async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
     """The last epoch up to the one asked for, and the offset behind it. Raises as the storage does."""
     topic = await led_topic_of(call, name, asked.partition, asked.current_leader_epoch)
     if asked.leader_epoch > RECORDS_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
         return UNKNOWN_EPOCH, UNKNOWN_OFFSET
+    await _take_over(call, name, asked.partition)
     partition_log = await call.services.logs.open(topic, asked.partition)
     if asked.leader_epoch < RECORDS_EPOCH:
         return asked.leader_epoch, partition_log.start.offset

@@ -1,0 +1,44 @@
+"""The end of a log is told when nobody else writes it as its leader any more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock
+
+import pytest
+
+from gateway.handlers import offset_for_leader_epoch
+from gateway.handlers.call import Call
+from protocol.kafka.errors import ErrorCode
+
+
+async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
+    """Of a log that ends at 7; the gateway may lead it as the list says, and then as its last entry does."""
+    monkeypatch.setattr(offset_for_leader_epoch, "TAKEN_OVER_CHECK_S", 0)
+
+    def may_lead(_topic: str, _partition: int) -> bool:
+        return takeover.pop(0) if len(takeover) > 1 else takeover[0]
+
+    log = SimpleNamespace(end=SimpleNamespace(refresh=AsyncMock()), end_offset=7)
+    services = SimpleNamespace(
+        topics=SimpleNamespace(get=AsyncMock(return_value=SimpleNamespace(partitions=1))),
+        fleet=SimpleNamespace(leads=lambda *_: True, may_lead=may_lead, epoch=3),
+        logs=SimpleNamespace(open=AsyncMock(return_value=log)),
+    )
+    asked = SimpleNamespace(partition=0, current_leader_epoch=3, leader_epoch=0)
+    request = SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[asked])])
+    call = cast(Call, SimpleNamespace(request=request, services=services, count_error=lambda _: None))
+    answer = await offset_for_leader_epoch.handle(call)
+    return answer.topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("takeover", [[True], [False, False, True]])
+async def test_the_end_is_told_by_who_leads(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> None:
+    row = await told(monkeypatch, takeover)
+    assert (row.error_code, row.leader_epoch, row.end_offset) == (ErrorCode.NONE, 0, 7)
+
+
+async def test_who_does_not_lead_yet_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = await told(monkeypatch, [False])
+    assert (row.error_code, row.end_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
