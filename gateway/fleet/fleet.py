@@ -12,7 +12,7 @@ import structlog
 
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, Deletion, LogPosition, Member, Message
-from coordinator.fleet.placement import PartitionKey, Placement
+from coordinator.fleet.placement import PartitionKey
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic
@@ -61,7 +61,6 @@ class Fleet:
         self._membership: Membership | None = None
         self._log: FleetLog | None = None
         self._revision = -1
-        self._successors: Placement | None = None
         self._behind = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -140,14 +139,11 @@ class Fleet:
         return [] if self._membership is None else self._membership.roster.eligible
 
     def leader(self, topic: str, partition: int) -> Member | None:
-        """Who is to lead the partition. One that `is_out_of_touch` names those who take its place.
-
-        Clients go where they are sent: to itself they would come back for as long as it is cut off.
-        """
+        """Who is to lead the partition."""
         if self._membership is None:
             return None
         roster = self._membership.roster
-        node_id = (self._successors or roster).leader(PartitionKey(topic, partition))
+        node_id = roster.leader(PartitionKey(topic, partition))
         return None if node_id is None else roster.members[node_id].member
 
     def leads(self, topic: str, partition: int) -> bool:
@@ -178,22 +174,10 @@ class Fleet:
         return "" if self._membership is None else self._membership.member.incarnation
 
     @property
-    def is_out_of_touch(self) -> bool:
-        """Pulsar has confirmed nothing for so long that the others take this one for dead."""
-        return self.is_doubtful and self._silence_s > self._config.dead_after_ms / 1000
-
-    @property
     def is_cut_off(self) -> bool:
         """Pulsar has confirmed nothing for long, not even heartbeats, and other gateways may do better."""
-        return len(self.members) > 1 and self._silence_s > CUT_OFF_S
-
-    @property
-    def _silence_s(self) -> float:
-        return asyncio.get_running_loop().time() - self._client.last_receipt_s
-
-    def _look_for_successors(self) -> None:
-        others = [member.node_id for member in self.members if member.incarnation != self._incarnation]
-        self._successors = Placement(others) if self.is_out_of_touch else None
+        silence_s = asyncio.get_running_loop().time() - self._client.last_receipt_s
+        return len(self.members) > 1 and silence_s > CUT_OFF_S
 
     # The log
 
@@ -223,7 +207,6 @@ class Fleet:
         while True:
             if self.is_doubtful:
                 self._stop_leased()
-            self._look_for_successors()
             self._tick()
             await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from types import SimpleNamespace
 from typing import cast
 
@@ -27,10 +26,8 @@ CASES = [
 
 def fleet_of(held: bool, members: list[str]) -> Fleet:
     """A fleet as the gateway with the incarnation ``own`` knows it."""
-    client = cast(PulsarClient, SimpleNamespace(last_receipt_s=-math.inf))
-    fleet = Fleet(client, cast(AdminClient, None), "t/ns", FleetSection(heartbeat_ms=10))
-    eligible = [SimpleNamespace(incarnation=each, node_id=number) for number, each in enumerate(members)]
-    roster = SimpleNamespace(eligible=eligible)
+    fleet = Fleet(cast(PulsarClient, None), cast(AdminClient, None), "t/ns", FleetSection(heartbeat_ms=10))
+    roster = SimpleNamespace(eligible=[SimpleNamespace(incarnation=each) for each in members])
     own = SimpleNamespace(incarnation="own")
     membership = SimpleNamespace(roster=roster, member=own, holds_lease=lambda _now_ms: held)
     fleet._membership = cast(Membership, membership)
