@@ -52,7 +52,7 @@ async def http(brokers: list[Broker]) -> AsyncIterator[AdminHttp]:
     addresses = ",".join(f"{broker.server.host}:{broker.server.port}" for broker in brokers)
     settings = PulsarSettings(
         service_url="pulsar://127.0.0.1:6650", admin_url=f"http://{addresses}",
-        request_timeout_ms=200, operation_timeout_ms=400, backoff_initial_ms=1,
+        request_timeout_ms=500, operation_timeout_ms=5_000, backoff_initial_ms=1,
     )  # fmt: skip
     http = AdminHttp(settings)
     yield http
