@@ -51,7 +51,7 @@ async def _partition(call: Call, name: str, asked: Response) -> Response:
     return _Partition(partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end_offset)
 
 
-async def _take_over(call: Call, name: str, partition: int) -> None:
+async def _await_takeover(call: Call, name: str, partition: int) -> None:
     """Wait until the leader before writes no more. Raises KafkaError.
 
     Its last records may be on their way to the client, which would take an earlier end for a log that was cut back.
@@ -68,7 +68,7 @@ async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
     topic = await led_topic_of(call, name, asked.partition, asked.current_leader_epoch)
     if asked.leader_epoch > RECORDS_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
         return UNKNOWN_EPOCH, UNKNOWN_OFFSET
-    await _take_over(call, name, asked.partition)
+    await _await_takeover(call, name, asked.partition)
     partition_log = await call.services.logs.open(topic, asked.partition)
     if asked.leader_epoch < RECORDS_EPOCH:
         return asked.leader_epoch, partition_log.start.offset
