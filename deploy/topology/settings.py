@@ -18,6 +18,9 @@ BOOKIE_TIMEOUT_S = 5
 """An unanswered write goes to another bookie after this: one that stands still, or a region that is cut off."""
 RECOVERY_PAUSE_MS = 10_000
 """Before a ledger that could not be copied, or is still written, is tried again; by default minutes."""
+NEXT_LEDGER_MS = 100
+"""Before the next ledger is tried, when one could not be copied, or is still written. By default 5 s: of those that are
+still written there are many, and one that could be copied comes behind them."""
 SNAPSHOT_INTERVAL_MS = 1_000
 """Between two moments that replicated subscriptions can be carried over at."""
 
@@ -72,13 +75,14 @@ def bookie_settings(places: Places, node: Node) -> Settings:
     place = places.of(node)
     servers = ";".join(_near_zookeepers(places, node.cluster, node.region))
     return {
-        "metadataServiceUri": f"zk+null://{servers}/ledgers",
+        "metadataServiceUri": f"metadata-store:zk:{servers}",  # with BookKeeper's own it does not read Pulsar's racks
         "zkTimeout": str(SESSION_TIMEOUT_MS),
         "advertisedAddress": place.host,
         "bookiePort": str(place.ports["client"]),
         "autoRecoveryDaemonEnabled": "true",
         "openLedgerRereplicationGracePeriod": str(RECOVERY_PAUSE_MS),
         "lockReleaseOfFailedLedgerGracePeriod": str(RECOVERY_PAUSE_MS),
+        "rwRereplicateBackoffMs": str(NEXT_LEDGER_MS),
         **BOOKIE_READS,
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
         "statsProviderClass": "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider",

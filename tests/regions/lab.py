@@ -49,10 +49,10 @@ class Lab:
     def admin(self, region: str) -> AdminApi:
         return AdminApi(self.broker(region))
 
-    def internal_stats(self, region: str, topic: str, partition: int = 0, metadata: str = "false") -> dict[str, Any]:
+    def internal_stats(self, region: str, topic: str, partition: int = 0) -> dict[str, Any]:
         """Of a partition, asked of a broker of the region; the broker that serves it answers."""
         address = self.broker(region).at("http")
-        path = f"/admin/v2/persistent/{self.namespace}/{topic}-partition-{partition}/internalStats?metadata={metadata}"
+        path = f"/admin/v2/persistent/{self.namespace}/{topic}-partition-{partition}/internalStats"
         for _ in range(3):
             connection = http.client.HTTPConnection(address, timeout=10)
             try:

@@ -1,0 +1,31 @@
+"""Where BookKeeper has a topic's entries. Not asked of a broker, which tells what was so when it opened a ledger."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from deploy.local.cluster.commands import METADATA_DRIVERS
+from deploy.local.jars import classpath
+from deploy.local.java import java_executable
+from deploy.topology.description import Kind
+from tests.regions.lab import Lab
+
+SHELL_CLASS = "org.apache.bookkeeper.bookie.BookieShell"
+TIMEOUT_S = 30.0
+
+
+def bookies_of(lab: Lab, topic: str) -> list[list[str]]:
+    """Of each segment of each of the topic's ledgers, the one that is written included."""
+    ledgers = [int(ledger["ledgerId"]) for ledger in lab.internal_stats("eu", topic)["ledgers"]]
+    return [segment for ledger in ledgers for segment in _segments(lab, ledger)]
+
+
+def _segments(lab: Lab, ledger: int) -> list[list[str]]:
+    config = lab.cluster.folder / lab.topology.of(Kind.BOOKIE, region="us")[0].name / "conf"
+    java = [java_executable(), *METADATA_DRIVERS, "-Dlog4j2.level=INFO", "-cp", classpath("pulsar")]
+    command = [*java, SHELL_CLASS, "-conf", str(config), "ledgermetadata", "-ledgerid", str(ledger)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
+    ensembles = re.search(r"ensembles=\{(.*?)\}", shown.stdout)
+    assert ensembles is not None, shown.stdout
+    return [segment.split(", ") for segment in re.findall(r"\[([^]]*)\]", ensembles[1])]
