@@ -35,6 +35,10 @@ class BrokerPersistenceError(RetriableError):
     """BookKeeper or the metadata store failed below the broker."""
 
 
+class UnknownBrokerError(RetriableError):
+    """The broker failed for a reason that has no code: it does not reach its ZooKeeper, for instance."""
+
+
 class ProducerBusyError(RetriableError):
     """Another producer holds the name or the exclusive access."""
 
@@ -88,6 +92,7 @@ class ClientClosedError(PulsarError):
 
 
 _BY_SERVER_ERROR: dict[int, type[PulsarError]] = {
+    ServerError.UnknownError: UnknownBrokerError,
     ServerError.MetadataError: BrokerPersistenceError,
     ServerError.PersistenceError: BrokerPersistenceError,
     ServerError.AuthenticationError: NotAuthorizedError,

@@ -9,6 +9,7 @@ from gateway.pulsar.errors import (
     PulsarError,
     ServiceNotReadyError,
     TopicNotFoundError,
+    UnknownBrokerError,
     error_from_server,
 )
 from protocol.pulsar.pulsar_commands_pb2 import ServerError
@@ -21,7 +22,7 @@ from protocol.pulsar.pulsar_commands_pb2 import ServerError
         (ServerError.TopicNotFound, TopicNotFoundError, False),
         (ServerError.AuthorizationError, NotAuthorizedError, False),
         (ServerError.ProducerFenced, ProducerFencedError, False),
-        (ServerError.UnknownError, PulsarError, False),
+        (ServerError.UnknownError, UnknownBrokerError, True),
         (99, PulsarError, False),
     ],
 )
