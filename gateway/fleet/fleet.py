@@ -174,10 +174,18 @@ class Fleet:
         return "" if self._membership is None else self._membership.member.incarnation
 
     @property
+    def is_out_of_touch(self) -> bool:
+        """Pulsar has confirmed nothing for so long that the others take this one for dead, if they hear better."""
+        return self.is_doubtful and self._silence_s > self._config.dead_after_ms / 1000
+
+    @property
     def is_cut_off(self) -> bool:
         """Pulsar has confirmed nothing for long, not even heartbeats, and other gateways may do better."""
-        silence_s = asyncio.get_running_loop().time() - self._client.last_receipt_s
-        return len(self.members) > 1 and silence_s > CUT_OFF_S
+        return len(self.members) > 1 and self._silence_s > CUT_OFF_S
+
+    @property
+    def _silence_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._client.last_receipt_s
 
     # The log
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 from coordinator.fleet.messages import Member
+from coordinator.fleet.placement import PartitionKey, Placement
 from gateway.config import FORWARDING_LISTENER
 from gateway.handlers.call import Call, Node
 from gateway.storage.errors import KafkaError
@@ -56,7 +58,10 @@ class Cluster:
         return self._fleet.epoch
 
     def leader(self, topic: str, partition: int) -> Node | None:
+        """One that is out of touch names who takes its place: clients that know no other gateway would stay with it."""
         member = self._fleet.leader(topic, partition)
+        if member is not None and member.node_id == self._fleet.node_id and self._fleet.is_out_of_touch:
+            member = self._successor(PartitionKey(topic, partition))
         return None if member is None else self._node(member)
 
     def hint(self, topic: str, partition: int) -> tuple[LeaderHint, Node] | None:
@@ -65,6 +70,14 @@ class Cluster:
             return None
         leader = self.leader(topic, partition)
         return None if leader is None else (LeaderHint(leader.node_id, self.epoch), leader)
+
+    def _successor(self, key: PartitionKey) -> Member | None:
+        node_id = self._placement_of_others.leader(key)
+        return next((member for member in self._fleet.members if member.node_id == node_id), None)
+
+    @cached_property
+    def _placement_of_others(self) -> Placement:
+        return Placement([member.node_id for member in self._fleet.members if member.node_id != self._fleet.node_id])
 
     def _node(self, member: Member) -> Node:
         address = member.addresses.get(self._listener) or next(iter(member.addresses.values()))
