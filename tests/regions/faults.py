@@ -56,22 +56,19 @@ def cut_between_regions(lab: Lab) -> Row:
 
 
 def cut_a_region_off(lab: Lab) -> Row:
-    """It reaches neither the other one nor the witness; clients reach both regions. Its brokers then start anew."""
-    region = ""
+    """It reaches neither the other one nor the witness; clients reach both regions."""
 
     def fault(traffic: Traffic) -> AbstractContextManager[None]:
-        nonlocal region
         region = lab.serving_region(traffic.topic)
         return lab.cut(lambda node: node.region == region, lambda node: node.region != region)
 
-    return _endure(lab, "island", fault, lambda: lab.kill_brokers(region))
+    return _endure(lab, "island", fault)
 
 
 def _endure(
     lab: Lab,
     name: str,
     fault: Callable[[Traffic], AbstractContextManager[None]],
-    repair: Callable[[], None] = lambda: None,
     hold_s: float = HOLD_S,
 ) -> Row:
     """Clients go on within the fault and behind it, and all that they saw is as it should be."""
@@ -86,7 +83,6 @@ def _endure(
         writer.write(AFTER_S)
         traffic.finish()
         no_coordinator_s = traffic.probe.pause_s(began)
-    repair()
     whole_s = until(lambda: _serves_all(lab), "both regions serve everything again", WHOLE_S)
     history = traffic.check(lab.serving_region(traffic.topic))
     lab.bring_home(traffic.topic)  # the next trial takes the same region away

@@ -147,10 +147,6 @@ class Lab:
         for region in self.topology.regions:
             self.cluster.start(region)
 
-    def kill_brokers(self, region: str) -> None:
-        for broker in self.topology.of(Kind.BROKER, region=region):
-            self.cluster.kill(broker.name)
-
     def bring_home(self, topic: str) -> None:
         """Served from its primary region again: what was written meanwhile has its copies in the other one alone."""
         primary = self.topology.namespaces[self.namespace].primary
