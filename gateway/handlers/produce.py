@@ -210,11 +210,7 @@ class ProduceCall:
                 self._failed(part, error)
                 self._open -= 1
         self._complete_one()
-        if self.call.request.acks != 0:
-            return self.future
-        if any(part.answer.error_code for part in self._parts):
-            raise ClosesConnection("a batch with acks=0 was refused")
-        return None
+        return self.future
 
     def _check_leader(self, part: _Part, header: BatchHeader) -> None:
         """Once more: it may have changed meanwhile. And two must not judge the same idempotent producer."""
@@ -236,8 +232,14 @@ class ProduceCall:
 
     def _complete_one(self) -> None:
         self._open -= 1
-        if self._open == 0 and not self.future.done():
+        if self._open or self.future.done():
+            return
+        if self.call.request.acks != 0:
             self.future.set_result(self.response)
+        elif any(part.answer.error_code for part in self._parts):
+            self.future.set_exception(ClosesConnection("a batch with acks=0 was refused"))
+        else:
+            self.future.set_result(None)
 
     def _failed(self, part: _Part, error: BaseException) -> None:
         code = error_code(error)
