@@ -16,6 +16,11 @@ SESSION_TIMEOUT_MS = 10_000
 TICK_MS = 1_000
 BOOKIE_TIMEOUT_S = 5
 """An unanswered write goes to another bookie after this: one that stands still, or a region that is cut off."""
+BOOKIE_CHECK_S = 5
+"""How often those that left writes unanswered are looked for, by default each minute: as long as a broker tries them in
+turn, writes stand still."""
+BOOKIE_QUARANTINE_S = 30
+"""They get no new ledger for so long, by default half an hour. Meanwhile all copies may be in one region."""
 RECOVERY_PAUSE_MS = 10_000
 """Before a ledger that could not be copied, or is still written, is tried again; by default minutes."""
 NEXT_LEDGER_MS = 100
@@ -73,9 +78,9 @@ def zookeeper_id(places: Places, node: Node) -> int:
 
 def bookie_settings(places: Places, node: Node) -> Settings:
     place = places.of(node)
-    servers = ";".join(_near_zookeepers(places, node.cluster, node.region))
     return {
-        "metadataServiceUri": f"metadata-store:zk:{servers}",  # with BookKeeper's own it does not read Pulsar's racks
+        # Not as metadataServiceUri, in which Pulsar's racks are not looked for.
+        "zkServers": ",".join(_near_zookeepers(places, node.cluster, node.region)),
         "zkTimeout": str(SESSION_TIMEOUT_MS),
         "advertisedAddress": place.host,
         "bookiePort": str(place.ports["client"]),
@@ -130,6 +135,9 @@ def broker_settings(places: Places, node: Node) -> Settings:
         "managedLedgerDefaultAckQuorum": str(quorum.ack),
         "bookkeeperClientRegionawarePolicyEnabled": aware,
         "bookkeeperClientTimeoutInSeconds": str(BOOKIE_TIMEOUT_S),
+        "bookkeeperClientHealthCheckIntervalSeconds": str(BOOKIE_CHECK_S),
+        "bookkeeperClientHealthCheckErrorThresholdPerInterval": "1",
+        "bookkeeperClientHealthCheckQuarantineTimeInSeconds": str(BOOKIE_QUARANTINE_S),
         "replicatedSubscriptionsSnapshotFrequencyMillis": str(SNAPSHOT_INTERVAL_MS),
         "functionsWorkerEnabled": "false",
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 
-from deploy.local.cluster.commands import METADATA_DRIVERS
 from deploy.local.jars import classpath
 from deploy.local.java import java_executable
 from deploy.topology.description import Kind
@@ -23,7 +22,7 @@ def bookies_of(lab: Lab, topic: str) -> list[list[str]]:
 
 def _segments(lab: Lab, ledger: int) -> list[list[str]]:
     config = lab.cluster.folder / lab.topology.of(Kind.BOOKIE, region="us")[0].name / "conf"
-    java = [java_executable(), *METADATA_DRIVERS, "-Dlog4j2.level=INFO", "-cp", classpath("pulsar")]
+    java = [java_executable(), "-Dlog4j2.level=INFO", "-cp", classpath("pulsar")]
     command = [*java, SHELL_CLASS, "-conf", str(config), "ledgermetadata", "-ledgerid", str(ledger)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
     ensembles = re.search(r"ensembles=\{(.*?)\}", shown.stdout)

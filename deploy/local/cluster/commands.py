@@ -33,12 +33,6 @@ CONFIG_OPTION = {Kind.ZOOKEEPER: [], Kind.BOOKIE: ["--conf"], Kind.BROKER: ["--b
 # A dozen Java processes start together on a laptop: quick to start counts for more than quick in the long run.
 SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1", "-Xss512k")
 
-# As Pulsar's own launcher has it, so that BookKeeper understands "metadata-store:".
-METADATA_DRIVERS = tuple(
-    f"-Dbookkeeper.metadata.{role.lower()}.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadata{role}Driver"
-    for role in ("Bookie", "Client")
-)
-
 SMALL_BOOKIE = {
     "allowLoopback": "true",
     "diskUsageThreshold": "0.99",
@@ -138,9 +132,7 @@ def _settings(places: Places, node: Node, folder: Path) -> Mapping[str, str]:
 def _java(kind: Kind) -> list[str]:
     memory = [f"-Xms32m -Xmx{HEAP_MB[kind]}m".split(), [f"-XX:MaxDirectMemorySize={DIRECT_MB[kind]}m"]]
     opens = [f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS]
-    properties = [
-        f"-Dlog4j.configurationFile={LOG4J_CONFIG}", "-Dio.netty.tryReflectionSetAccessible=true", *METADATA_DRIVERS
-    ]  # fmt: skip
+    properties = [f"-Dlog4j.configurationFile={LOG4J_CONFIG}", "-Dio.netty.tryReflectionSetAccessible=true"]
     flags = [*(word for words in memory for word in words), "-XX:+ExitOnOutOfMemoryError", *SMALL_JVM]
     return [java_executable(), *flags, *opens, *properties, "-cp", classpath("pulsar")]
 
