@@ -58,7 +58,7 @@ class Cluster:
         return self._fleet.epoch
 
     def leader(self, topic: str, partition: int) -> Node | None:
-        """One that is out of touch names who takes its place: clients that know no other gateway would stay with it."""
+        """A gateway that is out of touch names who takes its place: clients that know no other one would stay."""
         member = self._fleet.leader(topic, partition)
         if member is not None and member.node_id == self._fleet.node_id and self._fleet.is_out_of_touch:
             member = self._successor(PartitionKey(topic, partition))

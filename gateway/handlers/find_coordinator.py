@@ -43,7 +43,7 @@ def _of_group(call: Call, group_id: str) -> tuple[ErrorCode, str, Node]:
     partition = call.services.groups.partition_of(group_id)
     node = None if partition is None else Cluster(call).leader(CONSUMER_OFFSETS, partition)
     if node is None:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is not known yet who coordinates groups", NOBODY
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of the groups is being prepared", NOBODY
     return ErrorCode.NONE, "" if call.version >= SEVERAL_VERSION else "NONE", node  # as Kafka has it
 
 

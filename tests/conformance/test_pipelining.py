@@ -23,7 +23,7 @@ LATEST = -1
 
 @case("Metadata", ONCE)
 def test_answers_come_in_order(conversation: Conversation, version: int) -> None:
-    """Produces with acks=0 in between have no answer and hold nothing up."""
+    """Produces with acks=0 in between have none."""
     topic = conversation.topic("pipeline")
     conversation.start_here(topic)
     data = batch(records(1))

@@ -28,9 +28,9 @@ FIRST_STEPS = (
     ("ip", "link", "set", "lo", "up"),
     ("mkdir", "-p", "/run/netns"),
     ("mount", "-t", "tmpfs", "none", "/run/netns"),
+    # Nobody answers DNS here: every name that Java asks for would take seconds.
     ("mount", "--bind", "/dev/null", "/etc/resolv.conf"),
 )
-"""No DNS: nobody would answer here, and every name that Java asks for would take seconds."""
 
 
 def enter_own(arguments: Sequence[str]) -> str | None:
