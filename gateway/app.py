@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from coordinator.fleet.messages import Address
+from gateway.background import BackgroundFailure, FailureHandler, keep_running, run_once
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
 from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
@@ -24,6 +25,7 @@ from gateway.handlers.forwarding import FleetLeaders, Forwarding
 from gateway.handlers.table import APIS
 from gateway.health import HealthServer
 from gateway.namespace import prepare_namespace
+from gateway.observability.loop_watchdog import LoopWatchdog
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -79,6 +81,8 @@ class Gateway:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics()
+        self._failures = FailureHandler(self.metrics)
+        self._watchdog = LoopWatchdog(self.metrics)
         self._admin = AdminClient(config.pulsar)
         self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics), lambda: not self._fleet.is_doubtful)
         self._shared = Shared(self._client, self._admin, config.limits, self.metrics)
@@ -97,10 +101,11 @@ class Gateway:
         self._fleet.on_deletion.append(self._forget_topics)
         self._fleet.on_lease_lost.append(self._logs.stop_leased)
         self._fleet.let_go += [self._groups.let_go, self._let_go_of_logs]
-        self._forgetting: set[asyncio.Task[None]] = set()
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"
-        self._health = HealthServer(config.http.host, config.http.port, self.metrics, self._why_not_ready)
+        self._health = HealthServer(
+            config.http.host, config.http.port, self.metrics, lambda: self._failures.reason, self._why_not_ready
+        )
         self._housekeeping: asyncio.Task[None] | None = None
 
     @property
@@ -108,8 +113,14 @@ class Gateway:
         """Done when this gateway has to stop, because another one has its node id."""
         return self._fleet.expelled
 
+    @property
+    def failed(self) -> asyncio.Future[BackgroundFailure]:
+        """Done when this gateway has to stop, because a part of it keeps failing."""
+        return self._failures.failed
+
     async def start(self) -> None:
         """Raises UnfitCluster, NodeIdInUse, PulsarError or OSError."""
+        self._watchdog.start()
         await self._health.start()
         await self._wait_for_pulsar()
         unread = Unread()
@@ -123,7 +134,7 @@ class Gateway:
         ports = await self._server.bind()
         await self._join_fleet(ports)
         await self._server.start()
-        self._housekeeping = asyncio.create_task(self._keep_house())
+        self._housekeeping = keep_running("housekeeping", self._keep_house)
         _settle_garbage_collector()
         self._not_ready = "loading consumer groups"
         await self._groups.start()
@@ -152,6 +163,7 @@ class Gateway:
         await self._client.close()
         await self._admin.close()
         await self._health.stop()
+        self._watchdog.stop()
 
     def _why_not_ready(self) -> str | None:
         """Clients of a gateway that is cut off would stay: it answers them, but can write nothing (docs/regions.md)."""
@@ -191,9 +203,7 @@ class Gateway:
     def _forget_topics(self, names: Iterable[str]) -> None:
         for name in names:
             self._topics.forget(name)
-            task = asyncio.create_task(self._logs.forget_topic(name))
-            self._forgetting.add(task)
-            task.add_done_callback(self._forgetting.discard)
+            run_once("forget topic", self._logs.forget_topic(name))
         self._groups.forget_topics(names)
 
     async def _keep_house(self) -> None:

@@ -19,6 +19,7 @@ from deploy.local.java import MissingToolError
 from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
 from gateway.app import Gateway
+from gateway.background import BackgroundFailure
 from gateway.config import Config, ConfigError, KafkaSection, PulsarSection, load
 from gateway.fleet.fleet import NodeIdInUse
 from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
@@ -128,7 +129,7 @@ def groups(
 def _run(config: Config, ready: str | None = None) -> None:
     try:
         uvloop.run(_serve_until_signal(config, ready))
-    except (UnfitCluster, NodeIdInUse, PulsarError, OSError) as error:
+    except (UnfitCluster, NodeIdInUse, BackgroundFailure, PulsarError, OSError) as error:
         raise typer.Exit(_complain(str(error))) from error
 
 
@@ -154,10 +155,11 @@ async def _serve_until_signal(config: Config, ready: str | None) -> None:
             starting.result()
             if ready:
                 typer.echo(ready)
-            ends: set[asyncio.Future[Any]] = {stopping, gateway.expelled}
+            ends: set[asyncio.Future[Any]] = {stopping, gateway.expelled, gateway.failed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if gateway.expelled.done():
-                raise gateway.expelled.result()
+            for end in (gateway.expelled, gateway.failed):
+                if end.done():
+                    raise end.result()
     finally:
         starting.cancel()
         stopping.cancel()

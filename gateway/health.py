@@ -11,11 +11,14 @@ from gateway.observability.metrics import Metrics
 
 
 class HealthServer:
-    def __init__(self, host: str, port: int, metrics: Metrics, ready: Callable[[], str | None]) -> None:
-        """``ready`` gives the reason why clients are not served, or None."""
+    def __init__(
+        self, host: str, port: int, metrics: Metrics, broken: Callable[[], str | None], ready: Callable[[], str | None]
+    ) -> None:
+        """``broken`` gives the reason why the process has to end, ``ready`` why clients are not served, or None."""
         self._host = host
         self._port = port
         self._metrics = metrics
+        self._broken = broken
         self._ready = ready
         self._runner: web.AppRunner | None = None
 
@@ -37,8 +40,11 @@ class HealthServer:
         return web.Response(body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _get_health(self, request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        return _state(self._broken(), "ok")
 
     async def _get_ready(self, request: web.Request) -> web.Response:
-        reason = self._ready()
-        return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)
+        return _state(self._broken() or self._ready(), "ready")
+
+
+def _state(reason: str | None, good: str) -> web.Response:
+    return web.Response(text=f"{reason or good}\n", status=503 if reason else 200)

@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 
+from gateway.background import keep_running
 from gateway.config import FORWARDING_LISTENER, AddressSection, Config
 from gateway.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.dispatch import Dispatcher
@@ -63,7 +64,7 @@ class KafkaServer:
         """Listen."""
         for server in self._listening:
             await server.start_serving()
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._sweeper = keep_running("idle connections", self._sweep)
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight be answered for a moment, then close."""

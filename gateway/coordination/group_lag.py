@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from coordinator.group.ports import TopicPartition
+from gateway.background import keep_running
 from gateway.coordination.committed import iter_committed
 from gateway.coordination.group_partition import GroupPartition
 from gateway.observability.metrics import PREFIX, Metrics
@@ -89,7 +90,7 @@ class GroupLag(Collector):
         )
 
     def start(self) -> None:
-        self._refreshing = asyncio.create_task(self._keep_refreshing())
+        self._refreshing = keep_running("group lag", self._keep_refreshing)
 
     async def stop(self) -> None:
         if self._refreshing is not None:
@@ -98,10 +99,7 @@ class GroupLag(Collector):
 
     async def _keep_refreshing(self) -> None:
         while True:
-            try:
-                await self.refresh()
-            except Exception as error:  # a defect of ours must not end the gauges
-                log.error("group lag", exc_info=error)
+            await self.refresh()
             await asyncio.sleep(REFRESH_S)
 
     async def refresh(self) -> None:

@@ -19,6 +19,7 @@ from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import FetchOffsetsRequest, ListedGroup
 from coordinator.group.mirror_schedule import MirrorKey
 from coordinator.group.ports import TopicPartition
+from gateway.background import keep_running
 from gateway.config import GroupsSection
 from gateway.coordination.group_configs import GroupConfigs
 from gateway.coordination.group_lag import EndOffsets, GroupLag
@@ -118,10 +119,12 @@ class GroupService:
 
     async def start(self) -> None:
         """Prepare the topic and load the partitions placed here; return when each was tried once."""
-        follow_topics = self.subscribed_topics.follow(self._subscriptions, self._tell_topics_changed)
-        self._following = [asyncio.create_task(follow_topics)]
+        self._following = [keep_running("subscribed topics", self._follow_topics)]
         self._starting = asyncio.create_task(self._start())
         await asyncio.shield(self._starting)
+
+    async def _follow_topics(self) -> None:
+        await self.subscribed_topics.follow(self._subscriptions, self._tell_topics_changed)
 
     async def stop(self) -> None:
         for task in (*self._following, self._starting):
@@ -135,7 +138,7 @@ class GroupService:
 
     async def _start(self) -> None:
         topic = await self._prepare_topic()
-        self._following.append(asyncio.create_task(self.configs.follow()))
+        self._following.append(keep_running("group configurations", self.configs.follow))
         self._partitions = [
             self._new_partition(topic.pulsar_topic(number), _Placed(self._fleet, number))
             for number in range(topic.partitions)

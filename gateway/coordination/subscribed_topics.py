@@ -16,6 +16,7 @@ import structlog
 
 from coordinator.group.assignment import TopicInfo
 from coordinator.group.topic_regex import matching
+from gateway.background import report
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.topics import TopicCatalog
 
@@ -103,7 +104,7 @@ class SubscribedTopics:
                 # What nobody reads any more need not be remembered.
                 self._absent &= await self.learn(*subscriptions())
             except Exception as error:  # a defect of ours must not leave groups with the topics of this moment
-                log.error("cannot look up subscribed topics", exc_info=error)
+                report("subscribed topics", error)
             changed, self._changed = self._changed, set()
             if changed:
                 tell(changed)

@@ -13,6 +13,7 @@ import structlog
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, Deletion, LogPosition, Member, Message
 from coordinator.fleet.placement import PartitionKey
+from gateway.background import keep_running, run_once
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic
@@ -79,9 +80,9 @@ class Fleet:
         self._membership = Membership(identity, times, lambda: str(uuid.uuid4()), lease_now_ms(), snapshot)
         await self._log.start()
         self._tasks = [
-            asyncio.create_task(self._keep_ticking()),
-            asyncio.create_task(self._keep_letting_go()),
-            asyncio.create_task(limit_retention(self._admin, topic)),
+            keep_running("fleet heartbeats", self._keep_ticking),
+            keep_running("fleet hand-over", self._keep_letting_go),
+            run_once("fleet log retention", limit_retention(self._admin, topic)),
         ]
         while not self._membership.is_member:
             if self.expelled.done():

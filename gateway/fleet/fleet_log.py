@@ -17,6 +17,7 @@ from coordinator.fleet.messages import (
     decode_message,
     encode_message,
 )
+from gateway.background import keep_running
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
@@ -120,7 +121,10 @@ class FleetLog:
 
     async def start(self) -> None:
         """Read on and keep a producer until `close`; return when everything written before `open` is read."""
-        self._tasks = [asyncio.create_task(self._keep_reading()), asyncio.create_task(self._keep_producer())]
+        self._tasks = [
+            keep_running("fleet log reader", self._keep_reading),
+            keep_running("fleet log producer", self._keep_producer),
+        ]
         if self._last.entry_id >= 0:
             await self._caught_up.wait()
 

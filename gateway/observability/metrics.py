@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
@@ -18,6 +18,7 @@ from protocol.kafka.errors import ErrorCode
 PREFIX = "kafka_gateway_"
 M = TypeVar("M", bound=MetricWrapperBase)
 
+_STALL_BUCKETS_S = (0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10)
 _LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 MAX_SOFTWARE_LABELS = 200
 """Client software names come from clients: past this many they are counted as "other"."""
@@ -95,6 +96,13 @@ class Metrics(Collector):
         self.mirror_dropped = self._make(Counter, "mirror_dropped", "Offsets not mirrored because too many wait")
         self.mirror_pending = self._make(Gauge, "mirror_pending", "Offsets that wait to be mirrored")
         self.mirror_lag_seconds = self._make(Gauge, "mirror_lag_seconds", "For how long the oldest of them has waited")
+        self.loop_stalls = self._make(
+            Histogram, "event_loop_stall_seconds", "Times for which the event loop stood still, above 100 ms",
+            buckets=_STALL_BUCKETS_S,
+        )  # fmt: skip
+        self.unexpected_failures = self._make(
+            Counter, "unexpected_failures", "Exceptions that ended a background task or a callback; see the log", "task"
+        )
         self.fleet_members = self._make(Gauge, "fleet_members", "Gateways that lead partitions")
         self.fleet_epoch = self._make(Gauge, "fleet_epoch", "Rises when partitions move between gateways")
         self.fleet_lease = self._make(Gauge, "fleet_lease", "1 while this gateway may coordinate groups")

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from typing import Protocol
 
+from gateway.background import run_once
 from gateway.config import Limits
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
@@ -204,7 +205,7 @@ class Appender:
             self._pump()
 
         if self._unblocking is None:
-            self._unblocking = asyncio.create_task(unblock())
+            self._unblocking = run_once("write when writable", unblock())
 
     def _take_group(self) -> list[PendingBatch]:
         """The batches that fill the next entry."""

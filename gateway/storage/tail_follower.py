@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from gateway.background import run_once
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, PulsarError
 from gateway.pulsar.position import Position
@@ -61,7 +62,7 @@ class TailFollower:
         if self._reader is not None and (self._reader.closed or self._echo_entries > MAX_ECHO_ENTRIES):
             self._drop()
         if self._reader is None:
-            self._opening = asyncio.create_task(self._open())
+            self._opening = run_once("open tail reader", self._open())
         else:
             self._top_up(self._reader)
 
@@ -78,7 +79,7 @@ class TailFollower:
         if self._reader is None or self._reader.closed:
             self._reader = None
             if self._opening is None:
-                self._opening = asyncio.create_task(self._open())
+                self._opening = run_once("open tail reader", self._open())
             await asyncio.shield(self._opening)
         if self._reader is None:
             return await self._log.client.last_position(self._log.pulsar_topic)
@@ -112,7 +113,7 @@ class TailFollower:
     def _drop(self) -> None:
         reader, self._reader, self._permits = self._reader, None, 0
         if reader is not None and not reader.closed:
-            asyncio.get_running_loop().create_task(reader.close())
+            run_once("close reader", reader.close())
 
     async def _open(self) -> None:
         try:

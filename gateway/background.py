@@ -1,0 +1,101 @@
+"""Background tasks: no exception ends one silently.
+
+A part that keeps a loop running starts it with `keep_running`, work that nobody awaits with `run_once`. Both report an
+exception that nobody expected to the event loop's exception handler, where asyncio reports failed callbacks too:
+`FailureHandler` is the one place that logs and counts them. A loop that fails again and again ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from gateway.observability.metrics import Metrics
+
+RESTART_PAUSE_S = 1.0
+MAX_FAILURES = 5
+FAILURE_WINDOW_S = 60.0
+"""A loop that failed more often than MAX_FAILURES within this time does not recover by being run again."""
+
+_TASK, _KEEPS_FAILING = "background_task", "keeps_failing"
+_running: set[asyncio.Task[Any]] = set()
+"""The event loop itself holds tasks only weakly."""
+
+log = structlog.get_logger()
+
+
+class BackgroundFailure(Exception):
+    """A background task keeps failing: the process cannot do its work any more."""
+
+
+def keep_running(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    """Run a loop in the background until the task is cancelled; after an exception it starts again."""
+    return _hold(asyncio.create_task(_keep_running(name, run), name=name))
+
+
+def run_once(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run work in the background whose result nobody awaits."""
+    task = _hold(asyncio.create_task(work, name=name))
+    task.add_done_callback(_report_failed)
+    return task
+
+
+def _hold(task: asyncio.Task[None]) -> asyncio.Task[None]:
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    return task
+
+
+async def _keep_running(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop = asyncio.get_running_loop()
+    failures: deque[float] = deque(maxlen=MAX_FAILURES)
+    while True:
+        try:
+            await run()
+            return
+        except Exception as error:
+            keeps_failing = len(failures) == MAX_FAILURES and loop.time() - failures[0] < FAILURE_WINDOW_S
+            failures.append(loop.time())
+            report(name, error, keeps_failing=keeps_failing)
+        await asyncio.sleep(RESTART_PAUSE_S)
+
+
+def _report_failed(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        report(task.get_name(), error)
+
+
+def report(name: str, error: BaseException, *, keeps_failing: bool = False) -> None:
+    """An exception that nobody expected, in a task that goes on by itself."""
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": "background task failed", "exception": error, _TASK: name, _KEEPS_FAILING: keeps_failing}
+    )
+
+
+class FailureHandler:
+    """The event loop's exception handler: logs and counts what nobody expected."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.failed: asyncio.Future[BackgroundFailure] = asyncio.get_running_loop().create_future()
+        """Done when a task keeps failing: the gateway has to stop."""
+        self._failures = metrics.unexpected_failures
+        asyncio.get_running_loop().set_exception_handler(self._handle)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the process is not healthy; None if it is."""
+        return str(self.failed.result()) if self.failed.done() else None
+
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            return
+        task = context.get(_TASK, "callback")
+        self._failures.labels(task).inc()
+        log.error(context["message"], task=task, error=repr(error), exc_info=error)
+        if context.get(_KEEPS_FAILING) and not self.failed.done():
+            self.failed.set_result(BackgroundFailure(f"background task '{task}' keeps failing: {error!r}"))

@@ -1,0 +1,111 @@
+"""Background tasks that fail: run again, reported, and in the end fatal."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from gateway import background
+from gateway.background import FailureHandler, keep_running, run_once
+from gateway.observability.metrics import Metrics
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "RESTART_PAUSE_S", 0)
+
+
+def _failures(metrics: Metrics, task: str) -> float:
+    return metrics.registry.get_sample_value("kafka_gateway_unexpected_failures_total", {"task": task}) or 0
+
+
+async def test_a_loop_that_fails_runs_again() -> None:
+    metrics = Metrics()
+    handler = FailureHandler(metrics)
+    goes_on = asyncio.Event()
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise KeyError("once")
+        goes_on.set()
+        await asyncio.Event().wait()
+
+    task = keep_running("counter", run)
+    await goes_on.wait()
+    assert _failures(metrics, "counter") == 1
+    assert handler.reason is None and not handler.failed.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_loop_that_keeps_failing_is_fatal() -> None:
+    metrics = Metrics()
+    handler = FailureHandler(metrics)
+
+    async def run() -> None:
+        raise KeyError("always")
+
+    task = keep_running("broken", run)
+    failure = await handler.failed
+    assert str(failure) == handler.reason == "background task 'broken' keeps failing: KeyError('always')"
+    assert _failures(metrics, "broken") == background.MAX_FAILURES + 1
+    task.cancel()
+
+
+async def test_failures_far_apart_are_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "FAILURE_WINDOW_S", 0)
+    metrics = Metrics()
+    handler = FailureHandler(metrics)
+
+    async def run() -> None:
+        raise KeyError("now and then")
+
+    task = keep_running("rare", run)
+    while _failures(metrics, "rare") < 3 * background.MAX_FAILURES:
+        await asyncio.sleep(0)
+    assert handler.reason is None
+    task.cancel()
+
+
+async def test_work_that_nobody_awaits_is_reported_and_not_collected() -> None:
+    metrics = Metrics()
+    FailureHandler(metrics)
+    released = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        await released
+        raise ValueError("lost")
+
+    run_once("work", work())
+    await asyncio.sleep(0)
+    gc.collect()
+    released.set_result(None)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert _failures(metrics, "work") == 1
+
+
+async def test_a_cancelled_task_is_no_failure() -> None:
+    metrics = Metrics()
+    FailureHandler(metrics)
+    task = run_once("work", asyncio.sleep(60))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert _failures(metrics, "work") == 0
+
+
+async def test_a_callback_that_raises_is_counted() -> None:
+    metrics = Metrics()
+    FailureHandler(metrics)
+    asyncio.get_running_loop().call_soon(lambda: next(iter(())))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert _failures(metrics, "callback") == 1
