@@ -4,17 +4,23 @@ A client takes the acknowledgement of one sequence for that of all before it (KI
 it otherwise). The log judges that by its window of the producer; but a batch may be refused before there is a window,
 because the log cannot be opened, or together with it, when the log is given up. The batches behind it on the connection
 then look like those of a producer that nobody knows, which may start at any sequence.
+
+A client may go to another leader with the refused batch, and come back with later ones over the same connection. So a
+refusal counts only until the log has the batch, and only for what the client may have sent before it heard of it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Protocol
 
 from gateway.storage.errors import KafkaError
 from protocol.kafka.batch import BatchHeader
 from protocol.kafka.errors import ErrorCode
 
 MAX_REFUSED = 10_000
+MAX_BEHIND = 4
+"""Idempotent clients have at most five batches of a partition unanswered (KIP-98), the refused one among them."""
 _SEQUENCES = 2**31
 
 _SENT_AGAIN = {
@@ -25,38 +31,61 @@ _SENT_AGAIN = {
 }
 
 
+class SequencedLog(Protocol):
+    """A log that knows the producers of its batches."""
+
+    def has_passed(self, header: BatchHeader, sequence: int) -> bool:
+        """The producer of ``header`` has written ``sequence``, or its epoch is over."""
+
+
+class _Refused:
+    """The first refused sequence of a producer, and how many batches behind it were refused since."""
+
+    __slots__ = ("behind", "sequence")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.behind = 0
+
+
 class RefusedBatches:
     """The first refused sequence of each producer and partition."""
 
     def __init__(self) -> None:
-        self._sequences: OrderedDict[tuple[str, int, int, int], int] = OrderedDict()
+        self._refused: OrderedDict[tuple[str, int, int, int], _Refused] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return len(self._refused)
 
     def refuse(self, topic: str, partition: int, header: BatchHeader, code: ErrorCode) -> None:
         """The client is told ``code``, and will send the batch again if that is a passing one."""
         if header.producer_id < 0 or code not in _SENT_AGAIN:
             return
         key = _key(topic, partition, header)
-        first = self._sequences.get(key)
-        if first is None or _is_behind(first, header.base_sequence):
-            self._sequences[key] = header.base_sequence
-        if len(self._sequences) > MAX_REFUSED:
-            self._sequences.popitem(last=False)
+        first = self._refused.get(key)
+        if first is not None and _is_behind(header.base_sequence, first.sequence):
+            first.behind += 1
+        else:
+            self._refused[key] = _Refused(header.base_sequence)
+        if len(self._refused) > MAX_REFUSED:
+            self._refused.popitem(last=False)
 
-    def check(self, topic: str, partition: int, header: BatchHeader) -> None:
-        """Raises KafkaError NOT_LEADER_OR_FOLLOWER for a later batch, until the refused one comes again."""
-        if not self._sequences:
+    def check(self, topic: str, partition: int, header: BatchHeader, log: SequencedLog | None = None) -> None:
+        """Raises KafkaError NOT_LEADER_OR_FOLLOWER for a later batch, until the refused one comes again.
+
+        ``log`` is the partition's, if this gateway leads it and knows its producers.
+        """
+        if not self._refused:
             return
         key = _key(topic, partition, header)
-        refused = self._sequences.get(key)
+        refused = self._refused.get(key)
         if refused is None:
             return
-        if _is_behind(header.base_sequence, refused):
-            text = f"sequence {refused} was refused and has to come first"
+        heard_of_it = refused.behind >= MAX_BEHIND or (log is not None and log.has_passed(header, refused.sequence))
+        if _is_behind(header.base_sequence, refused.sequence) and not heard_of_it:
+            text = f"sequence {refused.sequence} was refused and has to come first"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
-        del self._sequences[key]
+        del self._refused[key]
 
 
 def _is_behind(sequence: int, other: int) -> bool:

@@ -152,6 +152,10 @@ class PartitionLog:
         self._producers.heard(header, source, self.last_used)
         return duplicate is not None
 
+    def has_passed(self, header: BatchHeader, sequence: int) -> bool:
+        """The producer of ``header`` has written ``sequence``, or is about to, or its epoch is over."""
+        return self._known.loaded and self._producers.has_passed(header, sequence)
+
     def _check_open(self) -> None:
         if self.closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being opened anew")

@@ -77,11 +77,11 @@ class _Producer:
         while len(self.batches) > WINDOW_BATCHES and self.batches[0].base_offset >= 0:
             self.batches.popleft()
 
-    def has_passed(self, header: BatchHeader) -> bool:
-        """A batch of the log that is in the window, or older than the window."""
-        if header.producer_epoch != self.epoch:
-            return header.producer_epoch < self.epoch
-        return (self.next_sequence - header.last_sequence - 1) % _SEQUENCES < _SEQUENCES // 2
+    def has_passed(self, epoch: int, sequence: int) -> bool:
+        """It is in the window, or older than the window."""
+        if epoch != self.epoch:
+            return epoch < self.epoch
+        return (self.next_sequence - sequence - 1) % _SEQUENCES < _SEQUENCES // 2
 
 
 class ProducerState:
@@ -180,9 +180,14 @@ class ProducerState:
         What is known, or older, changes nothing: the log's end may be read twice, and our own batches come back.
         """
         producer = self._producers.get(header.producer_id)
-        if producer is None or not producer.has_passed(header):
+        if producer is None or not producer.has_passed(header.producer_epoch, header.last_sequence):
             self.begin(header, base_offset)
             self._producers[header.producer_id].source = None
+
+    def has_passed(self, header: BatchHeader, sequence: int) -> bool:
+        """The producer of ``header`` has written ``sequence``, or is about to, or its epoch is over."""
+        producer = self._producers.get(header.producer_id)
+        return producer is not None and producer.has_passed(header.producer_epoch, sequence)
 
     # Whether another gateway may have had a batch of the producer meanwhile
 

@@ -1,5 +1,7 @@
 """What a connection remembers of idempotent batches that were refused for the moment."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from gateway.handlers.refused_batches import MAX_REFUSED, RefusedBatches
@@ -26,6 +28,45 @@ def test_later_batches_wait_until_the_refused_one_comes_again() -> None:
         assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     refused.check("t", 0, batch(0))
     refused.check("t", 0, batch(10))
+
+
+class Log:
+    """Its producer has written all before ``next_sequence``."""
+
+    def __init__(self, next_sequence: int) -> None:
+        self.next_sequence = next_sequence
+
+    def has_passed(self, header: BatchHeader, sequence: int) -> bool:
+        return sequence < self.next_sequence
+
+
+def test_a_refused_batch_that_another_leader_wrote_is_not_waited_for() -> None:
+    refused = RefusedBatches()
+    refused.refuse("t", 0, batch(3), PASSING)
+    with pytest.raises(KafkaError):
+        refused.check("t", 0, batch(4), Log(3))
+    refused.check("t", 0, batch(500), Log(500))
+    refused.check("t", 0, batch(501))
+
+
+def test_who_has_heard_of_the_refusal_may_go_on() -> None:
+    """With five batches in flight, the sixth is sent when the first is answered. The log knows nothing of them."""
+    refused = RefusedBatches()
+    for sequence in range(3, 8):
+        with pytest.raises(KafkaError) if sequence > 3 else nullcontext():
+            refused.check("t", 0, batch(sequence), Log(0))
+        refused.refuse("t", 0, batch(sequence), PASSING)
+    refused.check("t", 0, batch(500), Log(0))
+
+
+def test_a_batch_that_is_refused_again_holds_up_its_followers_anew() -> None:
+    refused = RefusedBatches()
+    for _ in range(3):
+        for sequence in range(3, 8):
+            refused.refuse("t", 0, batch(sequence), PASSING)
+    refused.refuse("t", 0, batch(3), PASSING)
+    with pytest.raises(KafkaError):
+        refused.check("t", 0, batch(4))
 
 
 def test_sequences_wrap_around() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.config import Limits
@@ -165,13 +165,30 @@ class Request:
         self.answer: tuple[int, ErrorCode] | None = None
 
 
+class Leader:
+    """To one client. It leads when the one before has let go."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.taken_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.taken_over.set_result(None)
+
+    def change(self, gateway: Gateway) -> None:
+        let_go = [self.taken_over]
+        if self.gateway.log is not None:
+            let_go.append(asyncio.ensure_future(self.gateway.log.close()))
+        self.gateway = gateway
+        self.taken_over = cast("asyncio.Future[None]", asyncio.gather(*let_go))
+
+
 class Connection:
     """What a gateway does with the Produce requests of one connection: one after the other."""
 
     numbers = itertools.count()
 
-    def __init__(self, gateway: Gateway, producer_id: int) -> None:
+    def __init__(self, gateway: Gateway, leader: Leader, producer_id: int) -> None:
         self.gateway = gateway
+        self.leader = leader
         self.producer_id = producer_id
         self.number = next(self.numbers)
         self.refused = RefusedBatches()
@@ -195,10 +212,13 @@ class Connection:
             self.refused.refuse("t", 0, header, request.answer[1])
 
         try:
+            await self.leader.taken_over
+            if self.leader.gateway is not self.gateway:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             log = await self.gateway.open()
             if not log.ready_for(header, self.number):
                 await log.prepare(header, self.number)
-            self.refused.check("t", 0, header)
+            self.refused.check("t", 0, header, log)
             log.append(data, header, self.number, done)
         except (KafkaError, PulsarError, TimeoutError) as error:
             done(-1, error)
@@ -209,7 +229,10 @@ class Producer:
 
     def __init__(self, producer_id: int, gateway: Gateway) -> None:
         self.producer_id = producer_id
-        self.connection = Connection(gateway, producer_id)
+        self.leader = Leader(gateway)
+        self.connection = Connection(gateway, self.leader, producer_id)
+        self.connections = {gateway: self.connection}
+        self.sent_away = False
         self.next = 0
         self.again: list[int] = []
         self.acknowledged = -1
@@ -227,6 +250,8 @@ class Producer:
     def send(self) -> None:
         if len(self.connection.outstanding) >= MAX_IN_FLIGHT:
             return
+        if self.sent_away and not self.connection.outstanding:
+            self.go_over()
         if self.again:
             self.connection.send(self.again.pop(0))
         elif self.next < BATCHES:
@@ -246,8 +271,16 @@ class Producer:
             elif request.number > self.acknowledged:
                 first = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and request.number == self.acknowledged + 1
                 assert not first, f"batch {request.number} is said to be out of order, and is the next one"
+                self.sent_away = self.sent_away or code == ErrorCode.NOT_LEADER_OR_FOLLOWER
                 assert code in RETRIED or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
                 self.again = sorted([*self.again, request.number])
+
+    def go_over(self) -> None:
+        """To another leader; the connection to the one before stays."""
+        gateway, self.sent_away = self.leader.gateway, False
+        if gateway not in self.connections:
+            self.connections[gateway] = Connection(gateway, self.leader, self.producer_id)
+        self.connection = self.connections[gateway]
 
     def reconnect(self, gateway: Gateway, *, noticed: bool) -> None:
         """The old connection may have requests that its gateway goes on with, until it notices."""
@@ -255,7 +288,9 @@ class Producer:
         self.again = sorted({*self.again, *(number for number in unanswered if number > self.acknowledged)})
         if noticed:
             self.connection.task.cancel()
-        self.connection = Connection(gateway, self.producer_id)
+        self.leader = Leader(gateway)
+        self.connection = Connection(gateway, self.leader, self.producer_id)
+        self.connections = {gateway: self.connection}
 
 
 class World:
@@ -318,6 +353,9 @@ class World:
         if client.idle:
             client.reconnect(gateway, noticed=True)
 
+    def lead(self, gateway: Gateway, client: Producer, number: int) -> None:
+        client.leader.change(gateway)
+
     def kill(self, gateway: Gateway, client: Producer, number: int) -> None:
         gateway.kill()
         for each in self.clients:
@@ -329,7 +367,8 @@ class World:
             if gateway.log is not None:
                 await gateway.log.close()
         for client in self.clients:
-            client.connection.task.cancel()
+            for connection in (client.connection, *client.connections.values()):
+                connection.task.cancel()
 
     async def finish(self) -> None:
         """Nothing disturbs any more: everything is written."""
@@ -367,13 +406,21 @@ class World:
 
 STEPS = ["send", "receive", "write", "confirm"]
 DISTURBANCES = [
-    "write_native", "lose_writer", "lose_reader", "unload", "fail", "reconnect", "move", "kill",
+    "write_native", "lose_writer", "lose_reader", "unload", "fail", "reconnect", "move", "lead", "kill",
 ]  # fmt: skip
 actions = st.lists(st.tuples(st.sampled_from(STEPS * 4 + DISTURBANCES), st.integers(0, 5)), max_size=60)
 
 
+LEAD_AND_COME_BACK = [
+    ("send", 0), ("receive", 2), ("write", 5), ("confirm", 5), ("lead", 3), ("send", 0), ("send", 3),
+    ("receive", 5), ("write", 5), ("confirm", 5), ("lead", 0), ("send", 0), ("send", 3),
+]  # fmt: skip
+"""The former leader has refused a batch that the other one wrote."""
+
+
 @settings(max_examples=120, deadline=None)
 @given(script=actions)
+@example(script=LEAD_AND_COME_BACK)
 def test_what_clients_take_for_written_is_in_the_log_once_and_in_order(script: list[tuple[str, int]]) -> None:
     async def main() -> None:
         world = World()
