@@ -1,0 +1,63 @@
+"""Requests that name very many things: so many at once, and in slices, between which the event loop serves others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from time import monotonic
+from typing import TypeVar
+
+SLICE_S = 0.005
+"""Work of one request before others have their turn."""
+AT_ONCE = 64
+"""Things of one request that are worked on at the same time, unless the caller names another number."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Slices:
+    """For loops without an await of their own: `await slices.pause()` in each round gives way when it is time."""
+
+    def __init__(self) -> None:
+        self._end = monotonic() + SLICE_S
+        self._resume: asyncio.Future[None] | None = None
+
+    async def pause(self) -> None:
+        """Return at once, or in a later turn of the event loop. Many tasks may share one slice."""
+        while monotonic() >= self._end:
+            if self._resume is None or self._resume.done():
+                loop = asyncio.get_running_loop()
+                self._resume = loop.create_future()
+                loop.call_soon(self._begin, self._resume)
+            await asyncio.shield(self._resume)
+
+    def _begin(self, resume: asyncio.Future[None]) -> None:
+        self._end = monotonic() + SLICE_S
+        resume.set_result(None)
+
+
+async def fan_out(work: Callable[[T], Awaitable[R]], items: Sequence[T], *, at_once: int = AT_ONCE) -> list[R]:
+    """The results of `work` for all items, in their order; the first exception ends it all and is raised."""
+    results: dict[int, R] = {}
+    slices, numbers = Slices(), count()
+
+    async def work_off() -> None:
+        while (number := next(numbers)) < len(items):
+            await slices.pause()
+            results[number] = await work(items[number])
+
+    if at_once == 1 or len(items) <= 1:
+        await work_off()
+    else:
+        await _all_or_none([asyncio.create_task(work_off()) for _ in range(min(at_once, len(items)))])
+    return [results[number] for number in range(len(items))]
+
+
+async def _all_or_none(tasks: Sequence[asyncio.Task[None]]) -> None:
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
