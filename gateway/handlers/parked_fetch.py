@@ -147,7 +147,7 @@ class ParkedFetch:
         available = partition_log.available_bytes(offset)
         if available:
             return available
-        if partition_log.read(offset, need, at_least_one=True) is not None:
+        if partition_log.is_read_ahead(offset):
             return need
         partition_log.prefetch(offset)
         self._pending = True

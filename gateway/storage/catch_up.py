@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from typing import Protocol
 
 import structlog
@@ -34,8 +33,6 @@ RETRY_S = 0.2
 LOOK_BACK_ENTRIES = (1, 8, 64)
 """For each piece of a large message that is missing: pieces mostly lie next to each other."""
 ASK_END_EVERY_S = 1.0
-STALLED_MS = 1_000
-"""A consumer that did not fetch for so long gives its reader's memory to others, if that is scarce."""
 READ_FAILURES = (PulsarError, TimeoutError, OSError)
 
 log = structlog.get_logger()
@@ -52,15 +49,37 @@ class ReadLog(Protocol):
     @property
     def end_offset(self) -> int: ...
 
+    @property
+    def closed(self) -> bool: ...
+
+
+class ReaderOwner(Protocol):
+    """All readers of the gateway, as each of them knows them."""
+
+    client: PulsarClient
+    admin: AdminClient
+    entries: EntryLookup
+    limits: Limits
+    metrics: Metrics
+
+    @property
+    def share_bytes(self) -> int: ...
+
+    def index(self, log: ReadLog) -> SparseIndex: ...
+
 
 class CatchUpReader:
     """Entries from one offset on, read ahead. An EntryListener."""
 
-    def __init__(self, owner: CatchUpReaders, log: ReadLog, offset: int) -> None:
+    def __init__(self, owner: ReaderOwner, log: ReadLog, offset: int) -> None:
         self.log = log
         self.offset = offset
         self.failed: Exception | None = None
-        self.last_used = time.monotonic()
+        self.started_at = self.last_used = time.monotonic()
+        self.delivered_at: float | None = None
+        """When a client first got something of it."""
+        self.offset_behind = offset
+        """Behind what clients got."""
         self._owner = owner
         self.buffered_bytes = 0
         self._entries: list[LogEntry] = []
@@ -85,9 +104,14 @@ class CatchUpReader:
         return self.buffered_bytes + self._chunked.size_bytes
 
     @property
-    def has_entries(self) -> bool:
-        """Something to read before a failure counts."""
-        return bool(self._entries) and self._verified
+    def is_broken(self) -> bool:
+        """It has failed, and what it read before is delivered."""
+        return self.failed is not None and not (self._entries and self._verified)
+
+    @property
+    def drained(self) -> bool:
+        """It has delivered all that the log holds."""
+        return self.delivered_at is not None and self.offset_behind >= self.log.end_offset
 
     def stands_at(self, offset: int) -> bool:
         """Reading on from ``offset`` needs no other reader."""
@@ -97,6 +121,16 @@ class CatchUpReader:
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
         """Batches from ``offset`` on; None if they have not come yet. What lies before is given up."""
+        if not self.holds(offset):
+            return None
+        found = collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one)
+        if found.size_bytes:
+            self.offset_behind = found.next_offset
+            self.delivered_at = self.delivered_at or self.last_used
+        return found
+
+    def holds(self, offset: int) -> bool:
+        """There is something to read at ``offset``. What lies before is given up."""
         self.last_used = time.monotonic()
         passed = 0
         for entry in self._entries:
@@ -109,8 +143,8 @@ class CatchUpReader:
         self._top_up()
         if not self._entries or not self._verified:
             self._ask_compacted_end()
-            return None
-        return collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one)
+            return False
+        return True
 
     def close(self) -> None:
         for task in (self._task, self._asking, self._looking_back):
@@ -266,79 +300,3 @@ class CatchUpReader:
             self._fail(error)
             await asyncio.sleep(RETRY_S)
             self.log.waiters.wake()
-
-
-class CatchUpReaders:
-    """All readers of older data of a gateway; the least recently used ones make room."""
-
-    def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
-        self.client = client
-        self.admin = admin
-        self.entries = EntryLookup(client, admin)
-        self.limits = limits
-        self.metrics = metrics
-        self._readers: dict[ReadLog, list[CatchUpReader]] = {}
-        self._indexes: dict[str, SparseIndex] = {}
-        self._count_open = 0
-
-    @property
-    def share_bytes(self) -> int:
-        """What one reader may read ahead: consumers that stall must not fill the memory, however many they are."""
-        return min(self.limits.reader_budget_bytes, self.limits.readers_budget_bytes // max(1, self._count_open))
-
-    def index(self, log: ReadLog) -> SparseIndex:
-        return self._indexes.setdefault(log.pulsar_topic, SparseIndex())
-
-    def read(self, log: ReadLog, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
-        """Batches that some reader holds for ``offset``; None if there are none (yet)."""
-        reader = self._find(log, offset)
-        return None if reader is None else reader.read(offset, max_bytes, at_least_one=at_least_one)
-
-    def start(self, log: ReadLog, offset: int) -> None:
-        """See that a reader works on ``offset``."""
-        if self._find(log, offset) is None:
-            self._make_room()
-            self._readers.setdefault(log, []).append(CatchUpReader(self, log, offset))
-            self._count()
-
-    def close_all(self, log: ReadLog) -> None:
-        for reader in self._readers.pop(log, []):
-            reader.close()
-        self._indexes.pop(log.pulsar_topic, None)
-        self._count()
-
-    def close_idle(self) -> None:
-        """End the readers that no fetch has used for a while; sooner if each one's entry fills the budget of all."""
-        held_bytes = sum(reader.held_bytes for reader in self._all())
-        idle_ms = STALLED_MS if held_bytes > self.limits.readers_budget_bytes else self.limits.reader_idle_ms
-        deadline = time.monotonic() - idle_ms / 1000
-        self._remove([reader for reader in self._all() if reader.last_used < deadline])
-
-    def _find(self, log: ReadLog, offset: int) -> CatchUpReader | None:
-        readers = self._readers.get(log, ())
-        broken = [reader for reader in readers if reader.failed is not None and not reader.has_entries]
-        if broken:
-            self._remove(broken)
-        candidates = [reader for reader in self._readers.get(log, ()) if reader.stands_at(offset)]
-        return max(candidates, key=lambda reader: reader.offset, default=None)
-
-    def _make_room(self) -> None:
-        alive = list(self._all())
-        if len(alive) >= self.limits.max_readers:
-            self._remove([min(alive, key=lambda reader: reader.last_used)])
-
-    def _all(self) -> Iterable[CatchUpReader]:
-        return (reader for readers in self._readers.values() for reader in readers)
-
-    def _remove(self, readers: Iterable[CatchUpReader]) -> None:
-        for reader in readers:
-            reader.close()
-            siblings = self._readers[reader.log]
-            siblings.remove(reader)
-            if not siblings:
-                del self._readers[reader.log]
-        self._count()
-
-    def _count(self) -> None:
-        self._count_open = sum(map(len, self._readers.values()))
-        self.metrics.readers.set(self._count_open)

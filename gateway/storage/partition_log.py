@@ -281,6 +281,10 @@ class PartitionLog:
         """Bytes that a read at ``offset`` would find in memory."""
         return self._tail.available_bytes(offset)
 
+    def is_read_ahead(self, offset: int) -> bool:
+        """Older data from ``offset`` on has come from Pulsar."""
+        return self._shared.readers.holds(self, offset)
+
     def prefetch(self, offset: int) -> None:
         """Start to read what ``read`` did not find; waiters hear of it."""
         self._shared.readers.start(self, offset)

@@ -7,7 +7,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.storage.cache import TailCache
-from gateway.storage.catch_up import CatchUpReaders
+from gateway.storage.readers import CatchUpReaders
 
 
 class Shared:

@@ -43,6 +43,9 @@ class FakeLog:
             return 0
         return (self.end_offset - offset) * len(empty_batch(0, 1))
 
+    def is_read_ahead(self, offset: int) -> bool:
+        return self.loaded
+
     def prefetch(self, offset: int) -> None:
         pass
 

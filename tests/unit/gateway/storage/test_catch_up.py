@@ -16,7 +16,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.storage import catch_up
-from gateway.storage.catch_up import CatchUpReaders
+from gateway.storage.readers import CatchUpReaders
 from protocol.kafka.batch import iter_headers
 from protocol.kafka.offset_span import empty_batch
 from protocol.kafka.records import Record, encode_batch
@@ -28,7 +28,7 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.end_offset = 0
-        self.compacted = False
+        self.compacted = self.closed = False
         self.woken = asyncio.Event()
         self.waiters: Any = SimpleNamespace(wake=self.woken.set)
         self.start: Any = SimpleNamespace(offset=0, at_first_entry=False, refresh=self._nothing_removed)
@@ -130,17 +130,6 @@ async def test_a_lost_reader_is_replaced_where_it_stood() -> None:
     first = await scene.read(0, 610)
     scene.topic.readers[0].lose(ConnectionLostError("lost"))
     await scene.read_all(first.next_offset, 610)
-    scene.readers.close_all(scene.log)
-
-
-async def test_the_least_recently_used_reader_makes_room() -> None:
-    scene = Scene(max_readers=2)
-    for _ in range(3):
-        scene.write(10, 610)
-    for offset in (20, 10, 0):
-        await scene.read(offset, 1)
-    await asyncio.sleep(0)
-    assert [reader.closed for reader in scene.topic.readers] == [True, False, False]
     scene.readers.close_all(scene.log)
 
 
