@@ -24,7 +24,7 @@ from gateway.handlers.fetch_session import FetchSessions
 from gateway.handlers.forwarding import FleetLeaders, Forwarding
 from gateway.handlers.table import APIS
 from gateway.health import HealthServer
-from gateway.namespace import prepare_namespace
+from gateway.namespace import prepare_namespaces
 from gateway.observability.loop_watchdog import LoopWatchdog
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -88,9 +88,10 @@ class Gateway:
         self._shared = Shared(self._client, self._admin, config.limits, self.metrics)
         self._logs = LogRegistry(self._shared)
         self._topics = TopicCatalog(
-            self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config)
-        )
-        self._fleet = Fleet(self._client, self._admin, config.pulsar.full_namespace, config.fleet)
+            self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
+            config.pulsar.full_system_namespace,
+        )  # fmt: skip
+        self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._groups = GroupService(
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
         )
@@ -145,7 +146,7 @@ class Gateway:
         listeners = frozenset(each.name for each in self.config.kafka.all_listeners if each.single_address)
         if not listeners:
             return None
-        never_joined = Fleet(self._client, self._admin, self.config.pulsar.full_namespace, self.config.fleet)
+        never_joined = Fleet(self._client, self._admin, self.config.pulsar.full_system_namespace, self.config.fleet)
         elsewhere = replace(services, fleet=never_joined, groups=self._groups.elsewhere())
         return Forwarding(Peers(self._fleet), FleetLeaders(services), elsewhere, listeners)
 
@@ -174,7 +175,7 @@ class Gateway:
     async def _wait_for_pulsar(self) -> None:
         self._not_ready = "waiting for Pulsar"
         log.info("connecting to Pulsar", admin_url=self.config.pulsar.admin_url)
-        await self._until_pulsar_is_there(lambda: prepare_namespace(self._admin, self.config.pulsar))
+        await self._until_pulsar_is_there(lambda: prepare_namespaces(self._admin, self.config.pulsar))
 
     async def _until_pulsar_is_there(self, attempt: Callable[[], Awaitable[None]]) -> None:
         """A gateway may start before its Pulsar."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
@@ -11,8 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from coordinator.fleet.times import FleetTimes
 from gateway.pulsar.settings import PulsarSettings
 
+Networks = tuple[IPv4Network | IPv6Network, ...]
+
 MIB = 1024 * 1024
 DAY_MINUTES = 24 * 60
+
+
+LOOPBACK: Networks = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
 
 
 class Section(BaseModel):
@@ -32,6 +38,8 @@ class ListenerSection(AddressSection):
 
     proxy_protocol: bool = False
     """Each connection begins with a PROXY header, v1 or v2, by which a load balancer names the client."""
+    trusted_proxies: Networks = Field(default=LOOPBACK, strict=False)
+    """From where such connections are taken: networks or addresses of load balancers. Others are closed."""
     single_address: bool = False
     """The advertised address is that of all gateways: clients see one broker, and what others lead is passed on."""
 
@@ -81,12 +89,19 @@ class PulsarSection(PulsarSettings):
 
     tenant: str = "kafka"
     namespace: str = "default"
+    system_namespace: str | None = None
+    """Of the same tenant, for the state of the gateways: what may write there can mislead clients, so grant it to no
+    role. By default the namespace's name with -gateway behind it."""
     retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=-1)
     """Set when the gateway creates the namespace; -1 keeps everything."""
 
     @property
     def full_namespace(self) -> str:
         return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def full_system_namespace(self) -> str:
+        return f"{self.tenant}/{self.system_namespace or f'{self.namespace}-gateway'}"
 
 
 class GroupsSection(Section):
@@ -121,6 +136,8 @@ class ForwardingSection(AddressSection):
     """Where the other gateways, and nobody else, pass on what their clients want of this one."""
 
     port: int = Field(default=9192, ge=0, le=65_535)
+    trusted_peers: Networks = Field(default=LOOPBACK, strict=False)
+    """Networks or addresses of the other gateways. Connections from elsewhere are closed."""
 
 
 class FleetSection(Section):

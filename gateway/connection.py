@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from ipaddress import ip_address
 from types import CoroutineType
 from typing import Any, Protocol, cast
 
 import structlog
 
-from gateway.config import Limits
+from gateway.config import Limits, Networks
 from gateway.dispatch import Dispatcher
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response, Unread
 from gateway.observability.metrics import Metrics
@@ -41,6 +42,12 @@ class Owner(Protocol):
     def closed(self, connection: KafkaConnection) -> None: ...
 
 
+def _is_within(host: str, networks: Networks) -> bool:
+    address = ip_address(host.partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    return any(address in network for network in networks)
+
+
 class _Slot:
     """The place of one answer in the order of answers."""
 
@@ -55,12 +62,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
     """Reads frames, runs their calls, and writes the answers in order."""
 
     def __init__(
-        self, owner: Owner, listener: str = "", *, proxied: bool = False, answers_in_order: bool = True
+        self, owner: Owner, listener: str = "", *, proxies: Networks | None = None, answers_in_order: bool = True
     ) -> None:
-        """`listener` is the name of the one that took the connection; `proxied`: a PROXY header comes first."""
+        """`listener` is the name of the one that took the connection.
+
+        With `proxies`, a PROXY header comes first, and only peers in these networks may send one.
+        """
         self._owner = owner
         self.listener = listener
-        self._awaits_proxy_header = proxied
+        self._proxies = proxies
+        self._awaits_proxy_header = proxies is not None
         self._answers_in_order = answers_in_order
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -90,11 +101,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if not self._owner.opened(self):
             self._close("too many connections")
+        elif self._proxies is not None and not (peer and _is_within(peer[0], self._proxies)):
+            self._close("not a trusted proxy")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
         self.last_activity = self._loop.time()
         self._owner.metrics.bytes_in.inc(nbytes)
         if self._awaits_proxy_header:

@@ -128,7 +128,9 @@ def _rows(group: GroupRow, offsets: Mapping[TopicPartition, Any], ends: Mapping[
 async def with_backlogs(rows: Iterable[GroupRow], settings: PulsarSection) -> list[GroupRow]:
     """The rows with what Pulsar counts as unread, in entries. Raises PulsarError if it cannot be reached."""
     admin = AdminClient(settings)
-    topics = TopicCatalog(admin, settings.full_namespace, METADATA_MAX_AGE_MS)
+    topics = TopicCatalog(
+        admin, settings.full_namespace, METADATA_MAX_AGE_MS, system_namespace=settings.full_system_namespace
+    )
     slots = asyncio.Semaphore(MAX_PARALLEL_STATS)
     rows = list(rows)
 

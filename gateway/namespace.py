@@ -1,14 +1,25 @@
-"""The namespace that is served: made if it is missing, and refused if it would lose data (DESIGN D1, §3)."""
+"""The namespaces that are used: made if they are missing, and refused if they would lose data (DESIGN D1, §3).
+
+Topics of clients are in one, the state of the gateways (`~gateways`, `__consumer_offsets`) in a system namespace.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any
 
 import structlog
 
 from gateway.config import PulsarSection
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
+from gateway.storage.topic_names import CONSUMER_OFFSETS
 
 INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
+KEEP_FOR_EVER = -1
+_FORBIDDEN = frozenset({401, 403})
+_COPIED_POLICIES = ("replication_clusters", "persistence")
+"""Where and how often the records of clients are kept, the state of the gateways is kept too."""
 
 log = structlog.get_logger()
 
@@ -17,31 +28,92 @@ class UnfitCluster(Exception):
     """Pulsar is not set up so that a Kafka log can be kept in it; the text says what to change."""
 
 
-async def prepare_namespace(admin: AdminClient, settings: PulsarSection) -> None:
+async def prepare_namespaces(admin: AdminClient, settings: PulsarSection) -> None:
     """Raises UnfitCluster, or PulsarError when Pulsar cannot be asked."""
     await _check_brokers(admin)
-    namespace = settings.full_namespace
-    if settings.tenant not in await admin.namespaces.list_tenants():
-        await _unless_exists(admin.namespaces.create_tenant(settings.tenant, await admin.brokers.clusters()))
-    if namespace not in await admin.namespaces.list_namespaces(settings.tenant):
-        await _unless_exists(admin.namespaces.create(namespace, retention_minutes=settings.retention_minutes))
-        log.info("namespace created", namespace=namespace, retention_minutes=settings.retention_minutes)
-    _check_policies(namespace, await admin.namespaces.policies(namespace))
+    namespace, system = settings.full_namespace, settings.full_system_namespace
+    policies = await _policies(admin, namespace)
+    if policies is None:
+        await _create_tenant(admin, settings.tenant)
+        policies = await _create(admin, namespace, settings.retention_minutes)
+    _check_policies(namespace, policies)
+    if system == namespace:
+        return
+    system_policies = await _policies(admin, system)
+    if system_policies is None:
+        await _check_no_offsets(admin, namespace, system)
+        copied = {name: policies[name] for name in _COPIED_POLICIES if policies.get(name)}
+        system_policies = await _create(admin, system, KEEP_FOR_EVER, copied)
+    _check_policies(system, system_policies)
 
 
-async def _unless_exists(creation: object) -> None:
+async def _policies(admin: AdminClient, namespace: str) -> dict[str, Any] | None:
+    """None if there is no such namespace. Asking needs no rights beyond the tenant's, unlike listing tenants."""
     try:
-        await creation  # type: ignore[misc]
+        return await admin.namespaces.policies(namespace)
+    except AdminError as error:
+        if not error.not_found:
+            raise
+        return None
+
+
+async def _create_tenant(admin: AdminClient, tenant: str) -> None:
+    """If it is missing, and may be made: an administrator of a tenant may not make others."""
+    try:
+        await _unless_exists(admin.namespaces.create_tenant(tenant, await admin.brokers.clusters()))
+    except AdminError as error:
+        if error.status not in _FORBIDDEN:
+            raise
+        log.info("tenants cannot be created without superuser rights", tenant=tenant)
+
+
+async def _create(
+    admin: AdminClient, namespace: str, retention_minutes: int, more_policies: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The policies of the new namespace."""
+    try:
+        await _unless_exists(
+            admin.namespaces.create(namespace, retention_minutes=retention_minutes, more_policies=more_policies)
+        )
+    except AdminError as error:
+        if error.status not in _FORBIDDEN | {404}:
+            raise
+        raise UnfitCluster(
+            f"namespace {namespace} is missing, and cannot be created ({error}); create it, or give the gateway's role "
+            "the right of a tenant administrator (pulsar-admin tenants update --admin-roles)"
+        ) from error
+    log.info("namespace created", namespace=namespace, retention_minutes=retention_minutes)
+    return await admin.namespaces.policies(namespace)
+
+
+async def _unless_exists(creation: Awaitable[None]) -> None:
+    try:
+        await creation
     except AdminError as error:
         if not error.conflict:
             raise
+
+
+async def _check_no_offsets(admin: AdminClient, namespace: str, system: str) -> None:
+    """A new system namespace would hide what groups have committed."""
+    try:
+        found = await admin.topics.partitioned(f"persistent://{namespace}/{CONSUMER_OFFSETS}")
+    except AdminError as error:
+        if not error.not_found:
+            raise
+        return
+    if found.partitions:
+        raise UnfitCluster(
+            f"the offsets of groups are in {namespace}/{CONSUMER_OFFSETS}, and {system} does not exist; to go on with "
+            f'them, set system_namespace = "{namespace.rpartition("/")[2]}" in [pulsar]'
+        )
 
 
 async def _check_brokers(admin: AdminClient) -> None:
     try:
         settings = await admin.brokers.runtime_configuration()
     except AdminError as error:
-        if error.status in {401, 403}:
+        if error.status in _FORBIDDEN:
             log.warning("broker settings cannot be read without superuser rights; make sure of them", error=str(error))
             return
         raise
@@ -54,7 +126,7 @@ async def _check_brokers(admin: AdminClient) -> None:
         raise UnfitCluster("the Pulsar brokers need in broker.conf: " + " and ".join(missing))
 
 
-def _check_policies(namespace: str, policies: dict[str, object]) -> None:
+def _check_policies(namespace: str, policies: Mapping[str, Any]) -> None:
     inactive = policies.get("inactive_topic_policies")
     if not isinstance(inactive, dict) or inactive.get("deleteWhileInactive", True):
         raise UnfitCluster(

@@ -44,12 +44,19 @@ class KafkaServer:
         _raise_file_limit()
         ports = {
             listener.name: await self._bind(
-                listener, partial(KafkaConnection, self, listener.name, proxied=listener.proxy_protocol)
+                listener,
+                partial(
+                    KafkaConnection, self, listener.name,
+                    proxies=listener.trusted_proxies if listener.proxy_protocol else None,
+                ),
             )
             for listener in self._kafka.all_listeners
         }
         if self._forwarding is not None:
-            peers = partial(KafkaConnection, self, FORWARDING_LISTENER, proxied=True, answers_in_order=False)
+            peers = partial(
+                KafkaConnection, self, FORWARDING_LISTENER, proxies=self._forwarding.trusted_peers,
+                answers_in_order=False,
+            )  # fmt: skip
             ports[FORWARDING_LISTENER] = await self._bind(self._forwarding, peers)
         return ports
 

@@ -127,6 +127,16 @@ class Topology(Section):
         return f"{region}/rack{bookie.number}"
 
     @property
+    def system_namespace(self) -> str:
+        """Where the gateways keep their state: the default of their configuration."""
+        return f"{self.served}-gateway"
+
+    @property
+    def all_namespaces(self) -> Mapping[str, Namespace]:
+        """The state of the gateways is kept where the records of their clients are."""
+        return {**self.namespaces, self.system_namespace: self.namespaces[self.served]}
+
+    @property
     def replicated(self) -> bool:
         """Other clusters have what the gateways serve, too."""
         return len(self.namespaces[self.served].clusters) > 1

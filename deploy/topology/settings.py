@@ -5,6 +5,7 @@ Data directories and ways to listen are added by whoever starts the processes.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 
 from deploy.haproxy.config import Backend, haproxy_config
@@ -97,6 +98,9 @@ def bookie_settings(places: Places, node: Node) -> Settings:
     }
 
 
+LOOPBACK = "127.0.0.0/8"
+PRIVATE_NETWORKS = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]
+"""Where containers are that are known by name only."""
 _REGION_AWARE = "org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy"
 
 
@@ -143,9 +147,18 @@ def broker_settings(places: Places, node: Node) -> Settings:
     }
 
 
+def _trusted(hosts: list[str]) -> list[str]:
+    """Of local processes their addresses: those on loopback come from any of its addresses."""
+    try:
+        return sorted({LOOPBACK if ip_address(host).is_loopback else host for host in hosts})
+    except ValueError:
+        return PRIVATE_NETWORKS
+
+
 def gateway_sections(places: Places, node: Node) -> dict[str, dict[str, Any]]:
     """Of its TOML file. Clients come by haproxy, which names them."""
     place, topology = places.of(node), places.topology
+    proxies = [places.of(each).host for each in topology.of(Kind.HAPROXY)]
     proxy = places.of(topology.of(Kind.HAPROXY, region=node.region)[0])
     tenant, namespace = topology.served.split("/")
     return {
@@ -153,6 +166,7 @@ def gateway_sections(places: Places, node: Node) -> dict[str, dict[str, Any]]:
             "host": place.host,
             "port": place.ports["client"],
             "proxy_protocol": True,
+            "trusted_proxies": _trusted(proxies),
             "advertised_host": proxy.host,
             "advertised_port": proxy.ports["client"] + node.number,
         },

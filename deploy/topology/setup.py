@@ -75,7 +75,7 @@ def send_home(places: Places) -> None:
 
     Each is looked up anew, and clients see a moment without a leader.
     """
-    for name, namespace in places.topology.namespaces.items():
+    for name, namespace in places.topology.all_namespaces.items():
         if namespace.primary is not None:
             for cluster in namespace.clusters:
                 _ready_broker(places, cluster, time.monotonic()).call("PUT", f"namespaces/{name}/unload")
@@ -115,7 +115,7 @@ def _introduce_clusters(places: Places, cluster: str, admin: AdminApi) -> None:
 
 def _isolate(places: Places, cluster: str, admin: AdminApi) -> None:
     """A namespace with a primary region is served there while one of its brokers lives, and anywhere otherwise."""
-    for name, namespace in places.topology.namespaces.items():
+    for name, namespace in places.topology.all_namespaces.items():
         if namespace.primary is None or cluster not in namespace.clusters:
             continue
         policy = {
@@ -139,7 +139,7 @@ def _hosts(places: Places, cluster: str, region: str | None) -> list[str]:
 
 def _create_namespaces(topology: Topology, cluster: str, admin: AdminApi) -> None:
     """They keep data and topics that nobody uses, as a Kafka log needs it."""
-    for name, namespace in topology.namespaces.items():
+    for name, namespace in topology.all_namespaces.items():
         if cluster not in namespace.clusters:
             continue
         admin.call("PUT", f"tenants/{name.split('/')[0]}", {"allowedClusters": list(namespace.clusters)})

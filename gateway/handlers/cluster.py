@@ -35,7 +35,7 @@ class Cluster:
 
     @property
     def nodes(self) -> list[Node]:
-        nodes = [self._node(member) for member in self._fleet.members]
+        nodes = [node for member in self._fleet.members if (node := self._node(member)) is not None]
         return nodes[:1] if self._is_single else nodes
 
     @property
@@ -47,7 +47,7 @@ class Cluster:
     def own(self) -> Node | None:
         """This gateway; None before it is a member."""
         mine = (member for member in self._fleet.members if self._is_single or member.node_id == self._fleet.node_id)
-        return next(map(self._node, mine), None)
+        return next((node for member in mine if (node := self._node(member)) is not None), None)
 
     @property
     def own_id(self) -> int:
@@ -58,11 +58,24 @@ class Cluster:
         return self._fleet.epoch
 
     def leader(self, topic: str, partition: int) -> Node | None:
+        """None while there is no leader, or none that has the client's listener."""
+        member = self._leading_member(topic, partition)
+        return None if member is None else self._node(member)
+
+    def leader_or_error(self, topic: str, partition: int) -> tuple[Node, ErrorCode]:
+        """As Metadata tells it: NOBODY with the reason, LEADER_NOT_AVAILABLE or LISTENER_NOT_FOUND."""
+        member = self._leading_member(topic, partition)
+        if member is None:
+            return NOBODY, ErrorCode.LEADER_NOT_AVAILABLE
+        node = self._node(member)
+        return (NOBODY, ErrorCode.LISTENER_NOT_FOUND) if node is None else (node, ErrorCode.NONE)
+
+    def _leading_member(self, topic: str, partition: int) -> Member | None:
         """A gateway that is out of touch names who takes its place: clients that know no other one would stay."""
         member = self._fleet.leader(topic, partition)
         if member is not None and member.node_id == self._fleet.node_id and self._fleet.is_out_of_touch:
-            member = self._successor(PartitionKey(topic, partition))
-        return None if member is None else self._node(member)
+            return self._successor(PartitionKey(topic, partition))
+        return member
 
     def hint(self, topic: str, partition: int) -> tuple[LeaderHint, Node] | None:
         """For who asked the wrong gateway; at a single address there is no other to ask."""
@@ -79,8 +92,13 @@ class Cluster:
     def _placement_of_others(self) -> Placement:
         return Placement([member.node_id for member in self._fleet.members if member.node_id != self._fleet.node_id])
 
-    def _node(self, member: Member) -> Node:
-        address = member.addresses.get(self._listener) or next(iter(member.addresses.values()))
+    def _node(self, member: Member) -> Node | None:
+        """None if it has no listener of the client's: another listener's address may be one without encryption."""
+        address = member.addresses.get(self._listener)
+        if self._listener == FORWARDING_LISTENER:  # no client sees it
+            address = next(iter(member.addresses.values()))
+        if address is None:
+            return None
         if self._is_single:
             return Node(SINGLE_NODE_ID, address.host, address.port)
         return Node(member.node_id, address.host, address.port, member.rack)

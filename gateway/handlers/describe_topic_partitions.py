@@ -8,7 +8,7 @@ import uuid
 from kafka.protocol.admin import DescribeTopicPartitionsResponse
 
 from gateway.handlers.call import Call, Response
-from gateway.handlers.cluster import NOBODY, Cluster
+from gateway.handlers.cluster import Cluster
 from gateway.handlers.metadata import TOPIC_OPERATIONS
 from gateway.storage import topic_names
 from gateway.storage.errors import KafkaError
@@ -86,9 +86,9 @@ def _row(call: Call, topic: Topic, numbers: range) -> Response:
 
 
 def _partition(cluster: Cluster, topic: str, number: int) -> Response:
-    leader = cluster.leader(topic, number) or NOBODY
+    leader, error = cluster.leader_or_error(topic, number)
     return _Partition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is NOBODY else ErrorCode.NONE, partition_index=number,
+        error_code=error, partition_index=number,
         leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=[leader.node_id],
         isr_nodes=[leader.node_id], eligible_leader_replicas=[], last_known_elr=[], offline_replicas=[],
     )  # fmt: skip

@@ -110,14 +110,14 @@ def _check(call: Call, topic: Topic, fetched: FetchedPartition) -> ErrorCode:
 
 def wanted(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
     """What to fetch, by the request alone or with its session. Raises KafkaError."""
-    request, sessions = call.request, call.services.fetch_sessions
+    request, sessions, owner = call.request, call.services.fetch_sessions, call.client.host
     named = list(_named(call).values())
     if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
-        sessions.close(request.session_id)
+        sessions.close(owner, request.session_id)
         return named, None
     if request.session_epoch == INITIAL_EPOCH:
-        sessions.close(request.session_id)
-        return named, sessions.create(named)
+        sessions.close(owner, request.session_id)
+        return named, sessions.create(owner, named)
     if request.session_id == NO_SESSION:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     forgotten: list[Key] = [
@@ -125,7 +125,7 @@ def wanted(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
         for topic in request.forgotten_topics_data or ()
         for partition in topic.partitions
     ]
-    session = sessions.resume(request.session_id, request.session_epoch, named, forgotten)
+    session = sessions.resume(owner, request.session_id, request.session_epoch, named, forgotten)
     return list(session.partitions.values()), session
 
 

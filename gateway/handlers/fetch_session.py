@@ -63,10 +63,11 @@ class FetchedPartition:
 
 
 class FetchSession:
-    __slots__ = ("epoch", "partitions", "session_id", "used_at")
+    __slots__ = ("epoch", "owner", "partitions", "session_id", "used_at")
 
-    def __init__(self, session_id: int, partitions: Iterable[FetchedPartition]) -> None:
+    def __init__(self, session_id: int, owner: str, partitions: Iterable[FetchedPartition]) -> None:
         self.session_id = session_id
+        self.owner = owner
         self.epoch = 1
         self.partitions: OrderedDict[Key, FetchedPartition] = OrderedDict((part.key, part) for part in partitions)
         self.used_at = time.monotonic()
@@ -107,13 +108,17 @@ def tells(session: FetchSession | None, session_epoch: int, row: AnsweredPartiti
 
 
 class FetchSessions:
-    """The sessions of all clients, bounded; a client without a session sends everything each time."""
+    """The sessions of all clients, bounded; a client without a session sends everything each time.
+
+    A session belongs to an owner, the client's host: it goes on over a new connection, and others do
+    not find it.
+    """
 
     def __init__(self, max_sessions: int) -> None:
         self._max_sessions = max_sessions
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
-    def create(self, partitions: Iterable[FetchedPartition]) -> FetchSession | None:
+    def create(self, owner: str, partitions: Iterable[FetchedPartition]) -> FetchSession | None:
         """None if there is no room: then the answer names session 0."""
         if len(self._sessions) >= self._max_sessions:
             oldest = next(iter(self._sessions.values()), None)
@@ -123,18 +128,20 @@ class FetchSessions:
         session_id = 0
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = secrets.randbits(31)
-        session = self._sessions[session_id] = FetchSession(session_id, partitions)
+        session = self._sessions[session_id] = FetchSession(session_id, owner, partitions)
         return session
 
-    def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+    def close(self, owner: str, session_id: int) -> None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner == owner:
+            del self._sessions[session_id]
 
     def resume(
-        self, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]
+        self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]
     ) -> FetchSession:
         """The session with its changes. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.owner != owner:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if epoch != session.epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)

@@ -15,7 +15,7 @@ import structlog
 from kafka.protocol.metadata import MetadataResponse
 
 from gateway.handlers.call import Call, Response
-from gateway.handlers.cluster import NOBODY, Cluster
+from gateway.handlers.cluster import Cluster
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
 from gateway.storage.errors import KafkaError
@@ -25,6 +25,7 @@ from protocol.kafka.errors import ErrorCode
 TOPIC_OPERATIONS = {3, 4, 5, 6, 7, 8, 10, 11}
 _CLUSTER_OPERATIONS = {5, 7, 8, 9, 10, 11, 12}
 """Without an authorizer a client may do everything (AclOperation codes)."""
+LISTENER_ERROR_VERSION = 6
 FIRST_OPERATIONS_VERSION = 8
 FIRST_ID_VERSION, BY_ID_VERSION = 10, 12
 _NO_ID = uuid.UUID(int=0)
@@ -121,16 +122,18 @@ def _row(call: Call, topic: Topic) -> Response:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in topic_names.INTERNAL_TOPICS,
-        partitions=[_partition(cluster, topic.name, number) for number in range(topic.partitions)],
+        partitions=[_partition(cluster, call.version, topic.name, number) for number in range(topic.partitions)],
         authorized_operations=TOPIC_OPERATIONS if _operations_asked(call) else None,
     )
 
 
-def _partition(cluster: Cluster, topic: str, number: int) -> Response:
+def _partition(cluster: Cluster, version: int, topic: str, number: int) -> Response:
     """Its leader is its only replica."""
-    leader = cluster.leader(topic, number) or NOBODY
+    leader, error = cluster.leader_or_error(topic, number)
+    if error is ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_ERROR_VERSION:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is NOBODY else ErrorCode.NONE, partition_index=number,
+        error_code=error, partition_index=number,
         leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=[leader.node_id],
         isr_nodes=[leader.node_id], offline_replicas=[],
     )  # fmt: skip

@@ -59,7 +59,7 @@ class PassedFetches:
         leader = _sole_leader(call, leaders, _keys(call, call.request.topics))
         known, self._session = self._session, None
         if leader is not None and (known is None or known.session_id != call.request.session_id):
-            call.services.fetch_sessions.close(call.request.session_id)
+            call.services.fetch_sessions.close(call.client.host, call.request.session_id)
         return leader
 
     def _leader_of_session(self, call: Call, leaders: Leaders, session: _Session) -> Member:

@@ -1,6 +1,6 @@
 """Pulsar's admin REST API, for what the binary protocol cannot do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.pulsar.admin_http import AdminError, AdminHttp, quoted
@@ -30,12 +30,15 @@ class NamespacesAdmin:
         names: list[str] = await self._http.get_json(f"namespaces/{quoted(tenant)}")
         return names
 
-    async def create(self, namespace: str, *, retention_minutes: int, retention_mb: int = -1) -> None:
+    async def create(
+        self, namespace: str, *, retention_minutes: int, retention_mb: int = -1,
+        more_policies: Mapping[str, object] | None = None,
+    ) -> None:
         """Create `tenant/namespace`, which retains data and keeps topics that nobody uses. Status 409 if it exists.
 
         What is older than the retention counts as consumed for every subscription (message TTL): one that nobody reads
-        would hold it for ever.
-        """
+        would hold it for ever. `more_policies` have the names that `policies` gives them.
+        """  # fmt: skip
         policies: dict[str, object] = {
             "retention_policies": {"retentionTimeInMinutes": retention_minutes, "retentionSizeInMB": retention_mb},
             "inactive_topic_policies": {
@@ -46,7 +49,7 @@ class NamespacesAdmin:
         }
         if retention_minutes >= 0:
             policies["message_ttl_in_seconds"] = min(retention_minutes * 60, MAX_INT)
-        await self._http.request("PUT", f"namespaces/{namespace}", body=policies)
+        await self._http.request("PUT", f"namespaces/{namespace}", body={**policies, **(more_policies or {})})
 
     async def policies(self, namespace: str) -> dict[str, Any]:
         """As Pulsar gives them; what was never set is missing or None."""

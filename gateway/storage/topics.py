@@ -72,13 +72,18 @@ class TopicCatalog:
     """What is known of the namespace's topics, and how to change them. Methods raise KafkaError and PulsarError."""
 
     def __init__(
-        self, admin: AdminClient, namespace: str, max_age_ms: int, defaults: Mapping[str, str] = DEFAULTS
+        self, admin: AdminClient, namespace: str, max_age_ms: int, defaults: Mapping[str, str] = DEFAULTS,
+        system_namespace: str | None = None,
     ) -> None:
-        """``defaults`` are those of this gateway's configuration, for every topic."""
+        """``defaults`` are those of this gateway's configuration, for every topic.
+
+        Internal topics are in ``system_namespace``, or without one in the same namespace as all others.
+        """  # fmt: skip
         self._admin = admin
         self._defaults = defaults
         self._altering = asyncio.Lock()
         self._namespace = namespace
+        self._system_namespace = system_namespace or namespace
         self._prefix = f"persistent://{namespace}/"
         self.max_age_s = max_age_ms / 1000
         self._topics: dict[str, Topic] = {}
@@ -137,7 +142,16 @@ class TopicCatalog:
         parts = tuple(f"{name}-partition-" for name in partitioned)
         plain = [name for name in single if not name.startswith(parts)] if parts else single
         locals_ = (name.removeprefix(self._prefix) for name in (*partitioned, *plain))
-        return {kafka_name for name in locals_ if (kafka_name := topic_names.from_pulsar(name)) is not None}
+        names = {kafka_name for name in locals_ if (kafka_name := topic_names.from_pulsar(name)) is not None}
+        if self._system_namespace == self._namespace:
+            return names
+        system = await self._admin.topics.list_partitioned(self._system_namespace)
+        internal = {name.rpartition("/")[2] for name in system} & topic_names.INTERNAL_TOPICS
+        return names - topic_names.INTERNAL_TOPICS | internal
+
+    def _pulsar_name(self, name: str) -> str:
+        namespace = self._system_namespace if name in topic_names.INTERNAL_TOPICS else self._namespace
+        return f"persistent://{namespace}/{topic_names.to_pulsar(name)}"
 
     def _refresh(self, name: str) -> asyncio.Task[Topic | None]:
         task = self._refreshing.get(name)
@@ -152,7 +166,7 @@ class TopicCatalog:
             log.warning("cannot look up topic", topic=name, error=str(task.exception()))
 
     async def _load(self, name: str) -> Topic | None:
-        pulsar_name = self._prefix + topic_names.to_pulsar(name)
+        pulsar_name = self._pulsar_name(name)
         async with self._slots:
             try:
                 found = await self._admin.topics.partitioned(pulsar_name)
@@ -215,7 +229,7 @@ class TopicCatalog:
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         await self.check_creatable(name)
-        pulsar_name = self._prefix + topic_names.to_pulsar(name)
+        pulsar_name = self._pulsar_name(name)
         properties = {TOPIC_ID: str(uuid.uuid4()), **_config_properties(configs)}
         if writes_messages(configs):
             properties[MESSAGES_ONLY] = "true"

@@ -194,7 +194,8 @@ def test_while_the_bundles_are_unloaded(pulsar: PulsarStandalone, gateway: Gatew
     for start in range(0, 2_000, 500):
         sender.send(expected[start : start + 500])
         wait_for(lambda: sender.acknowledged > start, "the first records are acknowledged, the others on their way")  # noqa: B023
-        Admin(pulsar).call("PUT", "namespaces/kafka/default/unload")
+        for namespace in ("kafka/default", "kafka/default-gateway"):
+            Admin(pulsar).call("PUT", f"namespaces/{namespace}/unload")
     sender.flush()
     assert sender.errors == []
     assert read_all(gateway.bootstrap, topic) == expected

@@ -34,16 +34,19 @@ def producer(server: PulsarStandalone, topic: str, **options: Any) -> Iterator[p
 class Admin:
     """Requests about the topics of a gateway's namespace."""
 
-    def __init__(self, server: PulsarStandalone, namespace: str = NAMESPACE) -> None:
+    def __init__(self, server: PulsarStandalone, namespace: str = NAMESPACE, token: str | None = None) -> None:
         self._address = urlsplit(server.admin_url).netloc
         self._namespace = namespace
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The decoded answer to ``/admin/v2/{path}``. Fails on any status above 299."""
         connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT_S)
         try:
             content = None if body is None else json.dumps(body)
-            connection.request(method, f"/admin/v2/{path}", content, {"Content-Type": "application/json"})
+            connection.request(method, f"/admin/v2/{path}", content, self._headers)
             response = connection.getresponse()
             text = response.read().decode()
             assert response.status < 300, f"{method} {path}: {response.status} {text}"

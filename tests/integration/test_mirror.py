@@ -218,7 +218,7 @@ def test_restart(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str
     admin, groups = Admin(pulsar), {n: Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{n}") for n in (0, 15, 30)}
     follow([*groups.values()], [[(0, 3), (15, 2), (30, 0)]])
     mirroring.stop()
-    admin.call("DELETE", f"persistent/{NAMESPACE}/__consumer_offsets/partitions?force=true")
+    admin.call("DELETE", f"persistent/{NAMESPACE}-gateway/__consumer_offsets/partitions?force=true")
     admin.call("POST", f"{groups[0].subscription.topic}/subscription/{topic}-0/skip/1")
     mirroring.start()
     mirroring.wait_ready()

@@ -16,6 +16,7 @@ from deploy.local.cluster.cluster import LocalCluster
 from deploy.topology.description import Kind, Node, load
 from deploy.topology.places import Place
 from deploy.topology.setup import AdminApi, SetupError, send_home
+from gateway.storage.topic_names import INTERNAL_TOPICS
 from tests.integration.confluent import Sender, list_topics
 from tests.regions.network import PREFIX, Network
 from tests.support.history import Write
@@ -33,6 +34,7 @@ class Lab:
         self.topology = cluster.topology
         self.places = cluster.places
         self.namespace = cluster.topology.served
+        self.system_namespace = cluster.topology.system_namespace
 
     def bootstrap(self, first: str) -> str:
         """Of clients in a region: its haproxy, then the others."""
@@ -77,7 +79,8 @@ class Lab:
                 AdminApi(self.places.of(broker)).call("PUT", f"persistent/{self.namespace}/{topic}-partition-0/unload")
 
     def partitions(self, region: str, topic: str) -> int:
-        return int(self.admin(region).call("GET", f"persistent/{self.namespace}/{topic}/partitions")["partitions"])
+        namespace = self.system_namespace if topic in INTERNAL_TOPICS else self.namespace
+        return int(self.admin(region).call("GET", f"persistent/{namespace}/{topic}/partitions")["partitions"])
 
     def serving_broker(self, topic: str) -> Node:
         """Of partition 0, as the first broker knows it that can tell."""

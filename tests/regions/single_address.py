@@ -23,6 +23,7 @@ from tests.support.raw_client import ConnectionClosedError, connected
 
 Row = dict[str, str]
 PARTITIONS = 4
+ANYWHERE = ["0.0.0.0/0"]
 HOLD_S = 10.0
 BEFORE_S = 3.0
 READY_S = 120.0
@@ -93,12 +94,12 @@ def _gateway(lab: Lab, folder: Path, node: Node, namespace: str, port: int) -> G
     host = lab.network.host(node)
     sections: dict[str, dict[str, Any]] = {
         "kafka": {
-            "host": host, "proxy_protocol": True, "single_address": True, "advertised_host": HERE,
-            "advertised_port": port,
+            "host": host, "proxy_protocol": True, "trusted_proxies": ANYWHERE, "single_address": True,
+            "advertised_host": HERE, "advertised_port": port,
         },
         "http": {"host": host},
         "pulsar": {"namespace": namespace},
-        "fleet": {"forwarding": {"host": host, "port": free_port()}},
+        "fleet": {"forwarding": {"host": host, "port": free_port(), "trusted_peers": ANYWHERE}},
     }  # fmt: skip
     service_url = lab.places.service_url(node.cluster, first=node.region)
     admin_url = lab.places.admin_url(node.cluster, first=node.region)

@@ -86,7 +86,7 @@ def _read_internal(lab: Lab, region: str) -> list[Append]:
     appends: list[Append] = []
     try:
         for number in range(lab.partitions(region, OFFSETS_TOPIC)):
-            name = f"persistent://{lab.namespace}/{OFFSETS_TOPIC}-partition-{number}"
+            name = f"persistent://{lab.system_namespace}/{OFFSETS_TOPIC}-partition-{number}"
             reader = client.create_reader(name, pulsar.MessageId.earliest)
             while reader.has_message_available():
                 appends.append(Append(number, reader.read_next(READ_TIMEOUT_S * 1000).producer_name()))

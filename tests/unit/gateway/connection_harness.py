@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
-from gateway.config import Limits
+from gateway.config import Limits, Networks
 from gateway.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.dispatch import API_VERSIONS
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Services, Unread
@@ -124,9 +124,9 @@ class FakeServer:
 class Conversation:
     """A connection with a fake at each end."""
 
-    def __init__(self, *, proxied: bool = False, answers_in_order: bool = True, **limits: int) -> None:
+    def __init__(self, *, proxies: Networks | None = None, answers_in_order: bool = True, **limits: int) -> None:
         self.server = FakeServer(**limits)
-        self.connection, self.transport = self.connect(proxied=proxied, answers_in_order=answers_in_order)
+        self.connection, self.transport = self.connect(proxies=proxies, answers_in_order=answers_in_order)
 
     def connect(self, **options: Any) -> tuple[KafkaConnection, FakeTransport]:
         connection, transport = KafkaConnection(cast(Owner, self.server), **options), FakeTransport()

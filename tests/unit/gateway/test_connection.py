@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from ipaddress import IPv4Network
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import MIB
+from gateway.config import LOOPBACK, MIB
 from gateway.connection import READ_BUFFER_BYTES
 from protocol.kafka.frames import DIRECT_READ_BYTES
 from tests.unit.gateway.connection_harness import Conversation, frame, settle
@@ -32,7 +33,7 @@ PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
 async def test_frames_behind_a_proxy_header() -> None:
     stream = PROXY_LINE + frame("n1") + frame("n2", 300)
     for cut in range(len(stream) + 1):
-        conversation = Conversation(proxied=True)
+        conversation = Conversation(proxies=LOOPBACK)
         for part in (stream[:cut], stream[cut:]):
             conversation.feed(part)
         assert conversation.answers == ["1", "2"]
@@ -40,9 +41,17 @@ async def test_frames_behind_a_proxy_header() -> None:
         assert conversation.dispatcher.client.address == "192.0.2.7:51000"
 
 
+async def test_an_untrusted_proxy_is_not_listened_to() -> None:
+    conversation = Conversation(proxies=(IPv4Network("10.0.0.0/8"),))
+    assert conversation.transport.closing
+    conversation.connection.get_buffer(-1)[:4] = b"PROX"
+    conversation.connection.buffer_updated(4)
+    assert conversation.dispatcher.begun == []
+
+
 @pytest.mark.parametrize("data", [frame("n1"), b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 nobody\r\n" + frame("n1")])
 async def test_no_proxy_header_ends_the_connection(data: bytes) -> None:
-    conversation = Conversation(proxied=True)
+    conversation = Conversation(proxies=LOOPBACK)
     conversation.feed(data)
     assert conversation.transport.closing
     assert conversation.answers == []

@@ -14,9 +14,10 @@ from coordinator.fleet.placement import PartitionKey, Placement
 from gateway.config import FleetSection
 from gateway.fleet.fleet import Fleet
 from gateway.handlers.call import Call
-from gateway.handlers.cluster import Cluster
+from gateway.handlers.cluster import NOBODY, Cluster
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
+from protocol.kafka.errors import ErrorCode
 
 OWN, OTHER = 1, 2
 ADDRESSES = {"inside": SimpleNamespace(host="h", port=9092)}
@@ -41,8 +42,8 @@ def fleet_of(silence_s: float, held: bool, node_ids: tuple[int, ...]) -> Fleet:
     return fleet
 
 
-def cluster_of(fleet: Fleet) -> Cluster:
-    client = SimpleNamespace(listener="inside", forwarder=None)
+def cluster_of(fleet: Fleet, listener: str = "inside") -> Cluster:
+    client = SimpleNamespace(listener=listener, forwarder=None)
     return Cluster(cast(Call, SimpleNamespace(services=SimpleNamespace(fleet=fleet), client=client)))
 
 
@@ -84,3 +85,10 @@ async def test_what_it_did_lead_it_still_answers_for() -> None:
     fleet = fleet_of(9.0, False, (OWN, OTHER))
     assert fleet.is_out_of_touch
     assert fleet.leads("t", OWN)
+
+
+async def test_no_client_is_sent_to_another_listener() -> None:
+    cluster = cluster_of(fleet_of(0.1, True, (OWN, OTHER)), listener="encrypted")
+    assert cluster.nodes == [] and cluster.own is None and cluster.controller_id == -1
+    assert cluster.leader("t", OTHER) is None and cluster.hint("t", OTHER) is None
+    assert cluster.leader_or_error("t", OTHER) == (NOBODY, ErrorCode.LISTENER_NOT_FOUND)

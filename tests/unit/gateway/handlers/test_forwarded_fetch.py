@@ -14,6 +14,7 @@ from kafka.protocol.consumer import FetchRequest
 from coordinator.fleet.messages import Member
 from gateway.config import Limits
 from gateway.handlers.call import Call, Response, Services, Unread
+from gateway.handlers.call import Client as CallClient
 from gateway.handlers.fetch import TOPIC_ID_VERSION
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import FetchedPartition, FetchSessions
@@ -85,8 +86,8 @@ class Client:
             config=SimpleNamespace(limits=Limits()), unread=Unread(), fetch_sessions=self._sessions,
             topics=SimpleNamespace(cached_name={TOPIC_ID: "t"}.get),
         )  # fmt: skip
-        call = Call(FETCH, version, 1, None, request, cast(Any, None), cast(Services, services))
-        return asyncio.ensure_future(self._answer(self.fetches.run(call, LEADERS)))
+        asked = Call(FETCH, version, 1, None, request, CallClient("10.0.0.1:5"), cast(Services, services))
+        return asyncio.ensure_future(self._answer(self.fetches.run(asked, LEADERS)))
 
     async def _answer(self, outcome: Any) -> FetchAnswer:
         outcome = await outcome if asyncio.iscoroutine(outcome) else outcome

@@ -1,0 +1,97 @@
+"""What is made in Pulsar at start, with the rights of a tenant's administrator, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from gateway.config import PulsarSection
+from gateway.namespace import INTERCEPTOR, UnfitCluster, prepare_namespaces
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import PartitionedTopic
+
+KEPT: dict[str, Any] = {
+    "inactive_topic_policies": {"deleteWhileInactive": False},
+    "retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+}
+
+
+class FakeAdmin:
+    """A Pulsar that lists no tenants: that is a superuser's right."""
+
+    def __init__(self, *, superuser: bool = False, tenants: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+        self.namespaces = self.topics = self.brokers = self
+        self.superuser = superuser
+        self.tenants = set(tenants)
+        self.known: dict[str, dict[str, Any]] = {}
+        self.partitions = 0
+
+    async def runtime_configuration(self) -> dict[str, str]:
+        return {"brokerEntryMetadataInterceptors": INTERCEPTOR, "exposingBrokerEntryMetadataToClientEnabled": "true"}
+
+    async def clusters(self) -> list[str]:
+        return ["c"]
+
+    async def create_tenant(self, tenant: str, clusters: list[str]) -> None:
+        if not self.superuser:
+            raise AdminError(403, "no superuser")
+        if tenant in self.tenants:
+            raise AdminError(409, "exists")
+        self.tenants.add(tenant)
+
+    async def policies(self, namespace: str) -> dict[str, Any]:
+        if namespace not in self.known:
+            raise AdminError(404, "no such namespace")
+        return self.known[namespace]
+
+    async def create(self, namespace: str, *, retention_minutes: int, more_policies: dict[str, Any] | None) -> None:
+        if namespace.partition("/")[0] not in self.tenants:
+            raise AdminError(404, "no such tenant")
+        self.known[namespace] = {**KEPT, **(more_policies or {}), "retention": retention_minutes}
+
+    async def partitioned(self, topic: str) -> PartitionedTopic:
+        if not self.partitions:
+            raise AdminError(404, topic)
+        return PartitionedTopic(self.partitions, {})
+
+
+async def prepare(admin: FakeAdmin, **settings: Any) -> None:
+    await prepare_namespaces(cast(AdminClient, admin), PulsarSection(**settings))
+
+
+async def test_a_superuser_makes_all() -> None:
+    admin = FakeAdmin(superuser=True)
+    await prepare(admin)
+    assert admin.tenants == {"kafka"} and set(admin.known) == {"kafka/default", "kafka/default-gateway"}
+    assert admin.known["kafka/default-gateway"]["retention"] == -1
+
+
+async def test_a_tenant_administrator_makes_its_namespaces() -> None:
+    admin = FakeAdmin(tenants={"kafka"})
+    await prepare(admin)
+    assert set(admin.known) == {"kafka/default", "kafka/default-gateway"}
+
+
+async def test_state_is_kept_where_and_as_often_as_records() -> None:
+    admin = FakeAdmin(tenants={"kafka"})
+    policies = {"replication_clusters": ["eu", "us"], "persistence": {"bookkeeperWriteQuorum": 2}}
+    admin.known["kafka/default"] = {**KEPT, **policies}
+    await prepare(admin)
+    assert policies.items() <= admin.known["kafka/default-gateway"].items()
+
+
+async def test_a_missing_tenant_is_named() -> None:
+    with pytest.raises(UnfitCluster, match="tenant administrator"):
+        await prepare(FakeAdmin())
+
+
+async def test_offsets_that_are_elsewhere_are_not_hidden() -> None:
+    admin = FakeAdmin(tenants={"kafka"})
+    admin.known["kafka/default"] = KEPT
+    admin.partitions = 4
+    with pytest.raises(UnfitCluster, match='system_namespace = "default"'):
+        await prepare(admin)
+    await prepare(admin, system_namespace="default")
+    assert set(admin.known) == {"kafka/default"}
