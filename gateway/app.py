@@ -196,7 +196,9 @@ class Gateway:
         addresses = {each.name: _advertised(each, ports[each.name]) for each in kafka.all_listeners}
         inside = None if forwarding is None else _advertised(forwarding, ports[FORWARDING_LISTENER])
         instance = f"{socket.gethostname()} {kafka.host}:{ports[DEFAULT_LISTENER]}"
-        await self._until_pulsar_is_there(lambda: self._fleet.join(kafka.node_id, instance, addresses, inside))
+        await self._until_pulsar_is_there(
+            lambda: self._fleet.join(kafka.node_id, instance, addresses, inside, kafka.rack)
+        )
 
     async def _let_go_of_logs(self) -> None:
         await self._logs.close_those(lambda topic, partition: not self._fleet.leads(topic, partition))

@@ -60,7 +60,10 @@ class KafkaSection(ListenerSection):
     """More of them, besides the one of this section."""
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Of each gateway in a namespace its own; by default the lowest that is free when it starts."""
-    cluster_id: str = "kafka-gateway"
+    rack: str | None = Field(default=None, min_length=1)
+    """Kafka's broker.rack: the region or zone in which this gateway is."""
+    cluster_id: str | None = Field(default=None, min_length=1)
+    """By default one that the first gateway of the namespace makes up, for all that come after it."""
     auto_create_topics: bool = True
     default_partitions: int = Field(default=1, ge=1)
 

@@ -16,7 +16,7 @@ from coordinator.fleet.placement import PartitionKey
 from gateway.background import keep_running, run_once
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms
-from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic
+from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic, read_cluster_id
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 
@@ -55,6 +55,8 @@ class Fleet:
         """Called with the names of topics that some gateway has deleted."""
         self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
         """Done when another gateway has taken this one's node id."""
+        self.cluster_id = ""
+        """The same for all gateways, and never another one. Known after `join`."""
         self._client = client
         self._admin = admin
         self._namespace = namespace
@@ -68,14 +70,20 @@ class Fleet:
     # Coming and going
 
     async def join(
-        self, node_id: int | None, instance: str, addresses: Mapping[str, Address], forwarding: Address | None = None
+        self,
+        node_id: int | None,
+        instance: str,
+        addresses: Mapping[str, Address],
+        forwarding: Address | None = None,
+        rack: str | None = None,
     ) -> None:
         """Become a member. Raises NodeIdInUse, PulsarError and TimeoutError."""
         topic = await prepare_fleet_topic(self._admin, self._namespace)
+        self.cluster_id = await read_cluster_id(self._admin, topic)
         self._log = FleetLog(self._client, topic, self._read)
         snapshot = await self._log.open()
         started_ms = int(time.time() * 1000)
-        identity = Identity(node_id, instance, dict(addresses), started_ms, forwarding=forwarding)
+        identity = Identity(node_id, instance, dict(addresses), started_ms, rack, forwarding)
         times = self._config.times
         self._membership = Membership(identity, times, lambda: str(uuid.uuid4()), lease_now_ms(), snapshot)
         await self._log.start()

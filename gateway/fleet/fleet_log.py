@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
@@ -33,6 +35,8 @@ from protocol.pulsar.entry import EntryError, iter_messages
 
 TOPIC = "~gateways"
 """Not a Kafka name: clients do not see it."""
+CLUSTER_ID = "kafka.cluster.id"
+"""Property of the topic. Pulsar creates a topic once, with its properties, so all gateways read the same."""
 RETENTION = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 8}
 """The last entry always stays: it carries the epoch, which must not go back."""
 RETENTION_ATTEMPTS = 20
@@ -52,12 +56,28 @@ async def prepare_fleet_topic(admin: AdminClient, namespace: str) -> str:
     """The topic's full name, after it was created if need be. Raises PulsarError."""
     topic = f"persistent://{namespace}/{TOPIC}"
     try:
-        await admin.topics.create(topic)
+        await admin.topics.create(topic, {CLUSTER_ID: _new_cluster_id()})
     except AdminError as error:
         if not error.conflict:
             raise
     await keep_local(admin, namespace, topic, [topic])
     return topic
+
+
+async def read_cluster_id(admin: AdminClient, topic: str) -> str:
+    """That of the gateway that created the topic. Raises PulsarError."""
+    found = (await admin.topics.properties(topic)).get(CLUSTER_ID)
+    if found is None:  # the topic is older than cluster ids
+        await admin.topics.put_properties(topic, {CLUSTER_ID: _new_cluster_id()})
+        found = (await admin.topics.properties(topic))[CLUSTER_ID]
+    return found
+
+
+def _new_cluster_id() -> str:
+    """As Kafka writes a random UUID: 22 characters of URL-safe Base64, not beginning with a dash."""
+    while (cluster_id := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return cluster_id
 
 
 async def limit_retention(admin: AdminClient, topic: str) -> None:

@@ -129,10 +129,14 @@ class Services:
         return self.fleet.node_id
 
     @property
+    def cluster_id(self) -> str:
+        return self.config.kafka.cluster_id or self.fleet.cluster_id
+
+    @property
     def node(self) -> Node:
         """This gateway, by the address of its first listener."""
         address = self.fleet.address
-        return Node(self.fleet.node_id, address.host, address.port)
+        return Node(self.fleet.node_id, address.host, address.port, self.config.kafka.rack)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ def handle(call: Call) -> Response:
         for node in cluster.nodes
     ]
     return DescribeClusterResponse(
-        cluster_id=services.config.kafka.cluster_id, controller_id=cluster.controller_id, brokers=brokers,
+        cluster_id=services.cluster_id, controller_id=cluster.controller_id, brokers=brokers,
         authorized_operations=_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else None,
     )  # fmt: skip
 

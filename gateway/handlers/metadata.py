@@ -53,7 +53,7 @@ async def handle(call: Call) -> Response:
             )
             for node in cluster.nodes
         ],
-        cluster_id=services.config.kafka.cluster_id,
+        cluster_id=services.cluster_id,
         controller_id=cluster.controller_id,
         topics=rows,
         authorized_operations=_CLUSTER_OPERATIONS if asked else None,

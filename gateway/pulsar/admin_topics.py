@@ -135,9 +135,9 @@ class TopicsAdmin:
         """Create partitions that the topic should have and has not."""
         await self._http.request("POST", topic_path(topic, "createMissedPartitions"))
 
-    async def create(self, topic: str) -> None:
+    async def create(self, topic: str, properties: Mapping[str, str] | None = None) -> None:
         """Create an unpartitioned topic. Status 409 if it exists."""
-        await self._http.request("PUT", topic_path(topic))
+        await self._http.request("PUT", topic_path(topic), body=None if properties is None else dict(properties))
 
     async def delete(self, topic: str, *, force: bool = False) -> None:
         """Delete an unpartitioned topic."""

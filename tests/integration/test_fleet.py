@@ -16,7 +16,7 @@ from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Sender, commit, committed, create_topic, read_all
 from tests.integration.fleet_history import FleetMember, history_of
 from tests.integration.native import wait_for
-from tests.integration.servers import running
+from tests.integration.servers import lone_gateway_on, running
 from tests.support.coordinator_probe import CoordinatorProbe
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.haproxy_fleet import free_ports
@@ -106,6 +106,22 @@ def test_all_agree_and_the_wrong_one_says_so(gateways: list[GatewayProcess]) -> 
         assert [node["port"] for node in fetched["node_endpoints"]] == [port(second)]
         beat = client.call("Heartbeat", 0, group_id=foreign, generation_id=1, member_id="m")
         assert beat["error_code"] == NOT_COORDINATOR
+
+
+def test_the_cluster_id_is_the_namespaces(
+    gateways: list[GatewayProcess], pulsar: PulsarStandalone, tmp_path: Path
+) -> None:
+    """All gateways of a namespace have the same, after a restart too, and those of another namespace another."""
+    first, second = gateways
+    cluster_id = metadata(first)["cluster_id"]
+    assert metadata(second)["cluster_id"] == cluster_id
+    assert len(cluster_id) == 22
+    first.stop()
+    first.start()
+    first.wait_ready()
+    assert metadata(first)["cluster_id"] == cluster_id
+    with running(lone_gateway_on(pulsar, tmp_path)) as other:
+        assert metadata(other)["cluster_id"] != cluster_id
 
 
 def test_a_deleted_topic_is_gone_everywhere(gateways: list[GatewayProcess]) -> None:
