@@ -18,7 +18,7 @@ from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
-from gateway.pulsar.position import Position
+from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.subscription import Subscription
 from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.opening import read_bounds
@@ -176,7 +176,7 @@ class Cursors:
             if ledger.entries > 0 and (ledger.ledger_id, 0) > position:
                 first = await self._entries.entry(topic, Position(ledger.ledger_id, 0))
                 if first is not None and first.index is not None:
-                    return first.index - first.num_messages + 1
+                    return first_index(first.index, first.num_messages)
         return (await read_bounds(self._client, self._admin, topic)).next_offset
 
 

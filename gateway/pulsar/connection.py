@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, Protocol, cast
 
+import structlog
+
 from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.errors import (
     ClientClosedError,
     ConnectionLostError,
+    ListenerError,
     ProtocolError,
     PulsarError,
     RequestTimeoutError,
@@ -44,6 +47,8 @@ _shared_buffer = bytearray(SHARED_BUFFER_BYTES)
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
+log = structlog.get_logger()
+
 Handler = Callable[[BaseCommand, memoryview, int, bool], None]
 
 
@@ -72,18 +77,20 @@ class ConnectionOwner(Protocol):
 
 
 class ProducerHandler(Protocol):
-    """Receives what the broker sends to one producer."""
+    """Receives what the broker sends to one producer. What it raises is its own end, and not the connection's."""
 
     def handle_receipt(self, sequence_id: int, position: Position) -> None: ...
     def handle_send_error(self, command: CommandSendError) -> None: ...
     def handle_closed(self, error: PulsarError) -> None: ...
+    def fail(self, error: PulsarError) -> None: ...
 
 
 class ConsumerHandler(Protocol):
-    """Receives what the broker sends to one consumer. `handle_message` may raise FrameError."""
+    """Receives what the broker sends to one consumer. What it raises is its own end, and not the connection's."""
 
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None: ...
     def handle_closed(self, error: PulsarError) -> None: ...
+    def fail(self, error: PulsarError) -> None: ...
 
 
 async def connect(
@@ -239,7 +246,21 @@ class Connection(asyncio.BufferedProtocol):
         self.producers.clear()
         self.consumers.clear()
         for handler in handlers:
-            handler.handle_closed(error)
+            self._end(handler.handle_closed, error)
+
+    def _tell(self, handler: ProducerHandler | ConsumerHandler, listen: Callable[..., None], *facts: object) -> None:
+        """Hand over what is for one producer or consumer: all others share the connection, heartbeats too."""
+        try:
+            listen(*facts)
+        except Exception as error:
+            log.exception("a producer or consumer fails", broker=self.address.url)
+            self._end(handler.fail, ListenerError(f"{self.address.url}: {error!r}"))
+
+    def _end(self, listen: Callable[[PulsarError], None], error: PulsarError) -> None:
+        try:
+            listen(error)
+        except Exception:
+            log.exception("the end of a producer or consumer is not taken", broker=self.address.url)
 
     def _become(self, state: ConnectionState, error: PulsarError | None) -> None:
         if state not in _NEXT_STATES[self.state]:
@@ -342,30 +363,30 @@ class Connection(asyncio.BufferedProtocol):
         message = command.message
         consumer = self.consumers.get(message.consumer_id)
         if consumer is not None:  # else it was closed while this was on its way
-            consumer.handle_message(message, frame, offset, private)
+            self._tell(consumer, consumer.handle_message, message, frame, offset, private)
 
     def _on_send_receipt(self, command: BaseCommand, *_: object) -> None:
         receipt = command.send_receipt
         self.last_receipt_s = self._loop.time()
         producer = self.producers.get(receipt.producer_id)
         if producer is not None:
-            message_id = receipt.message_id
-            producer.handle_receipt(receipt.sequence_id, Position(message_id.ledger_id, message_id.entry_id))
+            position = Position(receipt.message_id.ledger_id, receipt.message_id.entry_id)
+            self._tell(producer, producer.handle_receipt, receipt.sequence_id, position)
 
     def _on_send_error(self, command: BaseCommand, *_: object) -> None:
         producer = self.producers.get(command.send_error.producer_id)
         if producer is not None:
-            producer.handle_send_error(command.send_error)
+            self._tell(producer, producer.handle_send_error, command.send_error)
 
     def _on_close_producer(self, command: BaseCommand, *_: object) -> None:
         producer = self.producers.pop(command.close_producer.producer_id, None)
         if producer is not None:
-            producer.handle_closed(TopicClosedError("the broker closed the producer"))
+            self._end(producer.handle_closed, TopicClosedError("the broker closed the producer"))
 
     def _on_close_consumer(self, command: BaseCommand, *_: object) -> None:
         consumer = self.consumers.pop(command.close_consumer.consumer_id, None)
         if consumer is not None:
-            consumer.handle_closed(TopicClosedError("the broker closed the consumer"))
+            self._end(consumer.handle_closed, TopicClosedError("the broker closed the consumer"))
 
     def _on_error(self, command: BaseCommand, *_: object) -> None:
         error = error_from_server(command.error.error, command.error.message)

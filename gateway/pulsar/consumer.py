@@ -53,11 +53,17 @@ class Consumer:
         self._forget()
 
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
-        """A MESSAGE frame whose command ends at `offset`. Raises FrameError."""
+        """A MESSAGE frame whose command ends at `offset`. Raises FrameError: then nothing more comes."""
 
     def handle_closed(self, error: PulsarError) -> None:
         self.closed = True
         if self._opened:  # else `_subscribe` raises it
+            self._on_closed(error)
+
+    def fail(self, error: PulsarError) -> None:
+        """End it from this side, because of what the broker sent."""
+        self._forget()
+        if self._opened:
             self._on_closed(error)
 
     def _on_closed(self, error: PulsarError) -> None:

@@ -87,6 +87,10 @@ class ProtocolError(PulsarError):
     """The peer does not speak the protocol as expected."""
 
 
+class ListenerError(PulsarError):
+    """What the broker sent to one producer or consumer cannot be taken on this side; the others go on."""
+
+
 class ClientClosedError(PulsarError):
     """The client, producer or reader was closed on this side."""
 

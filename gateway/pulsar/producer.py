@@ -169,6 +169,12 @@ class Producer:
         if self._encoder is not None:  # else `open` raises it
             self._listener.on_producer_closed(error)
 
+    def fail(self, error: PulsarError) -> None:
+        """End it from this side, because of what the broker sent."""
+        self._abandon()
+        if self._encoder is not None:
+            self._listener.on_producer_closed(error)
+
     def _close_command(self, request_id: int) -> BaseCommand:
         close = CommandCloseProducer(producer_id=self._id, request_id=request_id)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)

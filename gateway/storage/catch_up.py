@@ -265,7 +265,9 @@ class CatchUpReader:
         # The next read finds no reader at its offset and starts another one.
         self._reader = None
         self.failed = error
-        self.log.waiters.wake()
+        # The same may happen again at once, if it is due to what was read.
+        pause_s = 0 if error.retriable else RETRY_S
+        asyncio.get_running_loop().call_later(pause_s, self.log.waiters.wake)
 
     def _top_up(self) -> None:
         """Permits count messages, the budget counts bytes: convert by the average so far."""

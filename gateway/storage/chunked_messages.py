@@ -37,7 +37,11 @@ class ChunkedMessages:
     def lacks_pieces(self, entry: Entry) -> bool:
         """This is the last piece of a message whose other ones were not all read: the reader began behind them."""
         metadata = entry.metadata
-        return _is_last(metadata) and metadata.chunk_id > len(self._pending.get(metadata.uuid, ()))
+        return (
+            _is_last(metadata)
+            and metadata.total_chunk_msg_size <= self._max_bytes
+            and metadata.chunk_id > len(self._pending.get(metadata.uuid, ()))
+        )
 
     def join(self, entry: Entry) -> Entry | None:
         """The whole message in place of its last piece; None for the pieces before, and if some are missing."""

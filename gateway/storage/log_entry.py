@@ -4,7 +4,7 @@ The broker entry index of an entry is that of its last message: ``base = index -
 property ``entry.format`` is ``kafka`` holds record batches as they came, and one where it is ``pulsar`` the messages of
 such batches (message_entry.py). Any other is what a native producer wrote, and becomes one record batch. What has no
 records (a replication marker, say) becomes an empty batch, as compaction in Kafka leaves them, so that consumers step
-over its offsets.
+over its offsets. So does what cannot be read: native producers may write anything, with any properties.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import structlog
 
-from gateway.pulsar.position import Position
+from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
 from gateway.storage.chunked_messages import ChunkedMessages, is_piece
 from gateway.storage.message_entry import FORMAT_PROPERTY, decode_entry, stored_batches
-from protocol.kafka.batch import CorruptBatch, stamp_offsets
+from protocol.kafka.batch import NO_TIMESTAMP, CorruptBatch, count_offsets, stamp_offsets
 from protocol.kafka.offset_span import batch_extents, empty_batch, span_offsets
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
@@ -27,6 +27,8 @@ from protocol.pulsar.frames import encode_metadata_properties
 KAFKA_FORMAT = "kafka"
 KAFKA_FORMAT_PROPERTIES = encode_metadata_properties([(FORMAT_PROPERTY, KAFKA_FORMAT)])
 _FORMAT_KEY, _FORMAT_VALUE = FORMAT_PROPERTY.encode(), KAFKA_FORMAT.encode()
+
+_MAX_INT64 = 2**63 - 1
 
 Buffer = bytes | bytearray | memoryview
 
@@ -69,41 +71,45 @@ def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None
     index = entry.index
     if index is None:
         return None
-    count = entry.num_messages
-    base_offset = index - count + 1
-    if is_kafka_format(entry):
-        data = _numbered(entry, base_offset, count)
-    elif is_piece(entry):
-        whole = None if chunked is None else chunked.join(entry)
-        data = empty_batch(base_offset, count) if whole is None else _converted(whole, base_offset, count, max_bytes)
-    else:
-        data = _converted(entry, base_offset, count, max_bytes)
+    base_offset = first_index(index, entry.num_messages)
+    count = index + 1 - base_offset
+    try:
+        data = _batches(entry, base_offset, count, max_bytes, chunked)
+    except Exception as error:  # whatever a native producer may have made of it
+        log.error("unreadable entry", position=entry.position, reason=str(error) or repr(error))
+        data = empty_batch(base_offset, count)
     return LogEntry(entry.position, base_offset, index + 1, data)
 
 
+def _batches(entry: Entry, base_offset: int, count: int, max_bytes: int, chunked: ChunkedMessages | None) -> Buffer:
+    if entry.is_marker:
+        return empty_batch(base_offset, count)
+    if count != entry.num_messages or not entry.metadata.IsInitialized():
+        raise EntryError("metadata that no producer writes")
+    if is_kafka_format(entry):
+        return _numbered(entry, base_offset, count)
+    if is_piece(entry):
+        whole = None if chunked is None else chunked.join(entry)
+        return empty_batch(base_offset, count) if whole is None else _converted(whole, base_offset, count, max_bytes)
+    return _converted(entry, base_offset, count, max_bytes)
+
+
 def _numbered(entry: Entry, base_offset: int, count: int) -> Buffer:
-    try:
-        if stamp_offsets(entry.payload, base_offset) == base_offset + count:
-            return entry.payload
-        reason = "its batches count differently from its metadata"
-    except CorruptBatch as error:
-        reason = str(error)
-    log.error("unreadable entry", position=entry.position, reason=reason)
-    return empty_batch(base_offset, count)
+    """Raises CorruptBatch: any producer may set the property."""
+    found = count_offsets(entry.payload)
+    if found != count:
+        raise CorruptBatch(f"batches of {found} offsets in an entry of {count} messages")
+    stamp_offsets(entry.payload, base_offset)
+    return entry.payload
 
 
 def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Buffer:
-    if entry.is_marker:
-        return empty_batch(base_offset, count)
-    try:
-        messages = list(iter_messages(entry.metadata, entry.payload, max_bytes))
-        batches = stored_batches(entry.metadata)
-        if batches is not None:
-            return decode_entry(batches, messages, base_offset)
-        return _native_batch(messages, base_offset, count)
-    except EntryError as error:
-        log.error("unreadable entry", position=entry.position, reason=str(error))
-        return empty_batch(base_offset, count)
+    """Raises EntryError, and ValueError for what a record batch has no room for."""
+    messages = list(iter_messages(entry.metadata, entry.payload, max_bytes))
+    batches = stored_batches(entry.metadata)
+    if batches is not None:
+        return decode_entry(batches, messages, base_offset)
+    return _native_batch(messages, base_offset, count)
 
 
 def _native_batch(messages: Sequence[NativeMessage], base_offset: int, count: int) -> Buffer:
@@ -116,9 +122,16 @@ def _native_batch(messages: Sequence[NativeMessage], base_offset: int, count: in
 
 
 def _record(offset_delta: int, message: NativeMessage) -> Record:
-    timestamp = message.event_time_ms or message.publish_time_ms
     value = None if message.null_value else bytes(message.value)
-    return Record(offset_delta, timestamp, message.key, value, message.properties)
+    return Record(offset_delta, _timestamp(message), message.key, value, message.properties)
+
+
+def _timestamp(message: NativeMessage) -> int:
+    """Pulsar's times are unsigned, and may be anything."""
+    timestamp = message.event_time_ms or message.publish_time_ms
+    if timestamp > _MAX_INT64:
+        timestamp = message.publish_time_ms
+    return timestamp if timestamp <= _MAX_INT64 else NO_TIMESTAMP
 
 
 def collect(entries: Sequence[LogEntry], first: int, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice:

@@ -30,6 +30,7 @@ from protocol.pulsar.pulsar_commands_pb2 import CompressionType, MessageMetadata
 
 FORMAT_PROPERTY, MESSAGES_FORMAT = "entry.format", "pulsar"
 BATCHES_PROPERTY = "kafka.batches"
+_INT16, _INT32, _INT64 = 2**15, 2**31, 2**63
 RECORD_PROPERTY = "kafka.record"
 EMPTY = "empty"
 STANDS_FOR_EMPTY = b"\0"
@@ -136,9 +137,21 @@ def stored_batches(metadata: MessageMetadata) -> list[StoredBatch] | None:
         batches = [StoredBatch(*map(int, each.split(","))) for each in text.split(";")]
     except (KeyError, ValueError, TypeError) as error:
         raise EntryError(f"unreadable {BATCHES_PROPERTY}: {error!r}") from None
+    if not all(map(_is_possible, batches)):
+        raise EntryError(f"{BATCHES_PROPERTY} names what no batch has")
     if sum(batch.record_count for batch in batches) != metadata.num_messages_in_batch:
         raise EntryError(f"{BATCHES_PROPERTY} counts differently from the entry's metadata")
     return batches
+
+
+def _is_possible(batch: StoredBatch) -> bool:
+    return (
+        0 < batch.record_count < _INT32
+        and -_INT16 <= batch.attributes < _INT16
+        and -_INT64 <= batch.producer_id < _INT64
+        and -_INT16 <= batch.producer_epoch < _INT16
+        and -_INT32 <= batch.base_sequence < _INT32
+    )
 
 
 def decode_entry(batches: Sequence[StoredBatch], messages: Sequence[NativeMessage], base_offset: int) -> bytearray:
@@ -174,6 +187,8 @@ def _records(messages: Sequence[NativeMessage]) -> Iterator[Record]:
         words, properties = _words(message)
         value = None if message.null_value else b"" if EMPTY in words else bytes(message.value)
         timestamp = _NO_TIMESTAMP if message.event_time_ms is None else message.event_time_ms
+        if timestamp >= _INT64:
+            timestamp = _NO_TIMESTAMP
         yield Record(offset_delta, timestamp, message.key, value, _headers(properties, words))
 
 

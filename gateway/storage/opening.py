@@ -14,7 +14,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
-from gateway.pulsar.position import Position
+from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry, Start
 from gateway.storage.deleted_records import read_deleted
 from gateway.storage.log_entry import LogEntry, from_pulsar
@@ -164,7 +164,7 @@ class StartSearch:
                 if entry.index is None:
                     skipped = True
                     continue
-                start = entry.index - entry.num_messages + 1
+                start = first_index(entry.index, entry.num_messages)
                 if skipped:
                     log.warning("the log starts behind older entries without index", topic=self._topic, offset=start)
                 return FirstOffset(start, at_first_entry=not skipped)

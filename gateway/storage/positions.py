@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.pulsar.admin_topics import InternalStats, Ledger
-from gateway.pulsar.position import Position
+from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Start
 from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.log_entry import LogEntry
@@ -73,7 +73,7 @@ async def find_position(
         found = await lookup.entry(topic, Position(ledger_id, middle))
         if found is None or found.index is None:
             break
-        base = found.index - found.num_messages + 1
+        base = first_index(found.index, found.num_messages)
         if base <= offset <= found.index:
             return Position(ledger_id, middle)
         if base <= offset:
@@ -133,7 +133,7 @@ async def _find_ledger(
         middle = (low + high) // 2
         first = await lookup.entry(topic, Position(ledgers[middle].ledger_id, 0))
         if first is not None and first.index is not None:
-            base = first.index - first.num_messages + 1
+            base = first_index(first.index, first.num_messages)
             if base > offset:
                 high = middle - 1
                 continue

@@ -54,6 +54,7 @@ WritableBuffer = bytearray | memoryview
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _EXTENT = struct.Struct(">i11xi")  # batch_length and last_offset_delta, read from _EXTENT_OFFSET
+_MAGIC_EXTENT = struct.Struct(">i4xb6xi")  # and the magic between them
 _EXTENT_OFFSET: Final = 8
 _UNCHECKED = struct.Struct(">qii")  # the fields before magic: base_offset, batch_length, partition_leader_epoch
 _CRC = struct.Struct(">I")
@@ -190,6 +191,23 @@ def _check_producible(header: BatchHeader) -> None:
         raise InvalidTimestamp("log append time from a client")
     if header.attributes & COMPRESSION_MASK > _LAST_COMPRESSION:
         raise InvalidBatch(f"unknown compression codec {header.compression}")
+
+
+def count_offsets(buffer: Buffer) -> int:
+    """How many offsets the batches span that fill `buffer`. Raises CorruptBatch if it holds anything else."""
+    position, end, count = 0, len(buffer), 0
+    try:
+        while position < end:
+            batch_length, magic, last_offset_delta = _MAGIC_EXTENT.unpack_from(buffer, position + _EXTENT_OFFSET)
+            if batch_length < _MIN_LENGTH or magic != MAGIC_V2 or last_offset_delta < 0:
+                raise CorruptBatch(f"no record batch at byte {position} of {end}")
+            count += last_offset_delta + 1
+            position += batch_length + LOG_OVERHEAD_BYTES
+    except struct.error as error:
+        raise CorruptBatch(f"no batch header fits at byte {position} of {end}") from error
+    if position != end:
+        raise CorruptBatch(f"the last batch ends at byte {position} of {end}")
+    return count
 
 
 def stamp_offsets(buffer: WritableBuffer, base_offset: int, leader_epoch: int = 0) -> int:

@@ -40,6 +40,7 @@ from protocol.kafka.compression import DecompressionError, UnsupportedCompressio
 _VARINT_MAX_BYTES: Final = 5
 _VARLONG_MAX_BYTES: Final = 10
 _PRECOMPUTED_VARINTS: Final = 4096
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
 _UNCHECKED = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -91,7 +92,10 @@ def _parse_records(body: bytes, count: int, base_timestamp: int) -> list[Record]
             headers, at = ((), at + 1) if body[at] == 0 else _read_headers(body, at)
             if at != end:
                 raise InvalidBatch(f"record of {length} bytes has its fields end {at - end} bytes off")
-            records.append(Record(offset_delta, base_timestamp + delta, key, value, headers))
+            timestamp = base_timestamp + delta
+            if not _MIN_INT64 <= timestamp <= _MAX_INT64:
+                timestamp = (timestamp - _MIN_INT64) % 2**64 + _MIN_INT64  # as in Java
+            records.append(Record(offset_delta, timestamp, key, value, headers))
     except IndexError as error:
         raise InvalidBatch(f"{count} records announced, the bytes end in number {len(records) + 1}") from error
     if at != len(body):

@@ -48,6 +48,7 @@ class MessageParts(NamedTuple):
 
     broker_metadata: BrokerEntryMetadata | None
     metadata: MessageMetadata
+    """Brokers store what producers send: not initialized if that cannot be decoded, and counts as one message."""
     payload: memoryview
 
 
@@ -155,7 +156,11 @@ def _parse_message(frame: memoryview, offset: int) -> MessageParts:
     if _magic(frame, offset) == CHECKSUM_MAGIC:
         offset = _verify_checksum(frame, offset)
     start, end = _sized(frame, offset)
-    return MessageParts(broker_metadata, MessageMetadata.FromString(bytes(frame[start:end])), frame[end:])
+    try:
+        metadata = MessageMetadata.FromString(bytes(frame[start:end]))
+    except DecodeError:
+        metadata = MessageMetadata()
+    return MessageParts(broker_metadata, metadata, frame[end:])
 
 
 def _magic(frame: memoryview, offset: int) -> int:

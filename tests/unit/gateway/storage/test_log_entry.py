@@ -1,10 +1,14 @@
 """Pulsar entries as pieces of a log, and reads of whole batches out of them."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
+from gateway.storage.chunked_messages import ChunkedMessages
 from gateway.storage.log_entry import KAFKA_FORMAT, LogEntry, collect, from_pulsar
 from gateway.storage.message_entry import FORMAT_PROPERTY
 from protocol.kafka.batch import iter_headers
@@ -73,6 +77,98 @@ def test_what_cannot_be_read_still_spans_its_offsets() -> None:
         assert (found.base_offset, found.next_offset) == (10, 13)
         ((_, header),) = iter_headers(found.data)
         assert (header.base_offset, header.last_offset, header.record_count) == (10, 12, 0)
+
+
+def metadata(count: int = 1, **fields: Any) -> MessageMetadata:
+    properties = fields.pop("properties", {})
+    found = MessageMetadata(producer_name="p", sequence_id=1, publish_time=5_000, num_messages_in_batch=count)
+    found.properties.extend(KeyValue(key=key.encode(), value=value.encode()) for key, value in properties.items())
+    for name, value in fields.items():
+        setattr(found, name, value)
+    return found
+
+
+def hostile(metadata: MessageMetadata, payload: bytes = b"", index: int = 12) -> Entry:
+    return Entry(AT, BrokerEntryMetadata(index=index), metadata, memoryview(bytearray(payload)))
+
+
+def with_magic(magic: int) -> bytes:
+    data = kafka_batch(2)
+    data[16] = magic
+    return bytes(data)
+
+
+def negative_deltas() -> bytes:
+    """Two batches whose offset deltas add up to those of two records."""
+    first, second = kafka_batch(2), kafka_batch(2)
+    first[23:27] = (5).to_bytes(4, "big")
+    second[23:27] = (-5).to_bytes(4, "big", signed=True)
+    return bytes(first + second)
+
+
+MESSAGES = b"".join(encode_message(b"v") for _ in range(2))
+PLAIN, BATCHES = {"entry.format": "kafka"}, "kafka.batches"
+HOSTILE = {
+    "event time": hostile(metadata(), encode_message(b"v", event_time_ms=2**63)),
+    "event times far apart": hostile(
+        metadata(2), encode_message(b"v", event_time_ms=1) + encode_message(b"v", event_time_ms=2**64 - 1)
+    ),
+    "publish time": hostile(metadata(publish_time=2**64 - 1), encode_message(b"v")),
+    "magic 0": hostile(metadata(2, properties=PLAIN), with_magic(0)),
+    "magic 9": hostile(metadata(2, properties=PLAIN), with_magic(9)),
+    "negative deltas": hostile(metadata(2, properties=PLAIN), negative_deltas()),
+    "no batches": hostile(metadata(2, properties=PLAIN), MESSAGES),
+    **{
+        f"{BATCHES}={text}": hostile(
+            metadata(2, properties={"entry.format": "pulsar", BATCHES: text}), MESSAGES
+        )
+        for text in (
+            "2,0,9223372036854775808,0,0", "2,99999,1,1,1", "2,0,1,99999,1", "2,0,1,1,4294967296",
+            "-1,0,0,0,0;3,0,0,0,0", "2,0,0,0,0;0,0,0,0,0",
+            f"{'9' * 5_000},0,0,0,0",
+        )
+    },
+    "no messages": hostile(metadata(0), MESSAGES),
+    "messages below zero": hostile(metadata(-3), MESSAGES),
+    "more messages than the log has": hostile(metadata(2**31 - 1), MESSAGES),
+    "undecodable metadata": hostile(MessageMetadata(), MESSAGES),
+    "unknown compression": hostile(metadata(2, compression=4, uncompressed_size=2), MESSAGES),
+    **{
+        f"broken compression {codec}": hostile(metadata(2, compression=codec, uncompressed_size=size), MESSAGES)
+        for codec in (1, 2, 3, 4) for size in (0, 1, MAX_BYTES, 2**32 - 1)
+    },
+    "chunk without others": hostile(metadata(num_chunks_from_msg=2**31 - 1, chunk_id=2**31 - 2, uuid=b"u"), b"v"),
+    "chunk below zero": hostile(metadata(num_chunks_from_msg=3, chunk_id=-1, uuid=b"u"), b"v"),
+    "chunk of less than nothing": hostile(
+        metadata(num_chunks_from_msg=2, chunk_id=0, total_chunk_msg_size=-1, uuid=b"u"), b"v"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", HOSTILE.values(), ids=HOSTILE.keys())
+def test_whatever_native_producers_write_has_its_place_in_the_log(odd: Entry) -> None:
+    found = from_pulsar(odd, max_bytes=MAX_BYTES, chunked=ChunkedMessages(MAX_BYTES))
+    assert found is not None
+    assert found.next_offset == 13
+    assert 0 <= found.base_offset < 13
+    headers = [header for _, header in iter_headers(found.data)]
+    assert (headers[0].base_offset, headers[-1].last_offset) == (found.base_offset, 12)
+    for header in headers:
+        assert header.max_timestamp >= -1
+        decode_records(found.data, 0, header, MAX_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("event_ms", "publish_ms", "timestamp"), [(2**63, 5, 5), (2**63 - 1, 5, 2**63 - 1), (None, 2**63, -1)]
+)
+def test_times_that_kafka_does_not_have(event_ms: int | None, publish_ms: int, timestamp: int) -> None:
+    odd = hostile(metadata(publish_time=publish_ms), encode_message(b"v", event_time_ms=event_ms))
+    found = from_pulsar(odd, max_bytes=MAX_BYTES)
+    assert found is not None
+    ((_, header),) = iter_headers(found.data)
+    assert [(record.value, record.timestamp) for record in decode_records(found.data, 0, header, MAX_BYTES)] == [
+        (b"v", timestamp)
+    ]
 
 
 def log(batches: list[list[int]]) -> list[LogEntry]:
