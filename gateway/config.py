@@ -184,6 +184,9 @@ class Limits(Section):
     """Kafka's socket.request.max.bytes."""
     max_control_request_bytes: int = Field(default=4 * MIB, ge=1024)
     """Of requests other than Produce: decoded, they take forty times their size."""
+    requests_budget_bytes: int = Field(default=128 * MIB, ge=MIB)
+    """Requests that are being received, wait, or are handled; above it the gateway stops reading. Decoded ones are
+    bounded by as much again."""
     max_in_flight_requests: int = Field(default=64, ge=1)
     """Requests of one connection that wait for their answers; more are not read."""
     max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
@@ -223,6 +226,8 @@ class Limits(Section):
     def _agree(self) -> Limits:
         if self.max_message_bytes > self.max_request_bytes:
             raise ValueError("max_message_bytes must fit into max_request_bytes")
+        if self.max_request_bytes > self.requests_budget_bytes:
+            raise ValueError("max_request_bytes must fit into requests_budget_bytes")
         if self.append_max_entry_bytes > self.append_max_in_flight_bytes:
             raise ValueError("append_max_entry_bytes must fit into append_max_in_flight_bytes")
         if self.append_max_in_flight_bytes > self.append_max_queued_bytes:

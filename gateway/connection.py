@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine
 from ipaddress import ip_address
 from types import CoroutineType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import structlog
 
@@ -18,13 +19,15 @@ from gateway.config import Limits, Networks
 from gateway.dispatch import Dispatcher
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response, Unread
 from gateway.observability.metrics import Metrics
+from gateway.request_budget import RequestBudget
 from protocol.kafka.codec import Buffer, MalformedRequest
-from protocol.kafka.frames import FrameReceiver
+from protocol.kafka.frames import LENGTH_BYTES, FrameReceiver
 from protocol.proxy.header import MAX_HEADER_BYTES, MalformedProxyHeaderError, parse_proxy_header
 
 READ_BUFFER_BYTES = 256 * 1024
 WRITE_HIGH_BYTES = 256 * 1024
 
+T = TypeVar("T")
 log = structlog.get_logger()
 
 
@@ -35,6 +38,7 @@ class Owner(Protocol):
     limits: Limits
     metrics: Metrics
     unread: Unread
+    requests: RequestBudget
     read_buffer: memoryview
 
     def opened(self, connection: KafkaConnection) -> bool: ...
@@ -48,13 +52,21 @@ def _is_within(host: str, networks: Networks) -> bool:
     return any(address in network for network in networks)
 
 
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # the client has gone
+
+
 class _Slot:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("buffers", "call")
+    __slots__ = ("buffers", "call", "request_bytes", "room_bytes")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, request_bytes: int, room_bytes: int) -> None:
         self.call = call
+        self.request_bytes = request_bytes
+        self.room_bytes = room_bytes
+        """Taken of the budget of decoded requests."""
         self.buffers: list[Buffer] | None = None
 
 
@@ -80,10 +92,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._proxy_header = b""
         self._backlog: deque[bytearray] = deque()
         self._slots: deque[_Slot] = deque()
-        self._serial: asyncio.Task[Outcome] | None = None
+        self._serial: asyncio.Task[Any] | None = None
+        """What the next request waits for: decoding, a handler that is a coroutine, or encoding."""
         self._parked: set[asyncio.Future[Response]] = set()
         self._write_paused = False
         self._unread_bytes = 0
+        self._request_bytes = self._room_bytes = 0
+        """Taken of the budgets of all connections."""
+        self._encoding: set[asyncio.Task[list[Buffer]]] = set()
         self._flush_scheduled = False
         self._reading = True
         self._ending: str | None = None
@@ -112,6 +128,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         self.last_activity = self._loop.time()
         self._owner.metrics.bytes_in.inc(nbytes)
+        self._request_bytes += nbytes
+        self._owner.requests.received(nbytes)
         if self._awaits_proxy_header:
             self._take_proxy_header(self._proxy_header + self._owner.read_buffer[:nbytes])
         else:
@@ -141,11 +159,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Run the requests that have been read, until one has to be waited for."""
         while self._backlog and self._can_run(self._backlog[0]):
             self._run(self._backlog.popleft())
-        self._regulate_reading()
+        self.regulate_reading()
 
     def _can_run(self, frame: bytearray) -> bool:
         return (
             self._serial is None
+            and not self._encoding
             and self._ending is None
             and not self._write_paused
             and self._transport is not None
@@ -158,35 +177,54 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _run(self, frame: bytearray) -> None:
         dispatcher = self._owner.dispatcher
+        if dispatcher.is_large(frame):
+            self._serially(self._decode_large(frame), self._start)
+            return
         try:
             call = dispatcher.begin(frame, self._client)
         except MalformedRequest as error:
-            self._end("malformed request", error=str(error))
+            self._end_malformed(error)
             return
-        slot = _Slot(call)
+        self._start(_Slot(call, len(frame) + LENGTH_BYTES, 0))
+
+    async def _decode_large(self, frame: bytearray) -> _Slot:
+        """In a thread, where the event loop goes on, and when there is memory for what becomes of it."""
+        room_bytes = await self._owner.requests.room_to_decode(len(frame))
+        self._room_bytes += room_bytes
+        call = await asyncio.to_thread(self._owner.dispatcher.begin, frame, self._client)
+        return _Slot(call, len(frame) + LENGTH_BYTES, room_bytes)
+
+    def _start(self, slot: _Slot) -> None:
         self._slots.append(slot)
         self._owner.metrics.in_flight.inc()
         try:
-            outcome = dispatcher.run(call)
+            outcome = self._owner.dispatcher.run(slot.call)
         except Exception as error:
-            self._fail(call, error)
+            self._fail(slot.call, error)
             return
         if isinstance(outcome, CoroutineType):
-            self._serial = asyncio.create_task(outcome)
-            self._serial.add_done_callback(lambda task: self._serial_done(slot, task))
+            self._serially(outcome, lambda result: self._settle(slot, result), slot)
         else:
             self._settle(slot, outcome)
 
-    def _serial_done(self, slot: _Slot, task: asyncio.Task[Outcome]) -> None:
+    def _serially(self, work: Coroutine[Any, Any, T], then: Callable[[T], None], slot: _Slot | None = None) -> None:
+        """Later requests of the connection wait for it. Without a slot, the request is not begun."""
+        self._serial = asyncio.create_task(work)
+        self._serial.add_done_callback(lambda task: self._serial_done(task, then, slot))
+
+    def _serial_done(self, task: asyncio.Task[T], then: Callable[[T], None], slot: _Slot | None) -> None:
         self._serial = None
+        if self._transport is None:
+            _retrieve_exception(task)
+            return
         if task.cancelled():  # if not because this connection is lost, then because a log it waited for was closed
             self._close("interrupted")
             return
         error = task.exception()
         if error is not None:
-            self._fail(slot.call, error)
+            self._fail(slot.call if slot is not None else None, error)
             return
-        self._settle(slot, task.result())
+        then(task.result())
         self._work()
 
     def _settle(self, slot: _Slot, outcome: Outcome) -> None:
@@ -208,11 +246,32 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._answer(slot, future.result(), later=True)
 
     def _answer(self, slot: _Slot, response: Response, *, later: bool = False) -> None:
+        dispatcher = self._owner.dispatcher
+        if dispatcher.is_large_answer(slot.call, response):
+            dispatcher.count(slot.call, response)
+            encoding = asyncio.create_task(asyncio.to_thread(dispatcher.encode, slot.call, response))
+            self._encoding.add(encoding)
+            encoding.add_done_callback(lambda task: self._encoded(slot, task))
+            return
         try:
-            slot.buffers = self._owner.dispatcher.finish(slot.call, response)
+            slot.buffers = dispatcher.finish(slot.call, response)
         except Exception as error:
             self._fail(slot.call, error)
             return
+        self._answered(later=later)
+
+    def _encoded(self, slot: _Slot, task: asyncio.Task[list[Buffer]]) -> None:
+        self._encoding.discard(task)
+        if self._transport is None or task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._fail(slot.call, error)
+            return
+        slot.buffers = task.result()
+        self._answered(later=True)
+
+    def _answered(self, *, later: bool) -> None:
         if not later:
             self._flush()
         elif not self._flush_scheduled:
@@ -220,16 +279,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_parked)
 
-    def _fail(self, call: Call, error: BaseException) -> None:
+    def _fail(self, call: Call | None, error: BaseException) -> None:
         """A defect of ours: say so in the log, and let the client come back with a new connection."""
+        if isinstance(error, MalformedRequest) and call is None:
+            self._end_malformed(error)
+            return
         if isinstance(error, ClosesConnection):
             self._close(str(error))
             return
         log.error(
             "request failed",
-            api=call.api.name,
-            version=call.version,
-            client_id=call.client_id,
+            api=call and call.api.name,
+            version=call and call.version,
+            client_id=call and call.client_id,
             address=self._client.address,
             exc_info=error,
         )
@@ -245,9 +307,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if transport is None or not slots or slots[0].buffers is None:
             return
         ready: list[Buffer] = []
+        request_bytes = 0
         while slots and slots[0].buffers is not None:
-            ready.extend(slots.popleft().buffers or ())
+            slot = slots.popleft()
+            ready.extend(slot.buffers or ())
+            request_bytes += slot.request_bytes
+            if slot.room_bytes:
+                self._owner.requests.decoded(slot.room_bytes)
+                self._room_bytes -= slot.room_bytes
             self._owner.metrics.in_flight.dec()
+        self._request_bytes -= request_bytes
+        self._owner.requests.released(request_bytes)
         self._owner.metrics.bytes_out.inc(sum(map(len, ready)))
         if len(ready) == 1:
             transport.write(ready[0])
@@ -270,7 +340,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._unread_bytes = self._transport.get_write_buffer_size()
         self._owner.unread.size_bytes += self._unread_bytes
-        self._regulate_reading()
+        self.regulate_reading()
 
     def resume_writing(self) -> None:
         self._write_paused = False
@@ -281,8 +351,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._owner.unread.size_bytes -= self._unread_bytes
         self._unread_bytes = 0
 
-    def _regulate_reading(self) -> None:
-        want = not self._backlog and self._ending is None
+    def regulate_reading(self) -> None:
+        want = not self._backlog and self._ending is None and self._owner.requests.may_read(self)
         if self._transport is None or self._transport.is_closing() or want == self._reading:
             return
         self._reading = want
@@ -296,13 +366,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """Nothing of this client is being worked on."""
-        return not self._slots and not self._backlog
+        return not self._slots and not self._backlog and self._serial is None
+
+    @property
+    def mid_frame(self) -> bool:
+        """A part of a request has come."""
+        return self._receiver.mid_frame
 
     def close(self, reason: str) -> None:
         if self._transport is not None and self._transport.is_closing():
             self._transport.abort()  # the client does not even take its last answers
         else:
             self._close(reason)
+
+    def _end_malformed(self, error: MalformedRequest) -> None:
+        self._end("malformed request", error=str(error))
 
     def _end(self, reason: str, **facts: Any) -> None:
         """Read nothing more, and close when the requests before the bad one are answered."""
@@ -336,8 +414,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._slots.clear()
         self._backlog.clear()
         self._receiver.clear()
-        if self._serial is not None:
-            self._serial.cancel()
+        requests = self._owner.requests
+        requests.forget(self)
+        requests.released(self._request_bytes)
+        requests.decoded(self._room_bytes)
+        self._request_bytes = self._room_bytes = 0
+        for task in (self._serial, *self._encoding):
+            if task is not None:
+                task.cancel()
         for future in tuple(self._parked):
             future.cancel()
         self._owner.closed(self)

@@ -17,6 +17,10 @@ PRODUCE = 0
 OFFSET_COMMIT = 8
 PIPELINED = {PRODUCE, OFFSET_COMMIT}
 """Clients send many without waiting. They only add, in the order in which they came, and tell of nothing else."""
+PRODUCE_KEY = PRODUCE.to_bytes(2, "big")
+LARGE_FRAME_BYTES = 64 * 1024
+LARGE_ANSWER_ROWS = 2_000
+"""Either takes about 5 ms to decode or to encode."""
 API_VERSIONS = APIS[codec.API_VERSIONS]
 
 
@@ -60,6 +64,16 @@ class Dispatcher:
         correlation_id = header.correlation_id if header else codec.parse_fixed_header(view)[2]
         return Call(API_VERSIONS, 0, correlation_id, None, None, client, self._services)
 
+    def is_large(self, frame: bytearray) -> bool:
+        """Decoding it takes so long that it is to be done in another thread."""
+        return len(frame) > LARGE_FRAME_BYTES and frame[:2] != PRODUCE_KEY
+
+    def is_large_answer(self, call: Call, response: Any) -> bool:
+        """Encoding it takes so long that it is to be done in another thread."""
+        if response is None or call.api.key == PRODUCE or isinstance(response, PassedBack):
+            return False
+        return codec.has_more_rows(response, LARGE_ANSWER_ROWS)
+
     def is_pipelined(self, frame: bytearray, before: Call) -> bool:
         """Whether a request may run though the one before it is not answered."""
         return before.api.key in PIPELINED and frame[:2] == before.api.key.to_bytes(2, "big")
@@ -70,13 +84,20 @@ class Dispatcher:
 
     def finish(self, call: Call, response: Any) -> list[Buffer]:
         """Encode the answer and count it."""
+        self.count(call, response)
+        return self.encode(call, response)
+
+    def count(self, call: Call, response: Any) -> None:
         metrics = self._services.metrics.request(call.api.name, call.version)
         metrics.answered(time.perf_counter() - call.started)
+        code = getattr(response, "error_code", 0)
+        if code:
+            self._services.metrics.error(call.api.name, ErrorCode(code))
+
+    def encode(self, call: Call, response: Any) -> list[Buffer]:
+        """The answer's frame. May be called in any thread."""
         if response is None:
             return []
         if isinstance(response, PassedBack):
             return codec.readdress_response(response.frame, call.correlation_id)
-        code = getattr(response, "error_code", 0)
-        if code:
-            self._services.metrics.error(call.api.name, ErrorCode(code))
         return call.api.encode(call.api.response, call.version, call.correlation_id, response)

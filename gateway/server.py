@@ -15,6 +15,7 @@ from gateway.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.dispatch import Dispatcher
 from gateway.handlers.call import Unread
 from gateway.observability.metrics import Metrics
+from gateway.request_budget import RequestBudget
 
 SWEEP_S = 10.0
 BACKLOG = 4_096
@@ -31,6 +32,7 @@ class KafkaServer:
         self.limits = config.limits
         self.metrics = metrics
         self.unread = unread
+        self.requests = RequestBudget(config.limits.requests_budget_bytes, metrics.request_bytes)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._kafka = config.kafka
         self._forwarding = config.fleet.forwarding

@@ -80,6 +80,7 @@ class Metrics(Collector):
         self._tallies: list[tuple[type[Metric], str, str, Tally]] = []
         self.bytes_in = self._tally(CounterMetricFamily, "bytes_in", "Bytes of requests")
         self.bytes_out = self._tally(CounterMetricFamily, "bytes_out", "Bytes of responses")
+        self.request_bytes = self._tally(GaugeMetricFamily, "request_bytes", "Bytes of requests that are not answered")
         self.in_flight = self._tally(GaugeMetricFamily, "requests_in_flight", "Requests that wait for their answers")
         self.entries_written = self._tally(CounterMetricFamily, "entries_written", "Pulsar entries written")
         self.batches_written = self._tally(CounterMetricFamily, "batches_written", "Record batches written")

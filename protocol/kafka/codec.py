@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import struct
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -179,7 +180,7 @@ def _encoder(message: Any, version: int) -> tuple[bool, Any]:
 
 
 class _ResponseBuffer(EncodeBuffer):  # type: ignore[misc]
-    """One buffer for all responses: encoding never yields to another one."""
+    """One buffer for all responses of a thread: encoding never yields to another one."""
 
     __slots__ = ("splices",)
 
@@ -189,7 +190,7 @@ class _ResponseBuffer(EncodeBuffer):  # type: ignore[misc]
 
 
 def _encode_frame(header: bytes, encode_into: Any, message: Any) -> list[Buffer]:
-    out = _response_buffer
+    out = _of_thread.buffer
     out.splices.clear()
     out.pos = _INT.size
     out.ensure(len(header))
@@ -217,6 +218,28 @@ def _cut(out: _ResponseBuffer) -> list[Buffer]:
         parts.append(bytes(memoryview(out.buf)[start : out.pos]))
     total = out.pos + sum(records.size_bytes for _, records in out.splices)
     return [b"".join(parts)] if total < _JOIN_BELOW_BYTES * len(parts) else parts
+
+
+def has_more_rows(message: Any, limit: int) -> bool:
+    """Whether the lists of a message hold more than so many values, all levels counted; stops when it knows."""
+    count, unseen = 0, [message]
+    while unseen:
+        for value in _lists(unseen.pop()):
+            count += len(value)
+            if count > limit:
+                return True
+            unseen += value
+    return False
+
+
+def _lists(message: Any) -> list[list[Any]]:
+    values = (getattr(message, name, None) for name in _slots(type(message)))
+    return [value for value in values if isinstance(value, list)]
+
+
+@cache
+def _slots(kind: Any) -> tuple[str, ...]:
+    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
 def take(data: memoryview, position: int, length: int) -> memoryview:
@@ -371,5 +394,12 @@ def _harden() -> None:
     _replace_records_codec(FetchResponse, _SplicedRecords)
 
 
-_response_buffer = _ResponseBuffer()
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.buffer = _ResponseBuffer()
+
+
+_of_thread = _OfThread()
 _harden()

@@ -5,6 +5,8 @@ from __future__ import annotations
 LENGTH_BYTES = 4
 DIRECT_READ_BYTES = 32 * 1024
 """A frame with more bytes to come than this is read straight into its own buffer."""
+FIRST_ALLOCATION_BYTES = 1024 * 1024
+"""A frame's buffer grows with what came of it: a length alone costs a client nothing, and must not cost us memory."""
 NOT_A_FRAME = bytearray()
 """Stands for a length that is not allowed: behind it, the stream means nothing."""
 
@@ -16,14 +18,19 @@ class FrameReceiver:
     left of an incomplete frame is kept here.
     """
 
-    __slots__ = ("_filled", "_frame", "_max_frame_bytes", "_rest", "_shared")
+    __slots__ = ("_filled", "_frame", "_length", "_max_frame_bytes", "_rest", "_shared")
 
     def __init__(self, shared: memoryview, max_frame_bytes: int) -> None:
         self._shared = shared
         self._max_frame_bytes = max_frame_bytes
         self._rest = b""
         self._frame: bytearray | None = None
-        self._filled = 0
+        self._filled = self._length = 0
+
+    @property
+    def mid_frame(self) -> bool:
+        """A part of a frame has come."""
+        return self._frame is not None or bool(self._rest)
 
     def get_buffer(self) -> memoryview:
         if self._frame is not None:
@@ -35,7 +42,9 @@ class FrameReceiver:
         if self._frame is None:
             return self.cut(self._shared[:nbytes])
         self._filled += nbytes
-        if self._filled < len(self._frame):
+        if self._filled < self._length:
+            if self._filled == len(self._frame):
+                self._frame = _grown(self._frame, self._length)
             return []
         frame, self._frame = self._frame, None
         return [frame]
@@ -67,6 +76,14 @@ class FrameReceiver:
         self._rest, self._frame = b"", None
 
     def _begin(self, length: int, head: memoryview) -> None:
-        self._frame = bytearray(length)
+        self._length = length
+        self._frame = bytearray(min(length, max(2 * len(head), FIRST_ALLOCATION_BYTES)))
         self._filled = len(head)
         self._frame[: self._filled] = head
+
+
+def _grown(frame: bytearray, length: int) -> bytearray:
+    """A copy: who reads may still hold the buffer, and one that is held cannot grow."""
+    grown = bytearray(min(length, 2 * len(frame)))
+    grown[: len(frame)] = frame
+    return grown

@@ -11,6 +11,7 @@ from gateway.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.dispatch import API_VERSIONS
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Services, Unread
 from gateway.observability.metrics import Metrics
+from gateway.request_budget import RequestBudget
 from protocol.kafka.codec import Buffer, MalformedRequest
 
 NO_SERVICES = cast(Services, None)
@@ -20,7 +21,8 @@ class FakeDispatcher:
     """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
 
     n now, f a future, s serial (a coroutine), p a future out of a coroutine, 0 no answer; m malformed, c closes,
-    d a defect. All but n are pipelined, each behind any other.
+    d a defect. All but n are pipelined, each behind any other. A frame that ends with L is decoded in a thread, an
+    answer that ends with E is encoded in one.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,20 @@ class FakeDispatcher:
         if not frame or frame[:1] == b"m":
             raise MalformedRequest("m")
         return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), client, NO_SERVICES)
+
+    def is_large(self, frame: bytearray) -> bool:
+        return frame[-1:] == b"L"
+
+    def is_large_answer(self, call: Call, response: Any) -> bool:
+        return str(response).endswith("E")
+
+    def count(self, call: Call, response: Any) -> None:
+        pass
+
+    def encode(self, call: Call, response: Any) -> list[Buffer]:
+        if response == "badE":
+            raise RuntimeError("cannot be encoded")
+        return [f"{response};".encode()]
 
     def is_pipelined(self, frame: bytearray, before: Call) -> bool:
         return not frame.startswith(b"n")
@@ -110,6 +126,7 @@ class FakeServer:
         self.limits = Limits(**limits)
         self.metrics = Metrics()
         self.unread = Unread()
+        self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.connections: set[KafkaConnection] = set()
 

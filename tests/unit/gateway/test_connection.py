@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import threading
 from ipaddress import IPv4Network
 
 import pytest
@@ -304,3 +305,63 @@ async def test_too_many_connections() -> None:
     conversation.lose()
     _, transport = conversation.connect()
     assert not transport.closing
+
+
+async def until_answered(conversation: Conversation, *answers: str) -> None:
+    async with asyncio.timeout(10):
+        while conversation.answers != [*answers]:
+            await asyncio.sleep(0.001)
+
+
+async def test_large_requests_and_answers_keep_their_place() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("n1") + frame("n2L") + frame("n3") + frame("n4E") + frame("n5LE") + frame("n6"))
+    assert conversation.answers == ["1"]
+    await until_answered(conversation, "1", "2L", "3", "4E", "5LE", "6")
+    assert conversation.server.metrics.request_bytes.value == 0
+
+
+async def test_a_large_request_that_is_malformed_ends_the_connection_in_its_turn() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("n1") + frame("mL") + frame("n2"))
+    async with asyncio.timeout(10):
+        while not conversation.transport.closing:
+            await asyncio.sleep(0.001)
+    assert conversation.answers == ["1"]
+
+
+async def test_an_answer_that_cannot_be_encoded_ends_the_connection() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("nbadE"))
+    async with asyncio.timeout(10):
+        while not conversation.transport.closing:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("request_", ["n1L", "n1E"])
+async def test_a_client_that_leaves_gives_back_its_memory(request_: str) -> None:
+    conversation = Conversation()
+    requests = conversation.server.requests
+    conversation.feed(frame(request_) + frame("n2"))
+    await asyncio.sleep(0)
+    conversation.connection.connection_lost(None)
+    while threading.active_count() > 1 and requests._decoded_bytes:
+        await asyncio.sleep(0.001)
+    assert conversation.server.metrics.request_bytes.value == 0
+    assert requests._decoded_bytes == 0 and not requests._decoding
+
+
+async def test_nobody_reads_above_the_budget_until_answers_are_given() -> None:
+    conversation = Conversation(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
+    other, transport = conversation.connect()
+    conversation.feed(frame("f1", MIB - 4))
+    other.get_buffer(-1)[:3] = b"\0\0\0"
+    other.buffer_updated(3)
+    assert transport.reading, "one client may send the rest of its request"
+    third, unread = conversation.connect()
+    third.get_buffer(-1)[:3] = b"\0\0\0"
+    third.buffer_updated(3)
+    assert not unread.reading
+    conversation.dispatcher.futures["1"].set_result("1")
+    await until_answered(conversation, "1")
+    assert unread.reading and transport.reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.kafka.frames import DIRECT_READ_BYTES, NOT_A_FRAME, FrameReceiver
+from protocol.kafka.frames import DIRECT_READ_BYTES, FIRST_ALLOCATION_BYTES, NOT_A_FRAME, FrameReceiver
 
 SHARED_BYTES = 1_000
 MAX_BYTES = 3 * DIRECT_READ_BYTES
@@ -45,3 +45,16 @@ def test_a_length_that_is_not_allowed() -> None:
     for length in (0, -1, MAX_BYTES + 1):
         stream = frame(3) + length.to_bytes(4, "big", signed=True) + frame(2)
         assert fed(stream, []) == [frame(3)[4:], bytes(NOT_A_FRAME)]
+
+
+def test_a_length_alone_takes_no_memory() -> None:
+    receiver = FrameReceiver(memoryview(bytearray(1_000)), 100 * FIRST_ALLOCATION_BYTES)
+    length = 100 * FIRST_ALLOCATION_BYTES
+    assert receiver.cut(memoryview(length.to_bytes(4, "big") + b"x")) == []
+    received = 1
+    while received < length:
+        room = receiver.get_buffer()
+        assert len(room) <= max(FIRST_ALLOCATION_BYTES, received), "no more than has come"
+        frames = receiver.buffer_updated(len(room))
+        received += len(room)
+    assert [len(frame) for frame in frames] == [length]

@@ -1,0 +1,130 @@
+"""The memory of all requests: those that are being received, that wait, and that are handled.
+
+Above the budget the gateway stops reading, and goes on when requests are answered. One connection that has sent a part
+of a request is read all the same, so that there is always one that gets whole; it has a limited time for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from gateway.observability.metrics import Tally
+
+RESUME_BELOW = 0.75
+"""Of the budget: not every answer wakes everybody."""
+RECEIVE_S = 10.0
+"""A client has so long for the rest of its request while others wait for the memory."""
+DECODED_FACTOR = 40
+"""A decoded request takes so many times its size, at the most (measured: names and numbers become objects)."""
+
+
+class Reading(Protocol):
+    """A connection."""
+
+    @property
+    def mid_frame(self) -> bool: ...
+
+    def regulate_reading(self) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+class RequestBudget:
+    """Bytes are counted from when they were received until their request is answered."""
+
+    def __init__(self, budget_bytes: int, held_bytes: Tally) -> None:
+        self._budget_bytes = budget_bytes
+        self._held = held_bytes
+        self._waiting: dict[Reading, None] = {}
+        self._first: Reading | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._decoding: dict[asyncio.Future[None], int] = {}
+        self._decoded_bytes = 0
+
+    def received(self, size_bytes: int) -> None:
+        self._held.value += size_bytes
+
+    def released(self, size_bytes: int) -> None:
+        self._held.value -= size_bytes
+        if (self._waiting or self._first) and self._held.value <= RESUME_BELOW * self._budget_bytes:
+            self._wake()
+
+    def may_read(self, connection: Reading) -> bool:
+        """False: it is asked to `regulate_reading` again when there is room."""
+        if self._held.value < self._budget_bytes:
+            return True
+        if self._first is None and connection.mid_frame:
+            self._let_first_read(connection)
+        elif self._first is connection and not connection.mid_frame:
+            self._choose_first()
+        if self._first is connection:
+            return True
+        self._waiting[connection] = None
+        return False
+
+    def forget(self, connection: Reading) -> None:
+        """It was closed."""
+        self._waiting.pop(connection, None)
+        if self._first is connection:
+            self._choose_first()
+
+    def _wake(self) -> None:
+        self._end_first()
+        waiting, self._waiting = self._waiting, {}
+        for connection in waiting:
+            connection.regulate_reading()
+
+    def _choose_first(self) -> None:
+        self._end_first()
+        first = next((each for each in self._waiting if each.mid_frame), None)
+        if first is not None:
+            del self._waiting[first]
+            self._let_first_read(first)
+            first.regulate_reading()
+
+    def _let_first_read(self, connection: Reading) -> None:
+        self._first = connection
+        self._deadline = asyncio.get_running_loop().call_later(RECEIVE_S, self._too_slow, connection)
+
+    def _end_first(self) -> None:
+        self._first = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self, connection: Reading) -> None:
+        if self._first is connection:
+            connection.close("a request was not received in time, while memory is short")
+
+    # Decoded requests
+
+    async def room_to_decode(self, frame_bytes: int) -> int:
+        """Wait, first in first out, until a request of so many bytes may be decoded. Give the result to `decoded`."""
+        wanted = DECODED_FACTOR * frame_bytes
+        if self._decoding or not self._fits(wanted):
+            turn = asyncio.get_running_loop().create_future()
+            self._decoding[turn] = wanted
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if self._decoding.pop(turn, None) is None:  # it had its turn already
+                    self.decoded(wanted)
+                raise
+        else:
+            self._decoded_bytes += wanted
+        return wanted
+
+    def decoded(self, room_bytes: int) -> None:
+        """The request was answered."""
+        self._decoded_bytes -= room_bytes
+        for turn, wanted in list(self._decoding.items()):
+            if not self._fits(wanted):
+                return
+            del self._decoding[turn]
+            self._decoded_bytes += wanted
+            turn.set_result(None)
+
+    def _fits(self, wanted: int) -> bool:
+        """One that is alone always does."""
+        return self._decoded_bytes == 0 or self._decoded_bytes + wanted <= self._budget_bytes

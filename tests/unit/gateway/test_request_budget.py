@@ -1,0 +1,104 @@
+"""The memory of requests: who may read while it is short, and who may decode."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway import request_budget
+from gateway.observability.metrics import Tally
+from gateway.request_budget import DECODED_FACTOR, RequestBudget
+
+BUDGET = 1_000
+
+
+class Connection:
+    def __init__(self, budget: RequestBudget, *, mid_frame: bool = True) -> None:
+        self.budget = budget
+        self.mid_frame = mid_frame
+        self.reads = True
+        self.closed: str | None = None
+
+    def regulate_reading(self) -> None:
+        self.reads = self.budget.may_read(self)
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+        self.budget.forget(self)
+
+
+@pytest.fixture
+def budget() -> RequestBudget:
+    return RequestBudget(BUDGET, Tally())
+
+
+async def test_everybody_reads_below_the_budget(budget: RequestBudget) -> None:
+    budget.received(BUDGET - 1)
+    assert all(budget.may_read(Connection(budget)) for _ in range(3))
+
+
+async def test_above_it_one_request_after_the_other_gets_whole(budget: RequestBudget) -> None:
+    first, second, between = Connection(budget), Connection(budget), Connection(budget, mid_frame=False)
+    budget.received(BUDGET)
+    for connection in (between, first, second):
+        connection.regulate_reading()
+    assert [first.reads, second.reads, between.reads] == [True, False, False]
+    first.mid_frame = False  # its request is whole
+    first.regulate_reading()
+    assert [first.reads, second.reads, between.reads] == [False, True, False]
+    budget.released(BUDGET)
+    assert first.reads and second.reads and between.reads
+
+
+async def test_who_leaves_makes_way(budget: RequestBudget) -> None:
+    first, second = Connection(budget), Connection(budget)
+    budget.received(BUDGET)
+    first.regulate_reading()
+    second.regulate_reading()
+    assert not second.reads
+    budget.forget(first)
+    assert second.reads
+
+
+async def test_who_sends_no_more_is_closed(budget: RequestBudget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_budget, "RECEIVE_S", 0.01)
+    silent, waiting = Connection(budget), Connection(budget)
+    budget.received(BUDGET)
+    silent.regulate_reading()
+    waiting.regulate_reading()
+    async with asyncio.timeout(10):
+        while silent.closed is None:
+            await asyncio.sleep(0.001)
+    assert waiting.reads and waiting.closed is None
+    budget.released(BUDGET)
+    await asyncio.sleep(0.03)
+    assert waiting.closed is None, "memory is no longer short"
+
+
+async def test_decoding_waits_for_room_in_turn(budget: RequestBudget) -> None:
+    large = await budget.room_to_decode(10 * BUDGET)  # alone, it may be as large as it is
+    assert large == 10 * BUDGET * DECODED_FACTOR
+    half = BUDGET // DECODED_FACTOR // 2
+    waiting = [asyncio.ensure_future(budget.room_to_decode(half)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in waiting)
+    budget.decoded(large)
+    await asyncio.sleep(0)
+    assert [each.done() for each in waiting] == [True, True, False]
+    budget.decoded(waiting[0].result())
+    await asyncio.sleep(0)
+    assert waiting[2].done()
+
+
+async def test_who_gives_up_waiting_gives_back_its_room(budget: RequestBudget) -> None:
+    held = await budget.room_to_decode(BUDGET)
+    given_up, granted = (asyncio.ensure_future(budget.room_to_decode(BUDGET)) for _ in range(2))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    budget.decoded(held)
+    granted.cancel()  # it has its turn, and does not know yet
+    await asyncio.gather(granted, return_exceptions=True)
+    async with asyncio.timeout(1):
+        assert await budget.room_to_decode(BUDGET)
