@@ -233,7 +233,8 @@ def has_more_rows(message: Any, limit: int) -> bool:
 
 
 def _lists(message: Any) -> list[list[Any]]:
-    values = (getattr(message, name, None) for name in _slots(type(message)))
+    kind: Any = type(message)
+    values = (getattr(message, name, None) for name in _slots(kind))
     return [value for value in values if isinstance(value, list)]
 
 
