@@ -6,12 +6,13 @@ import asyncio
 import ctypes
 import gc
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
 
 from coordinator.fleet.messages import Address
+from coordinator.group.ports import DeletedTopic
 from gateway.background import BackgroundFailure, FailureHandler, keep_running, run_once
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
 from gateway.coordination.group_service import GroupService
@@ -100,7 +101,7 @@ class Gateway:
         self.metrics.fleet_lease.set_function(lambda: self._fleet.holds_lease)
         self._fleet.on_change.append(self._groups.take_placed)
         self._fleet.on_deletion.append(self._forget_topics)
-        self._fleet.on_lease_lost.append(self._logs.stop_leased)
+        self._fleet.on_lease_lost += [self._logs.stop_leased, self._groups.check_lease]
         self._fleet.let_go += [self._groups.let_go, self._let_go_of_logs]
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"
@@ -203,11 +204,11 @@ class Gateway:
     async def _let_go_of_logs(self) -> None:
         await self._logs.close_those(lambda topic, partition: not self._fleet.leads(topic, partition))
 
-    def _forget_topics(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._topics.forget(name)
-            run_once("forget topic", self._logs.forget_topic(name))
-        self._groups.forget_topics(names)
+    def _forget_topics(self, topics: Collection[DeletedTopic]) -> None:
+        for topic in topics:
+            self._topics.forget(topic.name)
+            run_once("forget topic", self._logs.forget_topic(topic.name))
+        self._groups.forget_topics(topics)
 
     async def _keep_house(self) -> None:
         malloc_trim = _find_malloc_trim()

@@ -100,6 +100,10 @@ class Deletion(_Part):
 
     kind: Literal["deletion"] = "deletion"
     topics: tuple[str, ...]
+    topic_ids: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = {}
+    """Ids of the topics in hexadecimal; older gateways do not write them."""
+    deleted_ms: int = 0
+    """Since the epoch."""
     snapshot: Snapshot
 
 

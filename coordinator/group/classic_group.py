@@ -46,7 +46,7 @@ class ClassicGroup:
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
-        self.pending_members: set[str] = set()  # were given an id (KIP-394) and have yet to join with it
+        self.pending_members: dict[str, int] = {}  # session timeouts by ids (KIP-394) that have yet to join
         self.pending_sync: set[str] = set()
         self.offsets = GroupOffsets()
         self.subscribed_topics: frozenset[str] | None = None  # None: not known
@@ -66,11 +66,11 @@ class ClassicGroup:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._supporters.update(_names(member.protocols))
-        self.pending_members.discard(member.member_id)
+        self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
         """The member's parked requests must have been answered."""
-        self.pending_members.discard(member_id)
+        self.pending_members.pop(member_id, None)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:

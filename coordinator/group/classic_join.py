@@ -54,7 +54,7 @@ class ClassicJoin:
         member = group.members.get(member_id)
         if member is not None:
             self._rebalance.drop_member(group, member)
-        group.pending_members.discard(member_id)
+        group.pending_members.pop(member_id, None)
         reply(JoinResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
 
     # --- New members
@@ -66,7 +66,7 @@ class ClassicJoin:
             self._replace_static(group, group.members[current_id], request, now_ms, reply)
         elif instance_id is None and request.require_member_id:
             member_id = self._new_member_id(request)
-            group.pending_members.add(member_id)
+            group.pending_members[member_id] = request.session_timeout_ms
             timer = TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id)
             self._timers.set(timer, now_ms + request.session_timeout_ms)
             reply(JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))

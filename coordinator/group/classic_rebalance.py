@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from coordinator.group.classic_group import ClassicGroup, InitialDelay
 from coordinator.group.classic_member import ClassicMember, SyncReply
-from coordinator.group.config import GroupConfig
+from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,
     CommitRequest,
@@ -62,6 +62,30 @@ class ClassicRebalance:
 
     def expire_member_at(self, group: ClassicGroup, member_id: str, deadline_ms: int) -> None:
         self._timers.set(TimerKey(TimerKind.SESSION, group.group_id, member_id), deadline_ms)
+
+    def period_ms(self, group: ClassicGroup, timer: TimerKey) -> int:
+        """How long the timer runs from its start; 0 if nobody is waited for any more."""
+        match timer.kind:
+            case TimerKind.JOIN if group.initial_delay is not None:
+                return group.initial_delay.delay_ms
+            case TimerKind.JOIN | TimerKind.SYNC:
+                return group.rebalance_timeout_ms
+            case TimerKind.PENDING_MEMBER:
+                return group.pending_members.get(timer.member_id, 0)
+        member = group.members.get(timer.member_id)
+        if member is None:
+            return 0
+        return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+
+    def release_parked(self, group: ClassicGroup, error: ErrorCode) -> None:
+        """Answer what is parked. Members of no generation yet join as new ones: their clients may not know their id."""
+        for member in list(group.members.values()):
+            is_new = member.is_new and not member.is_static
+            group.answer_join(member, JoinResponse(error, member.member_id))
+            group.answer_sync(member, SyncResponse(error))
+            if is_new:
+                group.remove(member.member_id)
+                self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member.member_id))
 
     def on_session_timeout(self, group: ClassicGroup, member_id: str, now_ms: int) -> None:
         member = group.members.get(member_id)

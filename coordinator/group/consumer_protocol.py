@@ -263,6 +263,15 @@ class ConsumerProtocol:
 
     # --- Timers
 
+    def period_ms(self, group: ConsumerGroup, timer: TimerKey) -> int:
+        """How long the timer runs from its start; 0 if nobody is waited for any more."""
+        member = group.members.get(timer.member_id)
+        if member is None:
+            return 0
+        if timer.kind is TimerKind.CONSUMER_REBALANCE:
+            return member.rebalance_timeout_ms
+        return self._config.times_of(group.group_id).session_timeout_ms
+
     def _restart_session(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         timer = TimerKey(TimerKind.CONSUMER_SESSION, group.group_id, member_id)
         self._timers.set(timer, now_ms + self._config.times_of(group.group_id).session_timeout_ms)

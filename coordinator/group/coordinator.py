@@ -5,15 +5,17 @@ returned, one that waits (for other members, for the log) goes to the request's 
 go to the `Log` port, and what depends on their durability happens in its `on_done`. Contract for the caller:
 
 - one call at a time; `reply` and the listener must not call back into the coordinator;
-- first `replay` every record of the partition in order, then `loaded`; until then the answers are
-  COORDINATOR_LOAD_IN_PROGRESS, and after `resign` NOT_COORDINATOR;
-- call `tick` when `next_deadline_ms` has come. It may come earlier than anything is due.
+- first `replay` every record of the partition in order, then take all steps of `finish_loading`; until then the
+  answers are COORDINATOR_LOAD_IN_PROGRESS, and after `resign` NOT_COORDINATOR;
+- while it `has_work`, call `work` from time to time: each call is a slice of what concerns all groups;
+- call `tick` when `next_deadline_ms` has come. It may come earlier than anything is due;
+- between `pause` and `resume` call nothing else: another coordinator may answer the members meanwhile.
 
 What Apache Kafka 3.9.2 would answer is the measure, error for error. Where Kafka leaves a request unanswered for
 ever (a second JoinGroup of a member overtakes its first), this answers the overtaken one REBALANCE_IN_PROGRESS.
 """
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Set
 from enum import Enum, auto
 
 from coordinator.group.classic_group import ClassicGroup
@@ -50,7 +52,9 @@ from coordinator.group.messages import (
 )
 from coordinator.group.offset_commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, Group, OffsetCommands
 from coordinator.group.offsets import GroupOffsets
-from coordinator.group.ports import GroupTopicPartition, Log, NewId, OffsetsListener, TopicPartition
+from coordinator.group.ports import DeletedTopic, GroupTopicPartition, Log, NewId, OffsetsListener, TopicPartition
+from coordinator.group.records import OffsetValue
+from coordinator.group.slices import Background, SliceCounter, Steps
 from coordinator.group.states import GroupState
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
@@ -88,6 +92,9 @@ class GroupCoordinator:
         self._loader = Loader(log)
         self._groups: dict[str, Group] = {}
         self._timers: Timers[TimerKey] = Timers()
+        self._resumed_ms: int | None = None
+        self._background = Background()
+        self._deleted_topics: list[DeletedTopic] = []
         self._rebalance = ClassicRebalance(config, log, self._timers)
         self._join = ClassicJoin(config, log, self._timers, self._rebalance, new_id)
         self._consumers = ConsumerProtocol(config, self._timers, topics, new_id)
@@ -99,17 +106,20 @@ class GroupCoordinator:
         """One record of the partition, oldest first. Raises MalformedRecordError, and passes the record over."""
         self._loader.replay(key, value)
 
-    def loaded(self, now_ms: int) -> Set[GroupTopicPartition]:
-        """All is replayed: serve. Returns the offsets that were deleted, as far as the log still tells."""
-        self._groups.update(self._loader.finish(now_ms))
+    def finish_loading(self, now_ms: int) -> Generator[None, None, Set[GroupTopicPartition]]:
+        """All is replayed: serve, after the last step. Returns the deleted offsets, as far as the log still tells."""
+        self._groups.update((yield from self._loader.finish(now_ms)))
         deleted = self._loader.deleted
         self._loader = Loader(self._log)
-        self._phase = Phase.ACTIVE
+        counter = SliceCounter()
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
                 self._consumers.restart_timers(group, now_ms)
             else:
                 self._rebalance.resume(group, now_ms)
+            if counter.is_full(1 + len(group.members)):
+                yield
+        self._phase = Phase.ACTIVE
         self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
         return deleted
 
@@ -117,18 +127,50 @@ class GroupCoordinator:
         """Another coordinator has the partition. Appends under way still end with their `on_done`."""
         self._phase = Phase.RESIGNED
         self._timers.clear()
-        for group in self._groups.values():
-            if isinstance(group, ClassicGroup):
+        self._background.clear()
+        groups = [*self._groups.values()]
+        self._groups.clear()
+        for group in groups:
+            if isinstance(group, ClassicGroup) and group.members:
                 group.answer_all(ErrorCode.NOT_COORDINATOR)
             group.die(now_ms)
-        self._groups.clear()
+        self._background.start(_discard(groups))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._background)
+
+    def work(self) -> None:
+        """Do a slice of what concerns all groups."""
+        self._background.step()
+
+    def pause(self, now_ms: int) -> None:
+        """Members whose requests are parked are sent to find their coordinator."""
+        for group in self._groups.values():
+            if isinstance(group, ClassicGroup) and group.members:
+                self._rebalance.release_parked(group, ErrorCode.NOT_COORDINATOR)
+
+    def resume(self, now_ms: int) -> None:
+        """What waits for a member gives it its full time from now: it was not answered meanwhile."""
+        self._resumed_ms = now_ms
 
     def next_deadline_ms(self) -> int | None:
         return self._timers.next_deadline_ms()
 
     def tick(self, now_ms: int) -> None:
         while (timer := self._timers.pop_due(now_ms)) is not None:
-            self._on_timer(timer, now_ms)
+            earliest_ms = now_ms if self._resumed_ms is None else self._resumed_ms + self._period_ms(timer)
+            if now_ms < earliest_ms:
+                self._timers.set(timer, earliest_ms)
+            else:
+                self._on_timer(timer, now_ms)
+
+    def _period_ms(self, timer: TimerKey) -> int:
+        """How long the timer runs from its start, 0 if it waits for no member."""
+        group = self._groups.get(timer.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._rebalance.period_ms(group, timer)
+        return 0 if group is None else self._consumers.period_ms(group, timer)
 
     def _on_timer(self, timer: TimerKey, now_ms: int) -> None:
         group = self._groups.get(timer.group_id)
@@ -317,18 +359,39 @@ class GroupCoordinator:
             return
         self._offsets.delete(group, partitions, now_ms, reply)
 
-    def forget_topics(self, topics: Collection[str], now_ms: int) -> None:
-        """To be called when topics were deleted."""
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
+        """What is durable of the group; a view that changes. Empty if nothing can be said about the group."""
+        group = None if self._status(group_id, may_be_unnamed=True) else self._groups.get(group_id)
+        return {} if group is None else group.offsets.durable
+
+    def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> None:
+        """To be called when topics were deleted, and when it is loaded for those that were deleted meanwhile."""
         if self._phase is Phase.ACTIVE:
-            self._offsets.forget_topics(topics, now_ms)
+            if not self._deleted_topics:
+                self._background.start(self._forget_topics(now_ms))
+            self._deleted_topics += topics
+
+    def _forget_topics(self, now_ms: int) -> Steps:
+        """Those that come meanwhile are looked for in one further turn."""
+        while self._deleted_topics:
+            count = len(self._deleted_topics)
+            yield from self._offsets.forget_topics(self._deleted_topics[:count], now_ms)
+            del self._deleted_topics[:count]
 
     # --- Administration
 
-    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> ListResponse:
-        """Empty filters take all; names are compared without case."""
+    def group_ids(self) -> list[str]:
+        """Of all groups; none if it does not serve."""
+        return [] if self._phase is not Phase.ACTIVE else [*self._groups]
+
+    def list_groups(
+        self, states: Collection[str] = (), types: Collection[str] = (), among: Iterable[str] | None = None
+    ) -> ListResponse:
+        """Empty filters take all; names are compared without case. `among`: only groups of these ids."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
-        overviews = [group.overview() for group in self._groups.values()]
+        asked = self._groups if among is None else among
+        overviews = [group.overview() for group_id in asked if (group := self._groups.get(group_id)) is not None]
         groups = [
             listed
             for listed in overviews
@@ -352,7 +415,7 @@ class GroupCoordinator:
         self._offsets.delete_groups(accepted, now_ms, lambda deleted: reply(refused | dict(deleted)))
 
     def _expire_offsets(self, now_ms: int) -> None:
-        self._offsets.expire(now_ms)
+        self._background.start(self._offsets.expire(now_ms))
         self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
 
     def _status(self, group_id: str, may_be_unnamed: bool = False) -> ErrorCode:
@@ -360,3 +423,11 @@ class GroupCoordinator:
         if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_GROUP_ID_BYTES:
             return ErrorCode.INVALID_GROUP_ID
         return _PHASE_ERRORS[self._phase]
+
+
+def _discard(groups: list[Group]) -> Steps:
+    """To free very many offsets at once would take long."""
+    counter = SliceCounter()
+    while groups:
+        if counter.is_full(1 + len(groups.pop().offsets.durable)):
+            yield

@@ -1,6 +1,8 @@
 """The groups of a partition, rebuilt from its records in the order in which they were written."""
 
-from collections.abc import Set
+import sys
+from collections.abc import Generator, Set
+from dataclasses import replace
 from typing import Any
 
 from coordinator.group.classic_group import ClassicGroup, group_from_record
@@ -11,6 +13,7 @@ from coordinator.group.offsets import GroupOffsets
 from coordinator.group.ports import GroupTopicPartition, Log, TopicPartition
 from coordinator.group.record_codec import MalformedRecordError, decode_record
 from coordinator.group.records import GroupKey, GroupValue, OffsetKey
+from coordinator.group.slices import SliceCounter
 
 
 class Loader:
@@ -22,6 +25,8 @@ class Loader:
         self._consumer: dict[str, ConsumerGroup] = {}
         self._offsets: dict[str, GroupOffsets] = {}
         self._deleted: set[GroupTopicPartition] = set()
+        self._topic_ids: dict[bytes, bytes] = {}
+        """One object for all offsets of a topic."""
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Records of unknown kinds are passed over, as Kafka does. Raises MalformedRecordError."""
@@ -35,7 +40,9 @@ class Loader:
 
     def _apply(self, key: Any, value: Any) -> None:
         if isinstance(key, OffsetKey):
-            partition = TopicPartition(key.topic, key.partition)
+            partition = TopicPartition(sys.intern(key.topic), key.partition)
+            if value is not None and value.topic_id:
+                value = replace(value, topic_id=self._topic_ids.setdefault(value.topic_id, value.topic_id))
             self._offsets.setdefault(key.group, GroupOffsets()).replay(partition, value)
             (self._deleted.add if value is None else self._deleted.discard)((key.group, partition))
         elif isinstance(key, GroupKey):
@@ -52,18 +59,23 @@ class Loader:
         """Committed offsets that were deleted, as far as the log still tells."""
         return self._deleted
 
-    def finish(self, now_ms: int) -> dict[str, Group]:
-        """Groups that only ever stored offsets have no record of their own.
+    def finish(self, now_ms: int) -> Generator[None, None, dict[str, Group]]:
+        """Groups that only ever stored offsets have no record of their own. Each step is a slice of the work.
 
         Where a group changed its protocol and the old one's tombstone was lost, the one with members is the group.
         """
         groups: dict[str, Group] = {}
+        counter = SliceCounter()
         for group_id, value in self._classic.items():
             groups[group_id] = group_from_record(GroupKey(group_id), value, now_ms)
+            if counter.is_full(1 + len(value.members)):
+                yield
         for group_id, group in self._consumer.items():
             if group_id not in groups or group.members:
                 groups[group_id] = group
         for group_id, offsets in self._offsets.items():
             if offsets:
                 groups.setdefault(group_id, ClassicGroup(group_id, now_ms)).offsets = offsets
+                if counter.is_full(1):
+                    yield
         return groups

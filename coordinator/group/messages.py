@@ -108,12 +108,13 @@ class LeaveResponse:
 
 @dataclass(frozen=True)
 class OffsetToCommit:
-    """`commit_timestamp_ms` is version 1's own; `NO_TIMESTAMP` means now."""
+    """`commit_timestamp_ms` is version 1's own; `NO_TIMESTAMP` means now. `topic_id` is empty if it is not known."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str | None = ""
     commit_timestamp_ms: int = NO_TIMESTAMP
+    topic_id: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,15 @@ class FetchOffsetsRequest:
     member_epoch: int = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FetchedOffset:
+    """`topic_id` is that of the topic for which the offset was committed, empty if it is not known."""
+
     offset: int = NO_OFFSET
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     error: ErrorCode = ErrorCode.NONE
+    topic_id: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Which committed offsets wait to be mirrored, and when each one's turn is.
 
 Only names are kept, not offsets: whoever takes a key looks up what is committed then, so the latest offset wins and a
-thousand commits of a moment are one update. Keys of one partition take turns, so that a partition that does not answer
-holds one place of `max_running`.
+thousand commits of a moment are one update. Keys of one partition take turns. A partition that does not answer gives
+its place of `max_running` free after SLOW_MS; one that has timed out pauses as a whole, and few such are tried at once.
 
 | state of a key | event       | next                                                            |
 |----------------|-------------|-----------------------------------------------------------------|
@@ -12,7 +12,7 @@ holds one place of `max_running`.
 | running        | changed     | running, changed again                                          |
 | running        | succeeded   | unknown; if changed again: waiting, due after `COALESCE_MS`     |
 | running        | failed      | waiting, due after a pause that doubles, from 1 s to 60 s       |
-| parked         | (the other) | waiting, due at once, or in 1 s if the running one failed       |
+| parked         | (the other) | waiting, due at once, or after the pause if the running failed  |
 """
 
 from dataclasses import dataclass, field
@@ -29,6 +29,11 @@ START_EVERY_MS = 20
 """An update costs a gateway a millisecond of CPU and Pulsar more (measured), which commits must not feel."""
 MAX_RUNNING = 4
 """Few: where Pulsar is busy, updates take longer, and fewer are made."""
+SLOW_MS = 1_000
+"""Updates that take longer no longer count as running: they may be of partitions that never answer."""
+MAX_SLOW = 64
+MAX_STUCK_RUNNING = 2
+"""Of partitions that timed out the last time."""
 MAX_KEYS = 100_000
 
 
@@ -51,7 +56,16 @@ class _Turn:
     """The key of a partition that runs, and those that wait for it to end."""
 
     running: MirrorKey
+    started_ms: int
     parked: list[MirrorKey] = field(default_factory=list)
+
+
+@dataclass
+class _Stuck:
+    """A partition that timed out, so many times one after the other."""
+
+    failures: int
+    until_ms: int
 
 
 class MirrorSchedule:
@@ -62,20 +76,29 @@ class MirrorSchedule:
         self._due: Timers[MirrorKey] = Timers()
         self._turns: dict[TopicPartition, _Turn] = {}
         self._next_start_ms = 0
+        self._stuck: dict[TopicPartition, _Stuck] = {}
+        self._waiting: dict[MirrorKey, None] = {}
+        """Removed offsets for which there is no room yet. Each was in memory itself, with more than its name."""
 
     def __len__(self) -> int:
-        return len(self._pending)
+        return len(self._pending) + len(self._waiting)
 
     def __contains__(self, key: MirrorKey) -> bool:
         """Whether the mirror may be behind what is committed."""
-        return key in self._pending
+        return key in self._pending or key in self._waiting
 
-    def changed(self, key: MirrorKey, now_ms: int) -> bool:
-        """False if there is no room: the change is not mirrored, unless a later one of its key is."""
+    def changed(self, key: MirrorKey, now_ms: int, *, removed: bool = False) -> bool:
+        """False if there is no room: the change is not mirrored, unless a later one of its key is.
+
+        A removed offset waits for room: its subscription would bring it back.
+        """
         pending = self._pending.get(key)
         if pending is None:
             if len(self._pending) >= self._max_keys:
-                return False
+                if removed:
+                    self._waiting[key] = None
+                return key in self._waiting
+            self._waiting.pop(key, None)
             self._pending[key] = _Pending(now_ms)
             self._due.set(key, now_ms + COALESCE_MS)
         elif self._is_running(key) and pending.changed_again_ms is None:
@@ -84,40 +107,64 @@ class MirrorSchedule:
 
     def take(self, now_ms: int) -> MirrorKey | None:
         """The key whose turn it is; the caller ends it with `succeeded` or `failed`."""
-        if len(self._turns) >= self._max_running or now_ms < self._next_start_ms:
+        if now_ms < max(self._next_start_ms, self._free_ms(now_ms)):
             return None
         while (key := self._due.pop_due(now_ms)) is not None:
             turn = self._turns.get(key.partition)
-            if turn is None:
-                self._turns[key.partition] = _Turn(key)
+            if turn is not None:
+                turn.parked.append(key)
+            elif (pause_end_ms := self._pause_end_ms(key.partition, now_ms)) > now_ms:
+                self._due.set(key, pause_end_ms)
+            else:
+                self._turns[key.partition] = _Turn(key, now_ms)
                 self._next_start_ms = now_ms + START_EVERY_MS
                 return key
-            turn.parked.append(key)
         return None
 
-    def next_ms(self) -> int | None:
+    def _free_ms(self, now_ms: int) -> int:
+        """When there is a place, if none ends before."""
+        if len(self._turns) >= self._max_running + MAX_SLOW:
+            return now_ms + SLOW_MS
+        counted = sorted(end_ms for turn in self._turns.values() if (end_ms := turn.started_ms + SLOW_MS) > now_ms)
+        return now_ms if len(counted) < self._max_running else counted[-self._max_running]
+
+    def _pause_end_ms(self, partition: TopicPartition, now_ms: int) -> int:
+        stuck = self._stuck.get(partition)
+        if stuck is None:
+            return now_ms
+        running = sum(each in self._stuck for each in self._turns)
+        return max(stuck.until_ms, now_ms + PAUSE_FIRST_MS if running >= MAX_STUCK_RUNNING else now_ms)
+
+    def next_ms(self, now_ms: int) -> int | None:
         """When `take` may find a key; None if not before another one ends or changes."""
         deadline_ms = self._due.next_deadline_ms()
-        if deadline_ms is None or len(self._turns) >= self._max_running:
+        if deadline_ms is None:
             return None
-        return max(deadline_ms, self._next_start_ms)
+        return max(deadline_ms, self._next_start_ms, self._free_ms(now_ms))
 
     def succeeded(self, key: MirrorKey, now_ms: int) -> None:
         pending = self._pending[key]
+        self._stuck.pop(key.partition, None)
         self._end_turn(key, now_ms)
         if pending.changed_again_ms is None:
             del self._pending[key]
+            if self._waiting:
+                self.changed(next(iter(self._waiting)), now_ms)
         else:
             self._pending[key] = _Pending(pending.changed_again_ms)
             self._due.set(key, now_ms + COALESCE_MS)
 
-    def failed(self, key: MirrorKey, now_ms: int) -> None:
+    def failed(self, key: MirrorKey, now_ms: int, *, timed_out: bool = False) -> None:
         pending = self._pending[key]
         pending.failures += 1
         pending.changed_again_ms = None
-        pause_ms = PAUSE_FIRST_MS << min(pending.failures - 1, MAX_DOUBLINGS)
-        self._end_turn(key, now_ms + PAUSE_FIRST_MS)
-        self._due.set(key, now_ms + min(pause_ms, PAUSE_LONGEST_MS))
+        others_due_ms = now_ms + PAUSE_FIRST_MS
+        if timed_out:
+            stuck = self._stuck.setdefault(key.partition, _Stuck(0, 0))
+            stuck.failures += 1
+            stuck.until_ms = others_due_ms = now_ms + _pause_ms(stuck.failures)
+        self._end_turn(key, others_due_ms)
+        self._due.set(key, now_ms + _pause_ms(pending.failures))
 
     def oldest_ms(self) -> int | None:
         """When the oldest change came that is not mirrored yet."""
@@ -130,3 +177,7 @@ class MirrorSchedule:
     def _end_turn(self, key: MirrorKey, others_due_ms: int) -> None:
         for parked in self._turns.pop(key.partition).parked:
             self._due.set(parked, others_due_ms)
+
+
+def _pause_ms(failures: int) -> int:
+    return min(PAUSE_FIRST_MS << min(failures - 1, MAX_DOUBLINGS), PAUSE_LONGEST_MS)

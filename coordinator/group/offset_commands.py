@@ -7,8 +7,9 @@ from coordinator.group.config import GroupConfig
 from coordinator.group.consumer_group import ConsumerGroup
 from coordinator.group.messages import CommitRequest, CommitResponse, DeleteOffsetsResponse
 from coordinator.group.offsets import offset_records, offsets_to_store
-from coordinator.group.ports import COMMIT_APPEND_ERRORS, Log, OffsetsListener, TopicPartition
+from coordinator.group.ports import COMMIT_APPEND_ERRORS, DeletedTopic, Log, OffsetsListener, TopicPartition
 from coordinator.group.record_codec import Record
+from coordinator.group.slices import SliceCounter, Steps
 from protocol.kafka.errors import ErrorCode
 
 Group = ClassicGroup | ConsumerGroup
@@ -81,20 +82,39 @@ class OffsetCommands:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.NONE if group.is_empty else ErrorCode.NON_EMPTY_GROUP
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, now_ms: int) -> Steps:
         """Lost tombstones are no harm: the offsets expire again after the next load."""
-        for group in list(self._groups.values()):
-            rule = group.expiry_rule()
-            if rule is not None:
-                expired = group.offsets.expired(rule, now_ms, self._config.offsets_retention_ms)
-                self._remove([(group, expired)], now_ms, lambda error: None)
+        retention_ms = self._config.offsets_retention_ms
 
-    def forget_topics(self, topics: Collection[str], now_ms: int) -> None:
+        def expired(group: Group, among: Iterable[TopicPartition]) -> list[TopicPartition] | None:
+            rule = group.expiry_rule()
+            return None if rule is None else group.offsets.expired(among, rule, now_ms, retention_ms)
+
+        return self._remove_everywhere(expired, now_ms)
+
+    def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps:
         """The topics were deleted: nobody's offsets in them mean anything any more."""
-        for group in list(self._groups.values()):
-            gone = [partition for partition in group.offsets.known() if partition.topic in topics]
-            if gone:
-                self._remove([(group, gone)], now_ms, lambda error: None)
+        by_name: dict[str, list[DeletedTopic]] = {}
+        for topic in topics:
+            by_name.setdefault(topic.name, []).append(topic)
+        return self._remove_everywhere(
+            lambda group, among: group.offsets.of_deleted(among, by_name) or None, now_ms
+        )
+
+    def _remove_everywhere(
+        self, choose: Callable[[Group, Iterable[TopicPartition]], list[TopicPartition] | None], now_ms: int
+    ) -> Steps:
+        """Of every group the offsets that are chosen, and the group if it has none left; None: nothing of it."""
+        counter = SliceCounter()
+        for group_id, group in list(self._groups.items()):
+            for among in group.offsets.slices():
+                if self._groups.get(group_id) is not group:
+                    break
+                chosen = choose(group, among)
+                if chosen is not None:
+                    self._remove([(group, chosen)], now_ms, lambda error: None)
+                if counter.is_full(len(among) + 1):
+                    yield
 
     def _remove(
         self,

@@ -1,6 +1,6 @@
 """Committed offsets of one group: what is durable, what is on its way to the log, what has expired."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.group.messages import (
@@ -9,9 +9,10 @@ from coordinator.group.messages import (
     FetchedOffset,
     OffsetToCommit,
 )
-from coordinator.group.ports import TopicPartition
+from coordinator.group.ports import DeletedTopic, TopicPartition
 from coordinator.group.record_codec import Record, encode_record
 from coordinator.group.records import OffsetKey, OffsetValue
+from coordinator.group.slices import SLICE_UNITS
 from protocol.kafka.errors import ErrorCode
 
 _MAX_INT64 = 2**63 - 1
@@ -78,27 +79,58 @@ class GroupOffsets:
         value = self._durable.get(partition)
         if value is None:
             return FetchedOffset()
-        return FetchedOffset(value.offset, value.leader_epoch, value.metadata)
+        return FetchedOffset(value.offset, value.leader_epoch, value.metadata, topic_id=value.topic_id)
+
+    @property
+    def durable(self) -> Mapping[TopicPartition, OffsetValue]:
+        return self._durable
 
     def known(self) -> set[TopicPartition]:
         return self._durable.keys() | self._pending.keys()
 
-    def expired(self, rule: ExpiryRule, now_ms: int, retention_ms: int) -> set[TopicPartition]:
-        return {
+    def slices(self) -> Iterator[list[TopicPartition]]:
+        """What is known now, SLICE_UNITS at a time; one that is empty, if nothing is."""
+        known = [*self._durable, *(partition for partition in self._pending if partition not in self._durable)]
+        return (known[start : start + SLICE_UNITS] for start in range(0, len(known) or 1, SLICE_UNITS))
+
+    def expired(
+        self, among: Iterable[TopicPartition], rule: ExpiryRule, now_ms: int, retention_ms: int
+    ) -> list[TopicPartition]:
+        return [
             partition
-            for partition, value in self._durable.items()
+            for partition in among
             if partition.topic not in rule.subscribed_topics
+            and (value := self._durable.get(partition)) is not None
             and partition not in self._pending
             and now_ms >= _expires_ms(value, rule.since_ms, retention_ms)
-        }
+        ]
+
+    def of_deleted(
+        self, among: Iterable[TopicPartition], deleted: Mapping[str, Sequence[DeletedTopic]]
+    ) -> list[TopicPartition]:
+        """Offsets that were committed for topics before those were deleted."""
+        return [
+            partition
+            for partition in among
+            if partition.topic in deleted
+            and (value := self._pending.get(partition) or self._durable.get(partition)) is not None
+            and any(_is_of(value, topic) for topic in deleted[partition.topic])
+        ]
 
     def remove(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Returns those that the log may know, and that need a tombstone."""
-        removed = self.known().intersection(partitions)
+        removed = {each for each in partitions if each in self._durable or each in self._pending}
         for partition in removed:
             self._durable.pop(partition, None)
             self._pending.pop(partition, None)
         return removed
+
+
+def _is_of(value: OffsetValue, deleted: DeletedTopic) -> bool:
+    """A topic that was made anew has another id. Offsets without one go by the time of their commit."""
+    if value.topic_id and deleted.topic_id:
+        return value.topic_id == deleted.topic_id
+    return value.commit_timestamp_ms < deleted.deleted_ms
 
 
 def offset_records(group_id: str, values: Mapping[TopicPartition, OffsetValue | None]) -> list[Record]:
@@ -123,6 +155,7 @@ def _value(offset: OffsetToCommit, expire_ms: int, now_ms: int) -> OffsetValue:
         commit_timestamp_ms=offset.commit_timestamp_ms if own_timestamp else now_ms,
         leader_epoch=offset.leader_epoch,
         expire_timestamp_ms=expire_ms,
+        topic_id=offset.topic_id,
     )
 
 

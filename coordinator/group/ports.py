@@ -15,6 +15,14 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class DeletedTopic(NamedTuple):
+    """`topic_id` is empty if it is not known; `deleted_ms` is since the epoch."""
+
+    name: str
+    topic_id: bytes
+    deleted_ms: int
+
+
 GroupTopicPartition = tuple[str, TopicPartition]
 """(group id, partition): what an offset is committed for."""
 

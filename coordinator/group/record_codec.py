@@ -7,7 +7,14 @@ from construct import Construct, ConstructError, Int16sb
 from coordinator.group import offset_codec
 from coordinator.group.consumer_records import CONSUMER_RECORDS
 from coordinator.group.record_fields import RecordType
-from coordinator.group.records import EXPIRING_OFFSET_VERSION, GROUP_RECORD, OFFSET_RECORD, OffsetKey, OffsetValue
+from coordinator.group.records import (
+    EXPIRING_OFFSET_VERSION,
+    GROUP_RECORD,
+    OFFSET_RECORD,
+    TOPIC_ID_OFFSET_VERSION,
+    OffsetKey,
+    OffsetValue,
+)
 
 
 class MalformedRecordError(Exception):
@@ -47,8 +54,12 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | N
     Raises MalformedRecordError.
     """
     try:
-        if key[:2] == offset_codec.KEY_VERSION and (value is None or value[:2] == offset_codec.VALUE_VERSION):
-            return offset_codec.decode_key(key), None if value is None else offset_codec.decode_value(value)
+        if key[:2] == offset_codec.KEY_VERSION:
+            if value is None:
+                return offset_codec.decode_key(key), None
+            offset = offset_codec.decode_value(value)
+            if offset is not None:
+                return offset_codec.decode_key(key), offset
         record_type = _BY_KEY_VERSION.get(_version(key))
         if record_type is None:
             return None
@@ -77,4 +88,6 @@ def _version(data: bytes) -> int:
 def _write_version(record_type: RecordType, value: Any) -> int:
     if isinstance(value, OffsetValue) and value.expire_timestamp_ms >= 0:
         return EXPIRING_OFFSET_VERSION
+    if isinstance(value, OffsetValue) and value.topic_id:
+        return TOPIC_ID_OFFSET_VERSION
     return record_type.write_version

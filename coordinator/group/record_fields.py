@@ -67,8 +67,7 @@ class AsDataclass(Adapter):  # type: ignore[misc]
         return self._cls(**{name: value for name, value in obj.items() if name[0] != "_"})
 
     def _encode(self, obj: Any, context: Any, path: str) -> dict[str, Any]:
-        fields: dict[str, Any] = vars(obj)
-        return fields
+        return {name: getattr(obj, name) for name in obj.__dataclass_fields__}
 
 
 class RecordType(NamedTuple):

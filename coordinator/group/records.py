@@ -10,10 +10,10 @@ GroupMetadataKey/Value here, ConsumerGroup*Key/Value in `consumer_records`. `rec
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from construct import Construct, Int32sb, Int64sb
+from construct import Construct, Container, Int32sb, Int64sb
 
 from coordinator.group.record_fields import (
     BYTES,
@@ -29,24 +29,31 @@ from coordinator.group.record_fields import (
     compact_array,
 )
 
+TOPIC_ID_TAG = 0
+"""Of OffsetCommitValue."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class OffsetKey:
     group: str
     topic: str
     partition: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """`leader_epoch` and `expire_timestamp_ms` are -1 when not given; only v2-v4 commits of old clients expire so."""
+    """`leader_epoch` and `expire_timestamp_ms` are -1 when not given; only v2-v4 commits of old clients expire so.
+
+    `topic_id` (16 bytes) is that of the topic at the time of the commit, empty if it is not known. Kafka writes it
+    since 4.1.
+    """
 
     offset: int
     metadata: str
     commit_timestamp_ms: int
     leader_epoch: int = -1
     expire_timestamp_ms: int = -1
-    tagged_fields: Sequence[Any] = ()
+    topic_id: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,19 @@ class GroupValue:
     tagged_fields: Sequence[Any] = ()
 
 
+class _FlexibleOffset(AsDataclass):
+    """The topic's id is a tagged field."""
+
+    def _decode(self, obj: Container[Any], context: Any, path: str) -> OffsetValue:
+        ids = [field.data for field in obj.pop("tagged_fields") if field.tag == TOPIC_ID_TAG and len(field.data) == 16]
+        value: OffsetValue = super()._decode(obj, context, path)
+        return replace(value, topic_id=bytes(ids[0])) if ids else value
+
+    def _encode(self, obj: OffsetValue, context: Any, path: str) -> dict[str, Any]:
+        tagged = [{"tag": TOPIC_ID_TAG, "data": obj.topic_id}] if obj.topic_id else []
+        return super()._encode(obj, context, path) | {"tagged_fields": tagged}
+
+
 _OFFSET_KEY = AsDataclass(OffsetKey, group=STRING, topic=STRING, partition=Int32sb)
 _OFFSET_HEAD = {"offset": Int64sb}
 _OFFSET_TAIL = {"metadata": STRING, "commit_timestamp_ms": Int64sb}
@@ -88,7 +108,7 @@ _OFFSET_VALUES = {
     1: AsDataclass(OffsetValue, **_OFFSET_HEAD, **_OFFSET_TAIL, expire_timestamp_ms=Int64sb),
     2: AsDataclass(OffsetValue, **_OFFSET_HEAD, **_OFFSET_TAIL),
     3: AsDataclass(OffsetValue, **_OFFSET_HEAD, leader_epoch=Int32sb, **_OFFSET_TAIL),
-    4: AsDataclass(
+    4: _FlexibleOffset(
         OffsetValue,
         offset=Int64sb,
         leader_epoch=Int32sb,
@@ -157,4 +177,5 @@ _GROUP_VALUES = {version: _group(version) for version in range(4)} | {
 OFFSET_RECORD = RecordType(OffsetKey, _OFFSET_KEY, 1, _OFFSET_VALUES, write_version=3)
 # The only version with an expiry of its own. Kafka writes it for the commits of old clients that ask for one.
 EXPIRING_OFFSET_VERSION = 1
+TOPIC_ID_OFFSET_VERSION = 4
 GROUP_RECORD = RecordType(GroupKey, AsDataclass(GroupKey, group=STRING), 2, _GROUP_VALUES, write_version=3)

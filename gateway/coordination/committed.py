@@ -1,20 +1,25 @@
-"""Every committed offset of a coordinator, read group by group so that other work runs in between."""
+"""Every committed offset of a coordinator, read in slices so that other work runs in between."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 
-from coordinator.group.messages import FetchOffsetsRequest
 from coordinator.group.ports import TopicPartition
+from coordinator.group.slices import SLICE_UNITS, SliceCounter
 from gateway.coordination.group_partition import GroupPartition
 
 
 async def iter_committed(partition: GroupPartition) -> AsyncIterator[tuple[str, dict[TopicPartition, int]]]:
-    """(group id, its offsets); nothing for a group that has gone meanwhile."""
-    listed = partition.run(lambda coordinator, now_ms: coordinator.list_groups())
-    for group in listed.groups:
-        asked = FetchOffsetsRequest(group.group_id)
-        answer = partition.run(lambda coordinator, now_ms, asked=asked: coordinator.fetch_offsets(asked))  # type: ignore[misc]
-        yield group.group_id, {key: fetched.offset for key, fetched in answer.offsets.items()}
-        await asyncio.sleep(0)
+    """(group id, some of its offsets); nothing for a group that has gone meanwhile."""
+    counter = SliceCounter()
+    for group_id in partition.run(lambda coordinator, now_ms: coordinator.group_ids()):
+        committed = partition.run(lambda coordinator, now_ms, group_id=group_id: coordinator.committed(group_id))  # type: ignore[misc]
+        offsets = [*committed.items()]
+        for start in range(0, len(offsets), SLICE_UNITS):
+            some = offsets[start : start + SLICE_UNITS]
+            yield group_id, {partition: value.offset for partition, value in some}
+            if counter.is_full(len(some)):
+                await asyncio.sleep(0)
+        if counter.is_full(1):
+            await asyncio.sleep(0)

@@ -5,6 +5,9 @@
 | leads, alone | yes | the coordinator: loading, then active |
 | is to lead, once its predecessor has let go | no | one that loads |
 | another's, or the lease ran out | either | one that has resigned |
+
+Who is not answered yet when the lease runs out, or the partition is lost, gets NOT_COORDINATOR: parked members at once,
+and what waits for the log when its fate is known, or the log is given up.
 """
 
 from __future__ import annotations
@@ -12,15 +15,16 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Set
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Set
+from contextlib import suppress
+from typing import Protocol, TypeVar, cast
 
 import structlog
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer_messages import Topics
 from coordinator.group.coordinator import GroupCoordinator
-from coordinator.group.ports import GroupTopicPartition, OffsetsListener
+from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OffsetsListener
 from coordinator.group.record_codec import MalformedRecordError, encode_record
 from coordinator.group.records import GroupKey
 from gateway.coordination.internal_log import InternalLog
@@ -95,7 +99,11 @@ class GroupPartition:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms: int | None = None
         self._leading: asyncio.Task[None] | None = None
-        self._resigning = asyncio.Lock()
+        self._resigning: asyncio.Task[None] | None = None
+        self._is_placed_here = False
+        self._placed_here = asyncio.Event()
+        self._lapsed = False
+        self._working: GroupCoordinator | None = None
         self.tried = asyncio.Event()
         """Set when it is known whether the first attempt to take the partition succeeded."""
 
@@ -104,31 +112,61 @@ class GroupPartition:
         return self._leading is not None
 
     def take(self) -> None:
-        """Take the partition, and take it again when it is lost, until `resign`."""
-        assert self._leading is None
-        self._leading = asyncio.create_task(self._lead())
+        """Lead the partition as soon as it is this gateway's, and again when it is lost, until `resign`."""
+        self._is_placed_here = True
+        self._placed_here.set()
+        if self._leading is None:
+            self._leading = asyncio.create_task(self._lead())
 
     async def resign(self) -> None:
-        """Answer nothing more as its coordinator; return when its producer is closed, or Pulsar does not say so."""
-        async with self._resigning:
-            if self._leading is None:
-                return
+        """Answer nothing more as its coordinator; return when its producer is closed, or Pulsar does not say so.
+
+        It is done to its end, even if who waits for it is cancelled.
+        """
+        self._is_placed_here = False
+        if self._resigning is None and self._leading is not None:
             self._leading.cancel()
             self._resign()
-            await asyncio.gather(self._leading, return_exceptions=True)
+            self._resigning = asyncio.create_task(self._stop_leading(self._leading))
+        if self._resigning is not None:
+            await asyncio.shield(self._resigning)
+
+    async def _stop_leading(self, leading: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.gather(leading, return_exceptions=True)
             await self._drop_log()
+        finally:
             self._renew()
-            self._leading = None
+            self._leading = self._resigning = None
+            if self._is_placed_here:  # again, since
+                self.take()
 
     def run(self, call: Callable[[GroupCoordinator, int], T]) -> T:
         """Call the coordinator, or whoever answers in its place."""
-        if self._leadership.is_mine():
+        if self._leads():
             answering = self._coordinator if self.taken else self._loading
         else:
             answering = self._loading if self._leadership.will_be_mine() else self._resigned
         result = call(answering, self._clock.now_ms())
         self._arm_timer()
         return result
+
+    def forget_topics(self, topics: Iterable[DeletedTopic]) -> None:
+        """The topics were deleted. A coordinator that does not serve yet has to be told when it is loaded."""
+        self._coordinator.forget_topics(topics, self._clock.now_ms())
+        self._arm_timer()
+
+    def check_lease(self) -> None:
+        """To be called when the lease may have run out: members that wait for others are not left waiting here."""
+        self._leads()
+
+    def _leads(self) -> bool:
+        """The members of a coordinator that did not answer for a while have their full times afterwards."""
+        is_mine = self._leadership.is_mine()
+        if self.taken and is_mine == self._lapsed:
+            self._lapsed = not is_mine
+            (self._coordinator.resume if is_mine else self._coordinator.pause)(self._clock.now_ms())
+        return is_mine
 
     def _resign(self) -> None:
         self._coordinator.resign(self._clock.now_ms())
@@ -138,6 +176,7 @@ class GroupPartition:
         """A log and a coordinator that know nothing yet."""
         self._log = self._new_log()
         self._coordinator = self._new_coordinator()
+        self._lapsed = False
 
     def _new_stand_ins(self) -> tuple[GroupCoordinator, GroupCoordinator]:
         self._log = self._new_log()
@@ -164,7 +203,7 @@ class GroupPartition:
                 await self._load(predecessor)
                 self.tried.set()
                 pause_s = PAUSE_FIRST_S
-                raise await self._log.lost
+                raise await self._log.wait_lost()
             except ProducerFencedError as error:
                 log.warning("another gateway coordinates these groups", topic=self._topic, error=str(error))
                 predecessor, wait_s = None, PAUSE_SUPERSEDED_S
@@ -185,7 +224,10 @@ class GroupPartition:
     async def _until_mine(self) -> None:
         """Without the lease another may be the leader by now: it must not be fenced."""
         while not self._leadership.is_mine():
-            await asyncio.sleep(LAPSED_TICK_S)
+            self._placed_here.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAPSED_TICK_S):
+                    await self._placed_here.wait()
 
     async def _drop_log(self) -> None:
         try:
@@ -197,10 +239,19 @@ class GroupPartition:
     async def _load(self, predecessor: Producer | None) -> None:
         started = time.monotonic()
         await self._log.open(BARRIER, self._replay, predecessor)
-        deleted = self._coordinator.loaded(self._clock.now_ms())
+        deleted = await self._finish_loading()
         self._arm_timer()
         log.info("group coordinator ready", topic=self._topic, seconds=round(time.monotonic() - started, 3))
         self._on_loaded(self, deleted)
+
+    async def _finish_loading(self) -> Set[GroupTopicPartition]:
+        steps = self._coordinator.finish_loading(self._clock.now_ms())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return cast(Set[GroupTopicPartition], stop.value)
+            await asyncio.sleep(0)
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
         try:
@@ -208,9 +259,12 @@ class GroupPartition:
         except MalformedRecordError as error:
             log.warning("record passed over", topic=self._topic, key=key.hex(), error=str(error))
 
-    # Timers
+    # Timers and work
 
     def _arm_timer(self) -> None:
+        if self._coordinator.has_work and self._working is not self._coordinator:
+            self._working = self._coordinator
+            self._work(self._coordinator)
         deadline_ms = self._coordinator.next_deadline_ms()
         if deadline_ms == self._armed_ms:
             return
@@ -221,10 +275,20 @@ class GroupPartition:
             delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
+    def _work(self, coordinator: GroupCoordinator) -> None:
+        """A slice in each turn of the event loop, until all is done; also for a coordinator that has resigned."""
+        if coordinator.has_work:
+            asyncio.get_running_loop().call_soon(self._work, coordinator)
+            coordinator.work()
+        elif self._working is coordinator:
+            self._working = None
+
     def _tick(self) -> None:
         self._timer, self._armed_ms = None, None
-        if self._leadership.is_mine():
-            self._coordinator.tick(self._clock.now_ms())
-            self._arm_timer()
+        if self._leads():
+            try:
+                self._coordinator.tick(self._clock.now_ms())
+            finally:
+                self._arm_timer()
         else:
             self._timer = asyncio.get_running_loop().call_later(LAPSED_TICK_S, self._tick)

@@ -8,7 +8,8 @@ A group belongs to partition abs(hash) % count, where hash is Java's String.hash
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Set
 from copy import copy
 from typing import Any, TypeVar
 
@@ -18,7 +19,8 @@ from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import FetchOffsetsRequest, ListedGroup
 from coordinator.group.mirror_schedule import MirrorKey
-from coordinator.group.ports import TopicPartition
+from coordinator.group.ports import DeletedTopic, GroupTopicPartition, TopicPartition
+from coordinator.group.slices import SLICE_UNITS
 from gateway.background import keep_running
 from gateway.config import GroupsSection
 from gateway.coordination.group_configs import GroupConfigs
@@ -40,6 +42,9 @@ from gateway.storage.topics import Topic, TopicCatalog
 from protocol.kafka.errors import ErrorCode
 
 PREPARE_PAUSE_S = 1.0
+DELETION_CHECKS, DELETION_CHECK_S = 60, 2.0
+MAX_DELETED_TOPICS = 10_000
+"""Those last deleted, for partitions that are loaded later."""
 TRIED_CHECK_S = 0.01
 
 T = TypeVar("T")
@@ -104,6 +109,7 @@ class GroupService:
         self._lag = GroupLag(EndOffsets(client, admin, topics, logs), lambda: self._partitions, metrics)
         self.subscribed_topics = SubscribedTopics(topics)
         self.configs = GroupConfigs(admin, topics, config)
+        self._deleted: deque[DeletedTopic] = deque(maxlen=MAX_DELETED_TOPICS)
         self._following: list[asyncio.Task[None]] = []
         self._partitions: list[GroupPartition] = []
         self._unprepared = self._new_partition("", _Unknown())
@@ -151,20 +157,31 @@ class GroupService:
 
     def _new_partition(self, pulsar_topic: str, leadership: Leadership) -> GroupPartition:
         config, topics = _group_config(self._config, self.configs.times), self.subscribed_topics
-        if self._mirror is None:
-            return GroupPartition(self._client, pulsar_topic, config, topics, self._clock, leadership)
         return GroupPartition(
-            self._client, pulsar_topic, config, topics, self._clock, leadership, self._mirror.offsets_changed,
-            self._mirror.partition_loaded,
-        )  # fmt: skip
+            self._client, pulsar_topic, config, topics, self._clock, leadership, self._offsets_changed, self._loaded
+        )
+
+    def _offsets_changed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+        if self._mirror is not None:
+            self._mirror.offsets_changed(group_id, offsets)
+
+    def _loaded(self, partition: GroupPartition, deleted: Set[GroupTopicPartition]) -> None:
+        partition.forget_topics(tuple(self._deleted))
+        if self._mirror is not None:
+            self._mirror.partition_loaded(partition, deleted)
 
     # Leadership
 
     def take_placed(self) -> None:
-        """Take what may be led now."""
+        """Take what is placed here; each partition waits until the gateway before has let go, and for the lease."""
         for number, partition in enumerate(self._partitions):
-            if not partition.taken and self._fleet.may_lead(CONSUMER_OFFSETS, number):
+            if self._fleet.leads(CONSUMER_OFFSETS, number):
                 partition.take()
+
+    def check_lease(self) -> None:
+        """To be called when the lease may have run out."""
+        for partition in self._partitions:
+            partition.check_lease()
 
     async def let_go(self) -> None:
         """Resign what is placed elsewhere. A partition that comes back meanwhile is taken again."""
@@ -174,7 +191,6 @@ class GroupService:
             if not self._fleet.leads(CONSUMER_OFFSETS, number)
         ]
         await asyncio.gather(*(partition.resign() for partition in lost))
-        self.take_placed()
 
     async def _prepare_topic(self) -> Topic:
         while True:
@@ -217,26 +233,44 @@ class GroupService:
         """The group's partition of the topic; None while the topic is not known."""
         return partition_of(group_id, len(self._partitions)) if self._partitions else None
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> tuple[ErrorCode, list[ListedGroup]]:
-        """Those that are coordinated here, as far as known; COORDINATOR_LOAD_IN_PROGRESS if that is not all."""
+    async def list_groups(
+        self, states: Collection[str], types: Collection[str]
+    ) -> tuple[ErrorCode, list[ListedGroup]]:
+        """Those that are coordinated here, as far as known; an error that passes if that is not all."""
         error = ErrorCode.NONE if self._partitions else ErrorCode.COORDINATOR_NOT_AVAILABLE
         groups: list[ListedGroup] = []
-        for partition in self._partitions:
-            listed = partition.run(lambda coordinator, now_ms: coordinator.list_groups(states, types))
-            groups.extend(listed.groups)
-            if listed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # else it is active, or another gateway's
-                error = listed.error
+        for number, partition in enumerate(self._partitions):
+            ids = partition.run(lambda coordinator, now_ms: coordinator.group_ids())
+            for start in range(0, len(ids) or 1, SLICE_UNITS):
+                some = ids[start : start + SLICE_UNITS]
+                listed = partition.run(
+                    lambda coordinator, now_ms, some=some: coordinator.list_groups(states, types, some)  # type: ignore[misc]
+                )
+                groups.extend(listed.groups)
+                if some:
+                    await asyncio.sleep(0)
+                if listed.error and self._fleet.leads(CONSUMER_OFFSETS, number):
+                    # It is loading, or the lease has run out for now: else it would be another gateway's.
+                    not_loading = listed.error is ErrorCode.NOT_COORDINATOR
+                    error = ErrorCode.COORDINATOR_NOT_AVAILABLE if not_loading else listed.error
+                    break
         return error, groups
 
     # Committed offsets and Pulsar's subscriptions
 
     def _committed(self, key: MirrorKey) -> int | None:
-        """None if another gateway coordinates the group. Raises KafkaError while it is not known what is committed."""
+        """None if another gateway coordinates the group, or the offset is that of another topic of the name.
+
+        Raises KafkaError while it is not known what is committed.
+        """
         asked = FetchOffsetsRequest(key.group_id, [key.partition])
         partition = self._partition(key.group_id)
         answer = partition.run(lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
         if not answer.error:
-            return answer.offsets[key.partition].offset
+            fetched = answer.offsets[key.partition]
+            topic = self._topics.cached(key.partition.topic)
+            is_of_another = topic is not None and fetched.topic_id not in (b"", topic.topic_id.bytes)
+            return None if is_of_another else fetched.offset
         if partition.taken:  # it is loading, or the lease has run out for now
             raise KafkaError(answer.error, "the group's coordinator does not answer")
         return None
@@ -269,11 +303,29 @@ class GroupService:
         for partition in self._partitions:
             partition.run(lambda coordinator, now_ms: coordinator.topics_changed(names))
 
-    def forget_topics(self, names: Iterable[str]) -> None:
-        """The topics were deleted."""
-        gone = frozenset(names)
+    def forget_topics(self, topics: Collection[DeletedTopic]) -> None:
+        """The topics were deleted. Partitions that are not loaded here yet hear of it when they are."""
+        self._deleted.extend(topics)
         for partition in self._partitions:
-            partition.run(lambda coordinator, now_ms: coordinator.forget_topics(gone, now_ms))
+            partition.forget_topics(topics)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Nobody's offsets in it mean anything any more, on any gateway."""
+        deleted = DeletedTopic(topic.name, topic.topic_id.bytes, self._clock.now_ms())
+        self.forget_topics([deleted])
+        self._fleet.announce_deletion(deleted)
+
+    async def deletion_failed(self, topic: Topic) -> None:
+        """Pulsar may delete it all the same: its offsets go when it has gone. Returns when that is known."""
+        for _ in range(DELETION_CHECKS):
+            try:
+                found = await self._topics.get(topic.name, fresh=True)
+            except PulsarError:
+                found = topic
+            if found is None or found.topic_id != topic.topic_id:
+                self.topic_deleted(topic)
+                return
+            await asyncio.sleep(DELETION_CHECK_S)
 
 
 def partition_of(group_id: str, count: int) -> int:

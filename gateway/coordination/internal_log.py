@@ -10,17 +10,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import structlog
 
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import ClientClosedError, PulsarError
+from gateway.pulsar.errors import ClientClosedError, PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
-from gateway.storage.errors import error_code
 from gateway.storage.opening import read_entries
 from protocol.kafka.errors import ErrorCode
 from protocol.pulsar.entry import EntryError, encode_message, iter_messages
@@ -39,6 +38,11 @@ MAX_IN_FLIGHT_ENTRIES = 8
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 REPLAY_SLICE_RECORDS = 250
 """After so many records, replay lets other work run."""
+STALLED_S = 20.0
+"""What Pulsar has not confirmed by then is answered, and the log is opened anew."""
+LOST = ErrorCode.NOT_LEADER_OR_FOLLOWER
+"""How every append of a lost log ends, whatever the reason: another coordinator, or this one when it has loaded anew,
+knows what became of it."""
 
 log = structlog.get_logger()
 
@@ -54,15 +58,16 @@ class _SentEntry:
 
     on_done: Sequence[OnAppended] = ()
     outcome: ErrorCode | None = None
+    sent_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
 
 class InternalLog:
-    """Open it once. `lost` is done when the partition is, with the reason; every append then ends with an error."""
+    """Open it once. When it `is_lost`, every append ends with LOST."""
 
     def __init__(self, client: PulsarClient, topic: str, now_ms: Callable[[], int], after: Callable[[], None]) -> None:
         """`after` is called when appends have been answered."""
         self.producer: Producer | None = None
-        self.lost: asyncio.Future[PulsarError] = asyncio.get_running_loop().create_future()
+        self._lost: asyncio.Future[PulsarError] = asyncio.get_running_loop().create_future()
         self._client = client
         self._topic = topic
         self._now_ms = now_ms
@@ -72,6 +77,16 @@ class InternalLog:
         self._queued_bytes = 0
         self._flush_scheduled = False
         self._in_flight: deque[_SentEntry] = deque()
+        self._stall_check: asyncio.TimerHandle | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost.done()
+
+    async def wait_lost(self) -> PulsarError:
+        """The reason, when the partition is lost. Who waits may be cancelled: the log does not notice."""
+        await asyncio.wait([self._lost])
+        return self._lost.result()
 
     async def open(self, barrier: Record, replay: Replay, predecessor: Producer | None = None) -> None:
         """Take the partition, and replay its records, oldest first; compaction may have left out overwritten ones.
@@ -83,14 +98,14 @@ class InternalLog:
         self._send([_encode(barrier)], ())
         end = await self._until_lost(self._barrier)
         await self._replay(end, replay)
-        if self.lost.done():
-            raise self.lost.result()
+        if self.is_lost:
+            raise self._lost.result()
 
     async def _until_lost(self, future: asyncio.Future[Position]) -> Position:
-        either: set[asyncio.Future[Any]] = {future, self.lost}
+        either: set[asyncio.Future[Any]] = {future, self._lost}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
-            raise self.lost.result()
+            raise self._lost.result()
         return future.result()
 
     async def _replay(self, end: Position, replay: Replay) -> None:
@@ -114,7 +129,7 @@ class InternalLog:
     # Appending
 
     def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
-        """`on_done` comes later, in the order of appends: with NONE when the records are durable."""
+        """`on_done` comes later, in the order of appends: with NONE when the records are durable, LOST with the log."""
         messages = [_encode(record) for record in records]
         self._queue.append(_Append(messages, on_done))
         self._queued_bytes += sum(map(len, messages))
@@ -128,10 +143,10 @@ class InternalLog:
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        if self.lost.done():
+        if self.is_lost:
             self._fail_queue()
             return
-        while self._queue and len(self._in_flight) < MAX_IN_FLIGHT_ENTRIES and not self.lost.done():
+        while self._queue and len(self._in_flight) < MAX_IN_FLIGHT_ENTRIES and not self.is_lost:
             self._send_some()
             self._answer_refused()
 
@@ -176,6 +191,8 @@ class InternalLog:
                 self.producer.send(entry, num_messages=len(entry), publish_time_ms=self._now_ms())
         except PulsarError as error:
             self._lose(error)
+        else:
+            self._watch_for_stall()
 
     # What becomes of it (SendListener)
 
@@ -198,27 +215,43 @@ class InternalLog:
     def _answer(self, entry: _SentEntry, error: ErrorCode) -> None:
         now_ms = self._now_ms()
         for on_done in entry.on_done:
-            on_done(error, now_ms)
+            try:
+                on_done(error, now_ms)
+            except Exception as defect:  # of ours: the other appends of the entry are answered all the same
+                log.error("append not answered", topic=self._topic, exc_info=defect)
         self._after()
 
     def _answer_refused(self) -> None:
         while self._in_flight and (outcome := self._in_flight[0].outcome) is not None:
             self._answer(self._in_flight.popleft(), outcome)
 
+    def _watch_for_stall(self) -> None:
+        if self._stall_check is None and self._in_flight:
+            loop = asyncio.get_running_loop()
+            self._stall_check = loop.call_at(self._in_flight[0].sent_s + STALLED_S, self._check_stall)
+
+    def _check_stall(self) -> None:
+        self._stall_check = None
+        if self._in_flight and asyncio.get_running_loop().time() >= self._in_flight[0].sent_s + STALLED_S:
+            self._lose(RequestTimeoutError(f"an entry of {self._topic} is not confirmed after {STALLED_S:.0f} s"))
+        else:
+            self._watch_for_stall()
+
     def _lose(self, error: PulsarError) -> None:
-        if self.lost.done():
+        if self.is_lost:
             return
-        self.lost.set_result(error)
-        code = error_code(error)
+        self._lost.set_result(error)
+        if self._stall_check is not None:
+            self._stall_check.cancel()
+            self._stall_check = None
         while self._in_flight:
             entry = self._in_flight.popleft()
-            self._answer(entry, code if entry.outcome is None else entry.outcome)
+            self._answer(entry, LOST if entry.outcome is None else entry.outcome)
         self._schedule_flush()
 
     def _fail_queue(self) -> None:
-        code = error_code(self.lost.result())
         while self._queue:
-            self._answer(_SentEntry((self._queue.popleft().on_done,)), code)
+            self._answer(_SentEntry((self._queue.popleft().on_done,)), LOST)
         self._queued_bytes = 0
 
 

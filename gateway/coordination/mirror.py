@@ -29,7 +29,10 @@ from gateway.storage.registry import LogRegistry
 from gateway.storage.topics import Topic, TopicCatalog
 
 UPDATE_TIMEOUT_S = 10.0
-READ_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 15.0
+"""Enough for some ten thousand partitions without a committed offset; clients wait 30 s."""
+READ_SLICE = 200
+"""Partitions of one request that are looked at together."""
 LOG_EVERY_S = 10.0
 CARRY_OVER_S = 2.5
 """Brokers make a snapshot about once a second, if something was written since the last."""
@@ -89,21 +92,19 @@ class OffsetMirror:
 
     # To Pulsar
 
-    def offsets_changed(self, group_id: str, offsets: Iterable[TopicPartition]) -> None:
-        keys = [MirrorKey(group_id, partition) for partition in offsets]
-        for key in keys:
-            self._carried.pop(key, None)
-        self._changed(keys)
-
-    def _changed(self, keys: Iterable[MirrorKey]) -> None:
+    def offsets_changed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """None: the offset was removed."""
         now_ms = self._now_ms()
-        for key in keys:
-            if not self._schedule.changed(key, now_ms):
+        for partition, offset in offsets.items():
+            key = MirrorKey(group_id, partition)
+            self._carried.pop(key, None)
+            if not self._schedule.changed(key, now_ms, removed=offset is None):
                 self._metrics.mirror_dropped.inc()
         self._arm()
 
     def partition_loaded(self, loaded: GroupPartition, deleted: Iterable[GroupTopicPartition]) -> None:
         """A coordinator has taken over groups: mirror what is not yet, in the background."""
+        self._cursors.forget()
         keys = {MirrorKey(*key) for key in deleted}
         self._deleted |= keys
         self._spawn(self._compare(loaded, keys))
@@ -123,16 +124,16 @@ class OffsetMirror:
 
     async def _compare_partition(self, partition: TopicPartition, expected: Iterable[tuple[str, int]]) -> None:
         expected = list(expected)
-        wrong = [group_id for group_id, _ in expected]
+        wrong = expected
         try:
             if (topic := await self._topic(partition)) is not None:
                 wrong = await self._not_mirrored(topic, expected)
         except FAILURES as error:
             log.info("subscriptions not known: each is looked at in its turn", topic=partition.topic, error=str(error))
-        for group_id in wrong:
-            self.offsets_changed(group_id, [partition])
+        for group_id, offset in wrong:
+            self.offsets_changed(group_id, {partition: None if offset == NO_OFFSET else offset})
 
-    async def _not_mirrored(self, topic: str, expected: Iterable[tuple[str, int]]) -> list[str]:
+    async def _not_mirrored(self, topic: str, expected: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
         cursors = await self._cursors.read(topic)
         wrong = []
         for group_id, offset in expected:
@@ -141,7 +142,7 @@ class OffsetMirror:
             # because the group has read in another cluster.
             found = NO_OFFSET if cursor is None or cursor.offset is None else cursor.offset
             if found != offset and not await self._was_moved_on(topic, cursors, cursor, offset):
-                wrong.append(group_id)
+                wrong.append((group_id, offset))
         return wrong
 
     async def _was_moved_on(self, topic: str, cursors: TopicCursors, cursor: Cursor | None, committed: int) -> bool:
@@ -157,7 +158,7 @@ class OffsetMirror:
 
     def _arm(self) -> None:
         """See to it that turns are taken when the next is due, if not before."""
-        due_ms = self._schedule.next_ms()
+        due_ms = self._schedule.next_ms(self._now_ms())
         if due_ms is None or self._stopped:
             return
         if self._timer is not None:
@@ -214,10 +215,11 @@ class OffsetMirror:
 
     def _carry_over(self, key: MirrorKey, attempt: int) -> None:
         if self._carried.get(key) == attempt and not self._stopped:  # else something was committed since
-            self._changed([key])
+            self._schedule.changed(key, self._now_ms())
+            self._arm()
 
     def _failed(self, key: MirrorKey, error: Exception) -> None:
-        self._schedule.failed(key, self._now_ms())
+        self._schedule.failed(key, self._now_ms(), timed_out=isinstance(error, TimeoutError))
         self._metrics.mirror_failures.labels(type(error).__name__).inc()
         if time.monotonic() - self._logged_at >= LOG_EVERY_S:
             self._logged_at = time.monotonic()
@@ -254,9 +256,13 @@ class OffsetMirror:
         asked = [partition for partition in wanted if not self._is_pending(MirrorKey(group_id, partition))]
         if not asked:
             return {}
+        found: dict[TopicPartition, int] = {}
         async with asyncio.timeout(READ_TIMEOUT_S):
-            found = await asyncio.gather(*(self._offset(name, each, committed[each]) for each in asked))
-        return {partition: offset for partition, offset in zip(asked, found, strict=True) if offset is not None}
+            for start in range(0, len(asked), READ_SLICE):
+                some = asked[start : start + READ_SLICE]
+                offsets = await asyncio.gather(*(self._offset(name, each, committed[each]) for each in some))
+                found |= {each: offset for each, offset in zip(some, offsets, strict=True) if offset is not None}
+        return found
 
     def _is_pending(self, key: MirrorKey) -> bool:
         """The subscription is about to be moved or deleted."""

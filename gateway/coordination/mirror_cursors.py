@@ -70,6 +70,10 @@ class Cursors:
 
     # Moving
 
+    def forget(self) -> None:
+        """Other gateways may have moved cursors since."""
+        self._known = {}
+
     def knows(self, topic: str, name: str) -> bool:
         """Whether `move` can do without `found`."""
         return (topic, name) in self._known
@@ -80,8 +84,8 @@ class Cursors:
         ``log`` is the topic's, if it is open. ``found`` is where Pulsar has the subscription, if it exists. False if
         other clusters cannot know of it yet: the end of the log is younger than the last snapshot.
         """
-        key = (topic, name)
-        known = self._known.pop(key, None)
+        key, remembered = (topic, name), self._known
+        known = remembered.pop(key, None)
         if known is None and found is not None:
             if found.offset == offset:
                 return True
@@ -110,7 +114,7 @@ class Cursors:
             await subscription.ack_cumulative(reach.position, properties)
         finally:
             await subscription.close()
-        _remember(self._known, key, reach.position, MAX_KNOWN_CURSORS)
+        _remember(remembered, key, reach.position, MAX_KNOWN_CURSORS)  # for nobody, if all was forgotten meanwhile
         return not reach.at_end or (snapshot is not None and snapshot > position)
 
     async def _open(self, topic: str, name: str) -> Subscription:

@@ -13,6 +13,7 @@ import structlog
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, Deletion, LogPosition, Member, Message
 from coordinator.fleet.placement import PartitionKey
+from coordinator.group.ports import DeletedTopic
 from gateway.background import keep_running, run_once
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms
@@ -27,6 +28,8 @@ LET_GO_S = 5.0
 HAND_OVER_S = 6.0
 """A leaving gateway waits this long for the others: as long as it takes to see that one of them is dead, and more."""
 JOIN_CHECK_S = 0.005
+ANNOUNCE_AGAIN_S = 2.0
+"""What was sent is in the log by then, or is sent again."""
 CUT_OFF_S = 20.0
 """Longer than Pulsar needs to move topics; and what clients had in flight has been answered by then
 (`partition_log.STALLED_S`), so that nothing becomes doubtful when their connections end."""
@@ -51,8 +54,10 @@ class Fleet:
         self.on_change: list[Callable[[], None]] = []
         self.let_go: list[LetGo] = []
         self.on_lease_lost: list[Callable[[], None]] = []
-        self.on_deletion: list[Callable[[tuple[str, ...]], None]] = []
-        """Called with the names of topics that some gateway has deleted."""
+        self.on_deletion: list[Callable[[tuple[DeletedTopic, ...]], None]] = []
+        """Called with topics that some gateway has deleted."""
+        self._announcing: dict[DeletedTopic, float] = {}
+        """Deletions that were not read back yet, and when they were sent."""
         self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
         """Done when another gateway has taken this one's node id."""
         self.cluster_id = ""
@@ -119,10 +124,24 @@ class Fleet:
                 self._log.send(self._membership.goodbye())
             await self._log.close()
 
-    def announce_deletion(self, topics: tuple[str, ...]) -> None:
-        """To all gateways, as far as the log can be written: who misses it finds out when it looks topics up again."""
-        if self._membership is not None and self._log is not None:
-            self._log.send(Deletion(topics=topics, snapshot=self._membership.roster.snapshot()))
+    def announce_deletion(self, topic: DeletedTopic) -> None:
+        """To all gateways, again and again until it is in the log."""
+        self._announcing[topic] = float("-inf")
+        self._announce()
+
+    def _announce(self) -> None:
+        if self._membership is None or self._log is None or not self._log.writable:
+            return
+        now_s = asyncio.get_running_loop().time()
+        for topic, sent_s in [*self._announcing.items()]:
+            if now_s - sent_s >= ANNOUNCE_AGAIN_S:
+                self._announcing[topic] = now_s
+                self._log.send(
+                    Deletion(
+                        topics=(topic.name,), topic_ids={topic.name: topic.topic_id.hex()}, deleted_ms=topic.deleted_ms,
+                        snapshot=self._membership.roster.snapshot(),
+                    )
+                )  # fmt: skip
 
     # Who leads
 
@@ -202,8 +221,7 @@ class Fleet:
         membership = self._membership
         assert membership is not None
         if isinstance(message, Deletion):
-            for on_deletion in self.on_deletion:
-                on_deletion(message.topics)
+            self._read_deletion(message)
         epoch = membership.roster.epoch
         membership.read(position, message, lease_now_ms())
         if membership.node_id_taken_by is not None and not self.expelled.done():
@@ -216,6 +234,16 @@ class Fleet:
             for on_change in self.on_change:
                 on_change()
 
+    def _read_deletion(self, message: Deletion) -> None:
+        topics = tuple(
+            DeletedTopic(name, bytes.fromhex(message.topic_ids.get(name, "")), message.deleted_ms or _wall_ms())
+            for name in message.topics
+        )
+        for topic in topics:
+            self._announcing.pop(topic, None)
+        for on_deletion in self.on_deletion:
+            on_deletion(topics)
+
     def _log_change(self, membership: Membership) -> None:
         nodes = {member.node_id: _where(member) for member in self.members}
         log.info("fleet changed", epoch=membership.roster.epoch, nodes=nodes, member=membership.is_member)
@@ -225,6 +253,7 @@ class Fleet:
             if self.is_doubtful:
                 self._stop_leased()
             self._tick()
+            self._announce()
             await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)
 
     def _tick(self) -> None:
@@ -253,6 +282,10 @@ class Fleet:
                 self._stop_leased()
             self._membership.settle(epoch, lease_now_ms())
             self._tick()
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _in_use(holder: Member) -> NodeIdInUse:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections import Counter
 
 from kafka.protocol.admin import DeleteTopicsResponse
 
-from gateway.handlers.call import Call, Response
+from gateway.background import run_once
+from gateway.handlers.call import Call, Response, Services
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import error_code
 from gateway.storage.topic_names import INTERNAL_TOPICS
@@ -55,17 +57,38 @@ async def _delete(call: Call, topic: Topic | None, name: str | None, topic_id: u
     if topic.name in INTERNAL_TOPICS:  # the coordinators' state would be gone under their hands
         text = f"{topic.name} is an internal topic."
         return _row(topic.name, topic.topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION, text)
-    try:
-        await call.services.logs.forget_topic(topic.name)
-        await call.services.topics.delete(topic)
-        await call.services.logs.forget_topic(topic.name)
-        call.services.groups.forget_topics([topic.name])
-        call.services.fleet.announce_deletion((topic.name,))
-    except PulsarError as error:
-        code = error_code(error)
+    failure = await asyncio.shield(_deletion(call, topic))
+    if failure is not None:
+        code = error_code(failure)
         call.count_error(code)
-        return _row(topic.name, topic.topic_id, code, str(error))
+        return _row(topic.name, topic.topic_id, code, str(failure))
     return _row(topic.name, topic.topic_id, ErrorCode.NONE, None)
+
+
+def _deletion(call: Call, topic: Topic) -> asyncio.Future[PulsarError | None]:
+    """Why it failed, or None. It goes on when its client has left: committed offsets must not outlive the topic."""
+    done: asyncio.Future[PulsarError | None] = asyncio.get_running_loop().create_future()
+
+    async def delete() -> None:
+        try:
+            done.set_result(await _delete_everywhere(call.services, topic))
+        finally:
+            done.cancel()
+
+    run_once("topic deletion", delete())
+    return done
+
+
+async def _delete_everywhere(services: Services, topic: Topic) -> PulsarError | None:
+    try:
+        await services.logs.forget_topic(topic.name)
+        await services.topics.delete(topic)
+        await services.logs.forget_topic(topic.name)
+    except PulsarError as error:
+        run_once("offsets of a deleted topic", services.groups.deletion_failed(topic))
+        return error
+    services.groups.topic_deleted(topic)
+    return None
 
 
 def _row(name: str | None, topic_id: uuid.UUID | None, code: ErrorCode, text: str | None) -> Response:

@@ -10,6 +10,7 @@ import structlog
 
 from gateway.handlers.call import Call, Response
 from gateway.pulsar.errors import PulsarError
+from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
 
 log = structlog.get_logger()
@@ -20,6 +21,8 @@ class PartitionCounts:
     """By topic: the partition count, 0 if there is no such topic; None if Pulsar could not tell."""
 
     by_topic: Mapping[str, int | None]
+    topic_ids: Mapping[str, bytes]
+    """Of the topics that exist."""
 
     def error(self, topic: str, partition: int) -> ErrorCode:
         count = self.by_topic[topic]
@@ -39,21 +42,28 @@ def highest_partitions(topics: Iterable[Response]) -> dict[str, int]:
 
 def cached_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts | None:
     """What is known without asking; None if a topic, or its partition of the highest number, is not."""
-    counts: dict[str, int | None] = {}
+    found: dict[str, Topic] = {}
     for name, partition in highest.items():
         topic = call.services.topics.cached(name)
         if topic is None or partition >= topic.partitions:
             return None
-        counts[name] = topic.partitions
-    return PartitionCounts(counts)
+        found[name] = topic
+    return _counts(found)
+
+
+def _counts(found: Mapping[str, Topic | int | None]) -> PartitionCounts:
+    topics = {name: topic for name, topic in found.items() if isinstance(topic, Topic)}
+    counts = {name: topic.partitions if isinstance(topic, Topic) else topic for name, topic in found.items()}
+    return PartitionCounts(counts, {name: topic.topic_id.bytes for name, topic in topics.items()})
 
 
 async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts:
     found = await asyncio.gather(*(_look_up(call, name, partition) for name, partition in highest.items()))
-    return PartitionCounts(dict(zip(highest, found, strict=True)))
+    return _counts(dict(zip(highest, found, strict=True)))
 
 
-async def _look_up(call: Call, name: str, partition: int) -> int | None:
+async def _look_up(call: Call, name: str, partition: int) -> Topic | int | None:
+    """0 if there is no such topic, None if Pulsar could not tell."""
     topics = call.services.topics
     try:
         topic = await topics.get(name)
@@ -62,4 +72,4 @@ async def _look_up(call: Call, name: str, partition: int) -> int | None:
     except PulsarError as error:
         log.warning("cannot look up topic", topic=name, error=str(error))
         return None
-    return 0 if topic is None else topic.partitions
+    return 0 if topic is None else topic

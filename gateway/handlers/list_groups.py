@@ -9,11 +9,11 @@ from gateway.handlers.call import Call, Response
 STATES_VERSION, TYPES_VERSION = 4, 5
 
 
-def handle(call: Call) -> Response:
+async def handle(call: Call) -> Response:
     request = call.request
     states = request.states_filter if call.version >= STATES_VERSION else ()
     types = request.types_filter if call.version >= TYPES_VERSION else ()
-    error, groups = call.services.groups.list_groups(states or (), types or ())
+    error, groups = await call.services.groups.list_groups(states or (), types or ())
     return ListGroupsResponse(
         error_code=error,
         groups=[

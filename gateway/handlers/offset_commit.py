@@ -43,8 +43,9 @@ def _commit(call: Call, counts: PartitionCounts) -> Outcome:
                 refused[key] = error
             else:
                 offsets[key] = OffsetToCommit(
-                    each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp
-                )
+                    each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp,
+                    counts.topic_ids[topic.name],
+                )  # fmt: skip
     if not offsets:  # a commit of nothing must not make a group
         return _response(call, refused, {})
     asked = CommitRequest(

@@ -15,13 +15,16 @@ import structlog
 from kafka.protocol.consumer import OffsetFetchResponse
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
-from coordinator.group.ports import TopicPartition
+from coordinator.group.ports import DeletedTopic, TopicPartition
 from gateway.handlers.call import Call, Outcome, Response
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError
+from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
 
 OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
+NEVER_MS = 0
+"""Of offsets without a topic id, none was committed before."""
 _TOPIC = OffsetFetchResponse.OffsetFetchResponseTopic
 _GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
 
@@ -59,8 +62,9 @@ async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse
     groups = call.services.groups
     answer = groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
     call.count_error(answer.error)
-    committed = {partition: fetched.offset for partition, fetched in answer.offsets.items() if not fetched.error}
     try:
+        answer = await _without_deleted_topics(call, answer)
+        committed = {partition: fetched.offset for partition, fetched in answer.offsets.items() if not fetched.error}
         found = await groups.subscribed_offsets(asked.group_id, committed)
     except (PulsarError, KafkaError, TimeoutError) as error:
         log.warning("cannot look up subscriptions", group=asked.group_id, error=str(error) or type(error).__name__)
@@ -70,6 +74,33 @@ async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse
         return FetchOffsetsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     offsets = dict(answer.offsets) | {partition: FetchedOffset(offset) for partition, offset in found.items()}
     return FetchOffsetsResponse(answer.error, offsets)
+
+
+async def _without_deleted_topics(call: Call, answer: FetchOffsetsResponse) -> FetchOffsetsResponse:
+    """Offsets of a topic that was deleted are none, even if there is a new topic of its name. Raises PulsarError."""
+    topics = call.services.topics
+    ids = {(each.topic, fetched.topic_id) for each, fetched in answer.offsets.items() if fetched.topic_id}
+    doubtful = [(name, topic_id) for name, topic_id in ids if not _is_current(topics.cached(name), topic_id)]
+    if not doubtful:
+        return answer
+    # What is known may be older than the commit.
+    found = await asyncio.gather(*(topics.get(name, fresh=topics.cached(name) is not None) for name, _ in doubtful))
+    gone = {
+        DeletedTopic(name, topic_id, NEVER_MS)
+        for (name, topic_id), topic in zip(doubtful, found, strict=True)
+        if topic is not None and not _is_current(topic, topic_id)
+    }
+    call.services.groups.forget_topics(gone)
+    ids_gone = {(topic.name, topic.topic_id) for topic in gone}
+    offsets = {
+        each: FetchedOffset() if (each.topic, fetched.topic_id) in ids_gone else fetched
+        for each, fetched in answer.offsets.items()
+    }
+    return FetchOffsetsResponse(answer.error, offsets)
+
+
+def _is_current(topic: Topic | None, topic_id: bytes) -> bool:
+    return topic is not None and topic.topic_id.bytes == topic_id
 
 
 def _partitions(topics: Iterable[Response] | None) -> list[TopicPartition] | None:

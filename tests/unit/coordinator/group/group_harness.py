@@ -1,7 +1,7 @@
 """A coordinator with a log in memory, whose appends succeed or fail when the test says."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, Generic, TypeVar, cast
 
 from coordinator.group.assignment import TopicInfo
 from coordinator.group.config import GroupConfig
@@ -18,7 +18,7 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.ports import OnAppended, TopicPartition
+from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OnAppended, TopicPartition
 from coordinator.group.record_codec import Record, decode_record
 from protocol.kafka.errors import ErrorCode
 
@@ -102,7 +102,16 @@ class Harness:
         self.topics = MemoryTopics()
         self.coordinator = GroupCoordinator(config, self.log, self._new_id, self.topics, self._changed)
         if load:
-            self.coordinator.loaded(self.now_ms)
+            self.load()
+
+    def load(self) -> Set[GroupTopicPartition]:
+        """What `finish_loading` returns, all its steps taken."""
+        steps = self.coordinator.finish_loading(self.now_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return cast(Set[GroupTopicPartition], stop.value)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -112,10 +121,14 @@ class Harness:
         self.changes.append((group_id, dict(offsets)))
 
     def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        while self.coordinator.has_work:
+            self.coordinator.work()
         while self.log.waiting:
             self.log.finish_one(self.now_ms, error)
 
     def _after(self) -> None:
+        while self.coordinator.has_work:
+            self.coordinator.work()
         if self.auto:
             self.settle()
 
@@ -181,6 +194,11 @@ class Harness:
         self._after()
         return parked
 
+    def forget(self, topic: str, topic_id: bytes, deleted_ms: int, *, finish: bool = True) -> None:
+        self.coordinator.forget_topics([DeletedTopic(topic, topic_id, deleted_ms)], self.now_ms)
+        if finish:
+            self._after()
+
     def first_join(self, **changes: Any) -> JoinResponse:
         """Join an empty group, and let its initial delay pass."""
         parked = self.join(**changes)
@@ -204,5 +222,5 @@ def reloaded(old: Harness) -> Harness:
     h.now_ms, h.topics.counts = old.now_ms, old.topics.counts
     for record in old.log.durable:
         h.coordinator.replay(*record)
-    h.coordinator.loaded(h.now_ms)
+    h.load()
     return h

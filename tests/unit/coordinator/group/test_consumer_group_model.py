@@ -159,7 +159,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
         self.h.topics.unknown, self.h.topics.listed = {"t", "u"}, False
         for record in old.log.durable:
             self.h.coordinator.replay(*record)
-        self.h.coordinator.loaded(self.h.now_ms)
+        self.h.load()
         self.epoch_seen = 0
         self.answers_are_believed()
 

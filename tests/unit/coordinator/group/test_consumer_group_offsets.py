@@ -51,6 +51,7 @@ def test_only_topics_that_nobody_reads_are_deleted_or_expire() -> None:
     h.now_ms += CONFIG.offsets_retention_ms
     h.consumer_heartbeat("m1", 1)
     h.coordinator.tick(h.now_ms)
+    h.settle()
     assert set(h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets) == {t0}
     parked = Parked[DeleteOffsetsResponse]()
     h.coordinator.delete_offsets("g", [t0, u0], h.now_ms, parked)

@@ -9,7 +9,7 @@ from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, Leave
 from coordinator.group.ports import TopicPartition
 from coordinator.group.record_codec import MalformedRecordError
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import CONFIG, SESSION_MS, Harness, Parked, subscription
+from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, SESSION_MS, Harness, Parked, subscription
 
 T0 = TopicPartition("t", 0)
 
@@ -19,7 +19,7 @@ def reloaded(old: Harness, config: GroupConfig = CONFIG) -> Harness:
     h.now_ms = old.now_ms
     for record in old.log.durable:
         h.coordinator.replay(*record)
-    h.coordinator.loaded(h.now_ms)
+    h.load()
     return h
 
 
@@ -64,7 +64,7 @@ def test_offsets_that_were_deleted_are_told_after_a_change_of_coordinator() -> N
     h = Harness(load=False)
     for record in old.log.durable:
         h.coordinator.replay(*record)
-    assert h.coordinator.loaded(h.now_ms) == {("deleted", T0)}
+    assert h.load() == {("deleted", T0)}
 
 
 def test_static_members_survive_too() -> None:
@@ -109,7 +109,7 @@ def test_malformed_records_are_passed_over() -> None:
         with pytest.raises(MalformedRecordError):
             h.coordinator.replay(*bad)
     h.coordinator.replay(b"\x00\x63from the future", b"")
-    h.coordinator.loaded(h.now_ms)
+    h.load()
     assert h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets == {T0: FetchedOffset(5)}
 
 
@@ -155,3 +155,33 @@ def test_describing_shows_metadata_and_assignments_of_stable_groups_only() -> No
     group = h.coordinator.describe_group("g")
     assert (group.state, group.protocol, len(group.members)) == ("PreparingRebalance", "", 2)
     assert {(m.metadata, m.assignment) for m in group.members} == {(b"", b"")}
+
+
+def test_every_wait_for_a_member_starts_anew_after_a_pause() -> None:
+    h = Harness()
+    leader, follower = h.stable(2)
+    pending = h.join(group="pending", require_member_id=True).answer.member_id
+    consumer = h.consumer_heartbeat("m", group="consumer").answer
+    h.coordinator.pause(h.now_ms)
+    h.now_ms += 10 * SESSION_MS
+    h.coordinator.resume(h.now_ms)
+    h.advance(SESSION_MS - 1)
+    assert h.heartbeat(leader, 1) is ErrorCode.NONE
+    assert not h.join(pending, group="pending").answers, "its id is known still"
+    assert h.consumer_heartbeat("m", consumer.member_epoch, group="consumer").answer.error is ErrorCode.NONE
+    h.advance(1)
+    assert h.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID, "its full time is over"
+
+
+def test_a_rebalance_goes_on_after_a_pause() -> None:
+    h = Harness()
+    leader, follower = h.stable(2)
+    newcomer = h.join()
+    parked = h.join(leader)
+    h.coordinator.pause(h.now_ms)
+    assert {newcomer.answer.error, parked.answer.error} == {ErrorCode.NOT_COORDINATOR}
+    h.now_ms += 10 * REBALANCE_MS
+    h.coordinator.resume(h.now_ms)
+    h.advance(SESSION_MS - 1)
+    again = [h.join(member) for member in (leader, follower)]
+    assert {parked.answer.generation for parked in again} == {2}, "nobody was given up, nobody is waited for in vain"

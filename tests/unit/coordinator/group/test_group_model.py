@@ -174,7 +174,7 @@ class GroupLife(RuleBasedStateMachine):
         self.h._ids, self.h.now_ms, self.h.log.durable = old._ids, old.now_ms, old.log.durable
         for record in old.log.durable:
             self.h.coordinator.replay(*record)
-        self.h.coordinator.loaded(self.h.now_ms)
+        self.h.load()
         self.generation_seen = 0
 
     # --- What must hold
@@ -265,7 +265,7 @@ class GroupLife(RuleBasedStateMachine):
         joining = [m for m in group.members.values() if m.join_reply is not None]
         assert group.joining_count == len(joining)
         assert group.pending_sync <= group.members.keys()
-        assert not group.pending_members & group.members.keys()
+        assert not group.pending_members.keys() & group.members.keys()
         assert (group.leader_id in group.members) == bool(group.members)
         if group.state.value == "Stable":
             assert all(m.sync_reply is None for m in group.members.values())

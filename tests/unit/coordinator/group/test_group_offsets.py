@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.group import offsets, slices
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import (
     DeleteOffsetsResponse,
@@ -15,10 +16,11 @@ from coordinator.group.messages import (
 from coordinator.group.ports import TopicPartition
 from coordinator.group.records import GroupKey, OffsetKey, OffsetValue
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import CONFIG, Harness, Parked, subscription
+from tests.unit.coordinator.group.group_harness import CONFIG, Harness, Parked, reloaded, subscription
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)
+OLD_ID, NEW_ID = b"o" * 16, b"n" * 16
 RETENTION_MS = CONFIG.offsets_retention_ms
 CHECK_MS = CONFIG.offsets_retention_check_interval_ms
 
@@ -220,8 +222,47 @@ class TestDeletion:
         h = Harness()
         h.commit(1)
         h.commit(1, topic="u")
-        h.coordinator.forget_topics(["t"], h.now_ms)
+        h.forget("t", b"", h.now_ms + 1)
         assert fetch(h) == {U0: FetchedOffset(1)}
+
+    def test_a_topic_made_anew_keeps_its_own_offsets(self) -> None:
+        h = Harness()
+        h.commit(offsets={T0: OffsetToCommit(7, topic_id=OLD_ID)})
+        h.commit(offsets={T1: OffsetToCommit(8, topic_id=NEW_ID)})
+        h.commit(9, topic="u")
+        for _ in range(2):  # a deletion may be announced twice, and late
+            h.forget("t", OLD_ID, h.now_ms + 1)
+            assert {each: fetched.offset for each, fetched in fetch(h).items()} == {T1: 8, U0: 9}
+
+    def test_offsets_without_the_topics_id_go_by_their_time(self) -> None:
+        h = Harness()
+        h.commit(7)
+        h.now_ms += 10
+        h.commit(8, partition=1)
+        h.forget("t", OLD_ID, h.now_ms)
+        assert set(fetch(h)) == {T1}
+
+    def test_the_topics_id_survives_a_change_of_coordinator(self) -> None:
+        h = Harness()
+        h.commit(offsets={T0: OffsetToCommit(7, topic_id=OLD_ID)})
+        assert fetch(reloaded(h)) == {T0: FetchedOffset(7, topic_id=OLD_ID)}
+
+    def test_deletions_are_worked_off_in_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(slices, "SLICE_UNITS", 10)
+        monkeypatch.setattr(offsets, "SLICE_UNITS", 10)
+        h = Harness()
+        for group in range(100):
+            h.commit(1, group=f"g{group}")
+        h.commit(offsets={TopicPartition("t", number): OffsetToCommit(1) for number in range(100)})
+        h.auto = False
+        h.forget("t", b"", h.now_ms + 1, finish=False)
+        steps = []
+        while h.coordinator.has_work:
+            before = len(h.log.waiting)
+            h.coordinator.work()
+            steps.append(sum(len(records) for records, _ in h.log.waiting[before:]))
+        assert sum(steps) == 200
+        assert max(steps) <= 20
 
 
 class TestExpiry:

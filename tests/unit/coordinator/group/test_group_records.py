@@ -104,7 +104,7 @@ def test_every_version_of_a_value_is_read(version: int) -> None:
     decoded = decode_record(kafkas(f"OffsetCommitKey v{version % 2}"), kafkas(f"OffsetCommitValue v{version}"))
     assert decoded is not None
     assert decoded[0] == OffsetKey("grüppe", "topic", 7)
-    assert {**vars(decoded[1]), "tagged_fields": ()} == vars(offset_value(version))
+    assert decoded[1] == offset_value(version)
     for empty in (False, True):
         name = f"GroupMetadataValue {'empty ' if empty else ''}v{version}"
         decoded = decode_record(kafkas("GroupMetadataKey v2"), kafkas(name))

@@ -4,8 +4,10 @@ import random
 
 from coordinator.group.mirror_schedule import (
     COALESCE_MS,
+    MAX_STUCK_RUNNING,
     PAUSE_FIRST_MS,
     PAUSE_LONGEST_MS,
+    SLOW_MS,
     START_EVERY_MS,
     MirrorKey,
     MirrorSchedule,
@@ -29,13 +31,13 @@ def test_changes_of_a_moment_are_one_update() -> None:
     schedule = MirrorSchedule()
     for now_ms in (0, 1, COALESCE_MS - 1):
         assert schedule.changed(A0, now_ms)
-    assert schedule.next_ms() == COALESCE_MS
+    assert schedule.next_ms(0) == COALESCE_MS
     assert schedule.take(COALESCE_MS - 1) is None
     assert schedule.take(COALESCE_MS) == A0
     assert A0 in schedule
     schedule.succeeded(A0, COALESCE_MS)
     assert A0 not in schedule
-    assert schedule.next_ms() is None
+    assert schedule.next_ms(COALESCE_MS) is None
 
 
 def test_a_change_during_the_update_is_another_update() -> None:
@@ -58,7 +60,7 @@ def test_a_failed_update_pauses_longer_each_time() -> None:
     for _ in range(9):
         assert schedule.take(now_ms) == A0
         schedule.failed(A0, now_ms)
-        due_ms = schedule.next_ms()
+        due_ms = schedule.next_ms(now_ms)
         assert due_ms is not None
         pauses.append(due_ms - now_ms)
         now_ms = due_ms
@@ -87,7 +89,7 @@ def test_the_first_success_ends_the_pauses() -> None:
     schedule.changed(A0, 3_000)
     schedule.take(4_000)
     schedule.failed(A0, 4_000)
-    assert schedule.next_ms() == 4_000 + PAUSE_FIRST_MS
+    assert schedule.next_ms(4_000) == 4_000 + PAUSE_FIRST_MS
 
 
 def test_keys_of_a_partition_take_turns() -> None:
@@ -109,9 +111,9 @@ def test_only_some_run_at_once() -> None:
     for key in (A0, A1, A2):
         schedule.changed(key, 0)
     assert due(schedule, 1_000) == [A0, A1]
-    assert schedule.next_ms() is None, "an end comes first"
-    schedule.succeeded(A1, 2_000)
-    assert due(schedule, 2_000) == [A2]
+    assert schedule.next_ms(1_100) == 1_000 + SLOW_MS
+    schedule.succeeded(A1, 1_100)
+    assert due(schedule, 1_100) == [A2]
 
 
 def test_updates_start_at_a_bounded_rate() -> None:
@@ -120,8 +122,51 @@ def test_updates_start_at_a_bounded_rate() -> None:
     schedule.changed(A1, 0)
     assert schedule.take(1_000) == A0
     assert schedule.take(1_000) is None
-    assert schedule.next_ms() == 1_000 + START_EVERY_MS
+    assert schedule.next_ms(1_000) == 1_000 + START_EVERY_MS
     assert schedule.take(1_000 + START_EVERY_MS) == A1
+
+
+def test_partitions_that_never_answer_delay_no_other_for_long() -> None:
+    """40 of them, each update of which ends after ten seconds: in the first round and later."""
+    schedule = MirrorSchedule()
+    stuck = [MirrorKey("g", TopicPartition("stuck", number)) for number in range(40)]
+    healthy = [MirrorKey("g", TopicPartition("healthy", number)) for number in range(100)]
+    for key in stuck:
+        schedule.changed(key, 0)
+    running: dict[MirrorKey, int] = {}
+    waited_ms: list[int] = []
+    changed_ms: dict[MirrorKey, int] = {}
+    for now_ms in range(0, 100_000, START_EVERY_MS):
+        if now_ms % 1_000 == 0:
+            key = healthy[now_ms // 1_000]
+            schedule.changed(key, now_ms)
+            changed_ms[key] = now_ms
+        for key in [key for key, started_ms in running.items() if now_ms - started_ms >= 10_000]:
+            del running[key]
+            schedule.failed(key, now_ms, timed_out=True)
+        taken = schedule.take(now_ms)
+        if taken in changed_ms:
+            schedule.succeeded(taken, now_ms)
+            waited_ms.append(now_ms - changed_ms[taken])
+        elif taken is not None:
+            running[taken] = now_ms
+    assert len(waited_ms) >= 98
+    assert max(waited_ms) <= 12_000, "while those that do not answer are met for the first time"
+    assert max(waited_ms[20:]) <= COALESCE_MS + 2 * SLOW_MS
+    assert len(running) <= MAX_STUCK_RUNNING
+
+
+def test_removed_offsets_wait_for_room() -> None:
+    schedule = MirrorSchedule(max_keys=1)
+    assert schedule.changed(A0, 0)
+    assert schedule.changed(A1, 0, removed=True)
+    assert schedule.changed(A1, 0), "it waits already"
+    assert not schedule.changed(A2, 0)
+    assert A1 in schedule
+    assert len(schedule) == 2
+    assert due(schedule, 1_000) == [A0]
+    schedule.succeeded(A0, 1_000)
+    assert due(schedule, 1_000 + COALESCE_MS) == [A1]
 
 
 def test_keys_are_bounded() -> None:
@@ -158,13 +203,13 @@ def test_a_thousand_random_updates_end() -> None:
         if running and source.random() < 0.5:
             key = running.pop(source.randrange(len(running)))
             if step < 4_000 and source.random() < 0.3:
-                schedule.failed(key, now_ms)
+                schedule.failed(key, now_ms, timed_out=source.random() < 0.5)
                 changed_at.setdefault(key, now_ms)
             else:
                 schedule.succeeded(key, now_ms)
         for key in changed_at:
             assert key in schedule
-    while (due_ms := schedule.next_ms()) is not None or running:
+    while (due_ms := schedule.next_ms(now_ms)) is not None or running:
         now_ms = max(now_ms, due_ms or now_ms)
         for key in running:
             schedule.succeeded(key, now_ms)

@@ -1,6 +1,7 @@
 """The two formats that are written by hand say what the declared ones say."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from construct import ConstructError
@@ -59,3 +60,27 @@ def test_keys_that_do_not_fit(key: OffsetKey) -> None:
 def test_values_that_do_not_fit(value: OffsetValue) -> None:
     with pytest.raises(ValueError):
         encode_value(value)
+
+
+@given(values, st.binary(min_size=16, max_size=16))
+def test_values_with_the_topics_id(value: OffsetValue, topic_id: bytes) -> None:
+    value = replace(value, topic_id=topic_id)
+    data = encode_value(value)
+    assert data == b"\x00\x04" + OFFSET_RECORD.values[4].build(value)
+    assert decode_value(data) == value == OFFSET_RECORD.values[4].parse(data[2:])
+
+
+@given(values, st.binary(min_size=16, max_size=16), st.data())
+def test_broken_values_with_an_id_are_read_as_declared_or_not_here(
+    value: OffsetValue, topic_id: bytes, data: st.DataObject
+) -> None:
+    broken = bytearray(encode_value(replace(value, topic_id=topic_id)))
+    broken = broken[: data.draw(st.integers(2, len(broken)))]
+    if len(broken) > 2:
+        broken[data.draw(st.integers(2, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    expected = found = None
+    with contextlib.suppress(ConstructError, UnicodeDecodeError):
+        expected = OFFSET_RECORD.values[4].parse(bytes(broken[2:]))
+    with contextlib.suppress(ValueError):
+        found = decode_value(bytes(broken))
+    assert found in (None, expected)

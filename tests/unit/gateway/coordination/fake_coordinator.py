@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
-from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse, ListedGroup
+from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.group.ports import TopicPartition
+from coordinator.group.records import OffsetValue
 from protocol.kafka.errors import ErrorCode
 
 
@@ -18,8 +18,11 @@ class FakeCoordinator:
     def run(self, call: Callable[[Any, int], Any]) -> Any:
         return call(self, 0)
 
-    def list_groups(self) -> Any:
-        return SimpleNamespace(groups=[ListedGroup(group, "", "Empty", "classic") for group in self._offsets])
+    def group_ids(self) -> list[str]:
+        return [*self._offsets]
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
+        return {partition: OffsetValue(offset, "", 0) for partition, offset in self._offsets[group_id].items()}
 
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
         found = self._offsets[request.group_id]

@@ -46,6 +46,9 @@ class FakeProducer:
         self.listener.on_producer_closed(error or ConnectionLostError("lost"))
 
     async def close(self) -> None:
+        if self.topic.hangs:
+            self.closed = True
+            await asyncio.Event().wait()
         while self._held and not self.closed:
             self.confirm()
         self.closed = True
@@ -71,6 +74,8 @@ class FakeInternalTopic:
         self.producers: list[FakeProducer] = []
         self.open_failures: list[PulsarError] = []
         self.holds = False
+        self.hangs = False
+        """The broker answers nothing any more."""
 
     def write(self, payload: bytes, count: int) -> Position:
         position = Position(LEDGER_ID, len(self.entries))

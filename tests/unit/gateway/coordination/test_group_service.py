@@ -8,14 +8,24 @@ import pytest
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
-from coordinator.group.messages import CommitRequest, CommitResponse, FetchOffsetsRequest, OffsetToCommit
+from coordinator.group.messages import (
+    CommitRequest,
+    CommitResponse,
+    FetchOffsetsRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResponse,
+    OffsetToCommit,
+    SyncRequest,
+    SyncResponse,
+)
 from coordinator.group.ports import TopicPartition
 from gateway.coordination import group_partition
 from gateway.coordination.group_partition import GroupPartition, WallClock
 from gateway.coordination.group_service import partition_of
 from gateway.coordination.subscribed_topics import SubscribedTopics
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import ServiceNotReadyError
+from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
 from gateway.storage.topics import TopicCatalog
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic
@@ -39,6 +49,15 @@ def test_partition_is_that_of_java(group_id: str, java_hash: int) -> None:
     assert partition_of(group_id, 50) == expected
 
 
+class FakeClock(WallClock):
+    """Goes on by itself, and by `skipped_ms`."""
+
+    skipped_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.skipped_ms
+
+
 class FakeLeadership:
     def __init__(self) -> None:
         self.mine = self.will_be = True
@@ -57,9 +76,10 @@ class Harness:
     def __init__(self, topic: FakeInternalTopic | None = None) -> None:
         self.topic = topic or FakeInternalTopic()
         self.leadership = FakeLeadership()
+        self.clock = FakeClock()
         self.partition = GroupPartition(
-            cast(PulsarClient, self.topic), "t", GroupConfig(), SubscribedTopics(cast(TopicCatalog, None)), WallClock(),
-            self.leadership,
+            cast(PulsarClient, self.topic), "t", GroupConfig(initial_rebalance_delay_ms=0),
+            SubscribedTopics(cast(TopicCatalog, None)), self.clock, self.leadership,
         )  # fmt: skip
 
     async def start(self) -> "Harness":
@@ -67,11 +87,38 @@ class Harness:
         await asyncio.wait_for(self.partition.tried.wait(), TIMEOUT_S)
         return self
 
-    async def commit(self, offset: int) -> ErrorCode:
+    def send_commit(self, offset: int) -> asyncio.Future[CommitResponse]:
         answer: asyncio.Future[CommitResponse] = asyncio.get_running_loop().create_future()
         request = CommitRequest("g", {T0: OffsetToCommit(offset)})
         self.partition.run(lambda coordinator, now_ms: coordinator.commit_offsets(request, now_ms, answer.set_result))
-        return (await asyncio.wait_for(answer, TIMEOUT_S))[T0]
+        return answer
+
+    async def commit(self, offset: int) -> ErrorCode:
+        return (await asyncio.wait_for(self.send_commit(offset), TIMEOUT_S))[T0]
+
+    async def send_commits(self, count: int) -> list[asyncio.Future[CommitResponse]]:
+        """Each in an entry of its own, as far as entries may be in flight."""
+        answers = []
+        for offset in range(count):
+            answers.append(self.send_commit(offset))
+            await asyncio.sleep(0)
+        return answers
+
+    async def join(self) -> str:
+        """The only member of a group that is stable."""
+        joined: asyncio.Future[JoinResponse] = asyncio.get_running_loop().create_future()
+        request = JoinRequest("g", "", "c", "/h", 10_000, 60_000, "consumer", [("range", b"")])
+        self.partition.run(lambda coordinator, now_ms: coordinator.join(request, now_ms, joined.set_result))
+        member_id = (await asyncio.wait_for(joined, TIMEOUT_S)).member_id
+        synced: asyncio.Future[SyncResponse] = asyncio.get_running_loop().create_future()
+        sync = SyncRequest("g", 1, member_id, {member_id: b"a"})
+        self.partition.run(lambda coordinator, now_ms: coordinator.sync(sync, now_ms, synced.set_result))
+        assert (await asyncio.wait_for(synced, TIMEOUT_S)).error is ErrorCode.NONE
+        return member_id
+
+    def heartbeat(self, member_id: str) -> ErrorCode:
+        request = HeartbeatRequest("g", 1, member_id)
+        return self.partition.run(lambda coordinator, now_ms: coordinator.heartbeat(request, now_ms))
 
     def fetch(self) -> tuple[ErrorCode, int | None]:
         request = FetchOffsetsRequest("g", [T0])
@@ -189,3 +236,72 @@ async def test_foreign_records_do_not_stop_loading() -> None:
     again = await Harness(harness.topic).start()
     assert again.fetch() == (ErrorCode.NONE, 7)
     await again.partition.resign()
+
+
+@pytest.mark.parametrize("pulsar_answers", [True, False])
+async def test_every_commit_is_answered_at_a_hand_over(monkeypatch: pytest.MonkeyPatch, pulsar_answers: bool) -> None:
+    monkeypatch.setattr(group_partition, "RESIGN_S", 0.01)
+    harness = await Harness().start()
+    harness.topic.holds, harness.topic.hangs = True, not pulsar_answers
+    answers = await harness.send_commits(12)
+    harness.leadership.give_away()
+    await harness.partition.resign()
+    errors = {(await asyncio.wait_for(answer, TIMEOUT_S))[T0] for answer in answers}
+    assert errors == ({ErrorCode.NONE, ErrorCode.NOT_COORDINATOR} if pulsar_answers else {ErrorCode.NOT_COORDINATOR})
+
+
+async def test_a_commit_of_the_moment_of_resigning_is_answered() -> None:
+    harness = await Harness().start()
+    answer = harness.send_commit(7)
+    await harness.partition.resign()
+    assert (await asyncio.wait_for(answer, TIMEOUT_S))[T0] is ErrorCode.NONE
+
+
+async def test_every_commit_is_answered_when_the_partition_is_lost() -> None:
+    harness = await Harness().start()
+    harness.topic.holds = True
+    answers = await harness.send_commits(12)
+    harness.topic.producers[-1].lose(RequestTimeoutError("slow"))
+    for answer in answers:
+        assert (await asyncio.wait_for(answer, TIMEOUT_S))[T0] is ErrorCode.NOT_COORDINATOR
+    await harness.partition.resign()
+
+
+async def test_resigning_ends_though_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_partition, "RESIGN_S", 0.01)
+    harness = await Harness().start()
+    await harness.commit(7)
+    harness.topic.hangs = True
+    resigning = asyncio.create_task(harness.partition.resign())
+    await asyncio.sleep(0)
+    resigning.cancel()
+    harness.partition.take()
+    await harness.until(lambda: harness.fetch() == (ErrorCode.NONE, 7))
+    harness.topic.hangs = False
+    await harness.partition.resign()
+
+
+async def test_a_lapse_of_the_lease_expels_nobody() -> None:
+    harness = await Harness().start()
+    member_id = await harness.join()
+    harness.leadership.give_away()
+    harness.clock.skipped_ms = 9_000
+    assert harness.heartbeat(member_id) is ErrorCode.NOT_COORDINATOR
+    harness.clock.skipped_ms = 18_000
+    harness.leadership.mine = True
+    harness.partition.run(lambda coordinator, now_ms: coordinator.tick(now_ms))
+    assert harness.heartbeat(member_id) is ErrorCode.NONE
+    await harness.partition.resign()
+
+
+async def test_who_waits_for_others_is_answered_when_the_lease_has_run_out() -> None:
+    harness = await Harness().start()
+    await harness.join()
+    joined: asyncio.Future[JoinResponse] = asyncio.get_running_loop().create_future()
+    request = JoinRequest("g", "", "c", "/h", 10_000, 60_000, "consumer", [("range", b"")])
+    harness.partition.run(lambda coordinator, now_ms: coordinator.join(request, now_ms, joined.set_result))
+    assert not joined.done()
+    harness.leadership.mine = False
+    harness.partition.check_lease()
+    assert joined.result().error is ErrorCode.NOT_COORDINATOR
+    await harness.partition.resign()

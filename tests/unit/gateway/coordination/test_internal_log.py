@@ -8,7 +8,7 @@ import pytest
 from gateway.coordination import internal_log
 from gateway.coordination.internal_log import InternalLog, Record
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError
+from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError, RequestTimeoutError
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic, FakeProducer
 
@@ -153,7 +153,7 @@ async def test_loss_fails_everything_in_order() -> None:
     await harness.settle()
     names = [*map(str, range(internal_log.MAX_IN_FLIGHT_ENTRIES + 2)), "late"]
     assert harness.answers == [(name, ErrorCode.NOT_LEADER_OR_FOLLOWER) for name in names]
-    assert isinstance(harness.log.lost.result(), ConnectionLostError)
+    assert isinstance(await harness.log.wait_lost(), ConnectionLostError)
 
 
 async def test_dead_producer_is_noticed_by_sending() -> None:
@@ -162,7 +162,7 @@ async def test_dead_producer_is_noticed_by_sending() -> None:
     harness.append("a", (b"k", b"v"))
     await harness.settle()
     assert harness.answers == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-    assert harness.log.lost.done()
+    assert harness.log.is_lost
 
 
 async def test_many_appends_after_an_unnoticed_loss_all_fail() -> None:
@@ -191,11 +191,11 @@ async def test_newer_log_fences_the_older() -> None:
     first.append("a", (b"k", b"v"))
     await first.settle()
     assert first.answers == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-    assert isinstance(first.log.lost.result(), ProducerFencedError)
+    assert isinstance(await first.log.wait_lost(), ProducerFencedError)
     with pytest.raises(ProducerFencedError):
         await Harness(first.topic).open(predecessor=first.log.producer)
     await second.log.close()
-    assert second.log.lost.done()
+    assert second.log.is_lost
 
 
 async def test_lost_while_opening() -> None:
@@ -213,3 +213,52 @@ async def test_unreadable_entries_are_passed_over() -> None:
     harness.topic.write(b"\xff\xff\xff\xff", 1)
     await harness.open()
     assert harness.replayed == [BARRIER]
+
+
+async def test_who_waits_for_the_loss_may_be_cancelled() -> None:
+    harness = await Harness().open()
+    harness.topic.holds = True
+    waiting = asyncio.create_task(harness.log.wait_lost())
+    harness.append("in flight", (b"k", b"v"))
+    await harness.settle()
+    harness.append("queued", (b"k", b"v"))
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    harness.producer.lose(RequestTimeoutError("slow"))
+    await harness.settle()
+    assert harness.answers == [(name, ErrorCode.NOT_LEADER_OR_FOLLOWER) for name in ("in flight", "queued")]
+
+
+async def test_closing_without_an_answer_of_the_broker_answers_all() -> None:
+    harness = await Harness().open()
+    harness.topic.holds = harness.topic.hangs = True
+    harness.append("in flight", (b"k", b"v"))
+    await harness.settle()
+    harness.append("queued", (b"k", b"v"))
+    closing = asyncio.create_task(harness.log.close())
+    await harness.settle()
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    await harness.settle()
+    assert harness.answers == [(name, ErrorCode.NOT_LEADER_OR_FOLLOWER) for name in ("in flight", "queued")]
+
+
+async def test_an_entry_that_is_never_confirmed_loses_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internal_log, "STALLED_S", 0.001)
+    harness = await Harness().open()
+    harness.topic.holds = True
+    harness.append("a", (b"k", b"v"))
+    assert isinstance(await asyncio.wait_for(harness.log.wait_lost(), 10), RequestTimeoutError)
+    assert harness.answers == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+
+
+async def test_a_defect_in_one_answer_does_not_keep_the_others() -> None:
+    harness = await Harness().open()
+
+    def fails(error: ErrorCode, now_ms: int) -> None:
+        raise KeyError("defect")
+
+    harness.log.append([(b"k", b"v")], fails)
+    harness.append("next", (b"k", b"v"))
+    await harness.settle()
+    assert harness.answers == [("next", ErrorCode.NONE)]

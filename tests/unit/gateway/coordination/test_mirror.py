@@ -12,9 +12,9 @@ import uvloop
 
 from coordinator.group import mirror_schedule
 from coordinator.group.messages import NO_OFFSET
-from coordinator.group.mirror_schedule import MirrorKey
+from coordinator.group.mirror_schedule import MirrorKey, MirrorSchedule
 from coordinator.group.ports import TopicPartition
-from gateway.coordination import mirror
+from gateway.coordination import mirror, mirror_reads
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror import OffsetMirror
 from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
@@ -43,7 +43,9 @@ class FakeCursors:
         self.failures: list[PulsarError] = []
         self.held: dict[str, asyncio.Event] = {}
         self.moves: list[tuple[str, str, int]] = []
+        self.forgotten = 0
         self.reads: Counter[str] = Counter()
+        self.reading = self.most_reading = 0
 
     async def _wait(self, topic: str) -> None:
         if topic in self.held:
@@ -52,7 +54,10 @@ class FakeCursors:
             raise self.failures.pop(0)
 
     def knows(self, topic: str, name: str) -> bool:
-        return any(move[:2] == (topic, name) for move in self.moves)
+        return any(move[:2] == (topic, name) for move in self.moves[self.forgotten :])
+
+    def forget(self) -> None:
+        self.forgotten = len(self.moves)
 
     async def move(self, topic: str, name: str, offset: int, log: object, found: Cursor | None) -> bool:
         self.moves.append((topic, name, offset))
@@ -68,7 +73,10 @@ class FakeCursors:
 
     async def read(self, topic: str) -> TopicCursors:
         self.reads[topic] += 1
+        self.reading += 1
+        self.most_reading = max(self.most_reading, self.reading)
         await asyncio.sleep(0)
+        self.reading -= 1
         if self.failures:
             raise self.failures.pop(0)
         mine = {name: offset for (where, name), offset in self.offsets.items() if where == topic}
@@ -81,7 +89,7 @@ class FakeCursors:
 
 class FakeTopics:
     async def get(self, name: str) -> Any:
-        return SimpleNamespace(partitions=2, pulsar_topic=lambda number: f"{name}-{number}") if name == "t" else None
+        return SimpleNamespace(partitions=999, pulsar_topic=lambda number: f"{name}-{number}") if name == "t" else None
 
 
 class Harness:
@@ -101,7 +109,7 @@ class Harness:
 
     def commit(self, group: str, partition: TopicPartition, offset: int | None) -> None:
         self.committed[MirrorKey(group, partition)] = offset
-        self.mirror.offsets_changed(group, [partition])
+        self.mirror.offsets_changed(group, {partition: None if offset == NO_OFFSET else offset})
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
@@ -211,7 +219,7 @@ async def test_removed_offsets_take_their_subscription_along(harness: Harness) -
 async def test_groups_of_other_gateways_and_topics_that_are_gone(harness: Harness) -> None:
     harness.commit("g", T0, None)
     harness.commit("g", TopicPartition("gone", 0), 7)
-    harness.commit("g", TopicPartition("t", 2), 7)
+    harness.commit("g", TopicPartition("t", 999), 7)
     await harness.settle()
     assert harness.cursors.moves == []
 
@@ -231,6 +239,52 @@ async def test_a_crowd_of_new_subscriptions_is_one_look(harness: Harness) -> Non
     assert harness.cursors.reads == {"t-0": 1}
     assert await harness.mirror.offsets("g7", {T0: NO_OFFSET}) == {T0: 1}
     assert harness.cursors.reads == {"t-0": 2}, "it was not there at the first look"
+
+
+async def test_exporters_that_ask_for_every_partition_of_each_group_are_one_look(harness: Harness) -> None:
+    wanted = {TopicPartition("t", number): NO_OFFSET for number in range(500)}
+    for number in range(20):
+        assert await harness.mirror.offsets(f"g{number}", wanted) == {}
+    assert set(harness.cursors.reads.values()) == {1}
+    assert harness.cursors.most_reading <= mirror_reads.MAX_AT_ONCE
+
+
+async def test_what_is_remembered_of_subscriptions_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_reads, "MAX_CURSORS", 10)
+    for number in range(4):
+        for name in range(5):
+            harness.cursors.offsets[f"t-{number}", f"g{name}"] = 1
+    for number in range(4):
+        await harness.mirror.offsets("g0", {TopicPartition("t", number): NO_OFFSET})
+    for number in (3, 2, 0):
+        await harness.mirror.offsets("g0", {TopicPartition("t", number): NO_OFFSET})
+    assert harness.cursors.reads == {"t-0": 2, "t-1": 1, "t-2": 1, "t-3": 1}
+
+
+async def test_what_another_gateway_moved_meanwhile_is_looked_at_again(harness: Harness) -> None:
+    harness.commit("g", T0, 7)
+    await harness.settle()
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({})), [])
+    before = harness.cursors.reads["t-0"]
+    harness.commit("g", T0, 3)
+    await harness.settle()
+    assert harness.cursors.reads["t-0"] == before + 1
+
+
+async def test_removed_offsets_are_not_forgotten_though_there_is_much_to_do(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.mirror._schedule = MirrorSchedule(max_keys=2)
+    for number in range(8):
+        harness.cursors.offsets["t-0", f"g{number}"] = 5
+        harness.commit(f"g{number}", T0, NO_OFFSET)
+    for number in range(8):
+        assert await harness.mirror.offsets(f"g{number}", {T0: NO_OFFSET}) == {}
+    await harness.settle()
+    assert harness.cursors.offsets == {}
+    assert harness.value("mirror_dropped_total") == 0
 
 
 async def test_a_failed_look_is_an_error_once(harness: Harness) -> None:

@@ -86,3 +86,14 @@ async def test_deleting_twice_is_deleted() -> None:
     await cursors.delete("t", "a~2Fb")
     await cursors.delete("t", "a~2Fb")
     assert topic.cursors == {}
+
+
+async def test_a_cursor_that_another_gateway_moved_on_is_moved_back() -> None:
+    topic = FakeTopic(TENS)
+    cursors = cursors_of(topic)
+    await move(cursors, "g", 10)
+    topic.cursors["g"] = (Position(6, 0), {"kafka.offset": 30})
+    cursors.forget()
+    await move(cursors, "g", 20)
+    assert topic.backlog("g") == 1
+    assert await offset_read_back(topic, "g") == 20

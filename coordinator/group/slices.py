@@ -1,0 +1,46 @@
+"""Work over all groups of a coordinator, in slices: between two, its caller lets requests be answered."""
+
+from collections import deque
+from collections.abc import Generator, Iterator
+
+SLICE_UNITS = 1_000
+"""Offsets, groups or members that are looked at in one slice: about a millisecond's work."""
+
+Steps = Generator[None, None, None]
+"""Each step does a slice of the work."""
+
+
+class SliceCounter:
+    """Counts the units of work of a slice."""
+
+    def __init__(self) -> None:
+        self._units = 0
+
+    def is_full(self, units: int) -> bool:
+        """Whether the slice is full with these `units`; then the next one begins."""
+        self._units += units
+        if self._units < SLICE_UNITS:
+            return False
+        self._units = 0
+        return True
+
+
+class Background:
+    """Jobs that are done one after the other."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Iterator[None]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def start(self, job: Steps) -> None:
+        self._jobs.append(job)
+
+    def step(self) -> None:
+        """Do the next slice."""
+        if self._jobs and next(self._jobs[0], self) is self:
+            self._jobs.popleft()
+
+    def clear(self) -> None:
+        self._jobs.clear()

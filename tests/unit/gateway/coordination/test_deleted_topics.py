@@ -1,0 +1,132 @@
+"""Committed offsets go with their topic, whoever leaves, fails or is loading meanwhile."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from coordinator.group.ports import DeletedTopic
+from gateway.coordination import group_service
+from gateway.handlers import delete_topics, offset_fetch
+from gateway.handlers.call import Call, Services
+from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
+from gateway.storage.topics import Topic
+from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.coordination.group_scene import Scene, group_scene
+
+
+class FakeLogs:
+    async def forget_topic(self, name: str) -> None:
+        pass
+
+
+class FakeTopics:
+    """Deletes when the test says."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.go_on = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def delete(self, topic: Topic) -> None:
+        await self.go_on.wait()
+        self.scene.catalog.present.pop(topic.name)
+        self.scene.catalog.known.pop(topic.name)
+        if self.error is not None:
+            raise self.error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.scene.catalog, name)
+
+
+def call(scene: Scene, topics: Any, request: Any = None, version: int = 6) -> Call:
+    services = SimpleNamespace(logs=FakeLogs(), topics=topics, groups=scene.service)
+    fake = SimpleNamespace(
+        services=cast(Services, services), count_error=lambda code: None, request=request, version=version
+    )
+    return cast(Call, fake)
+
+
+def delete_request(name: str) -> Any:
+    return SimpleNamespace(topics=[SimpleNamespace(name=name, topic_id=None)])
+
+
+async def test_a_deletion_goes_on_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        topic = scene.catalog.add("t")
+        await scene.commit("g", topic, 7)
+        topics = FakeTopics(scene)
+        handling = asyncio.create_task(cast(Any, delete_topics.handle(call(scene, topics, delete_request("t")))))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        handling.cancel()
+        await asyncio.gather(handling, return_exceptions=True)
+        topics.go_on.set()
+        await scene.until(lambda: scene.committed("g", "t") is None)
+        assert [each.topic_id for each in scene.fleet.announced] == [topic.topic_id.bytes]
+
+
+async def test_a_deletion_that_ends_after_its_time_takes_the_offsets_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        await scene.commit("g", scene.catalog.add("t"), 7)
+        topics = FakeTopics(scene)
+        topics.error = RequestTimeoutError("slow")
+        topics.go_on.set()
+        response = await cast(Any, delete_topics.handle(call(scene, topics, delete_request("t"))))
+        assert response.responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        await scene.until(lambda: scene.committed("g", "t") is None)
+        assert scene.fleet.announced
+
+
+async def test_offsets_of_a_topic_that_stays_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_service, "DELETION_CHECK_S", 0)
+    async with group_scene(monkeypatch) as scene:
+        topic = scene.catalog.add("t")
+        await scene.commit("g", topic, 7)
+        scene.catalog.failures = [ServiceNotReadyError("busy")]
+        await scene.service.deletion_failed(topic)
+        assert scene.committed("g", "t") == 7
+        assert not scene.fleet.announced
+
+
+async def test_a_partition_that_is_loaded_later_hears_of_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        topic = scene.catalog.add("t")
+        await scene.commit("g", topic, 7)
+        scene.fleet.placed = set()
+        await scene.service.let_go()
+        scene.service.forget_topics([DeletedTopic("t", topic.topic_id.bytes, 0)])
+        scene.fleet.placed = {0, 1}
+        scene.service.take_placed()
+        await scene.until(lambda: scene.service.run("g", lambda c, now_ms: c.list_groups().error) == 0)
+        await scene.until(lambda: scene.committed("g", "t") is None)
+
+
+async def fetch(scene: Scene) -> tuple[int, int]:
+    row = SimpleNamespace(name="t", partition_indexes=[0])
+    group = SimpleNamespace(group_id="g", topics=[row], member_id=None, member_epoch=-1)
+    request = SimpleNamespace(groups=[group], require_stable=False)
+    response = await cast(Any, offset_fetch.handle(call(scene, scene.catalog, request, 9)))
+    [found] = response.groups
+    return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
+
+
+async def test_a_topic_made_anew_does_not_inherit_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        await scene.commit("g", scene.catalog.add("t"), 7)
+        assert await fetch(scene) == (ErrorCode.NONE, 7)
+        scene.catalog.add("t")
+        assert await fetch(scene) == (ErrorCode.NONE, -1)
+        await scene.until(lambda: scene.committed("g", "t") is None)
+
+
+async def test_a_commit_is_not_lost_because_the_catalog_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        old = scene.catalog.add("t")
+        await scene.commit("g", scene.catalog.add("t"), 7)
+        scene.catalog.known["t"] = old
+        assert await fetch(scene) == (ErrorCode.NONE, 7)
+        scene.catalog.known["t"] = old
+        scene.catalog.failures = [ServiceNotReadyError("busy")]
+        assert (await fetch(scene))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

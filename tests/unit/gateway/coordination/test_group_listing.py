@@ -1,0 +1,44 @@
+"""Which groups a gateway lists, and whether it says that there may be more."""
+
+import pytest
+
+from gateway.coordination import group_service
+from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.coordination.group_scene import Scene, group_in, group_scene
+
+
+async def ids(scene: Scene) -> tuple[ErrorCode, set[str]]:
+    error, groups = await scene.service.list_groups((), ())
+    return error, {group.group_id for group in groups}
+
+
+async def test_lists_the_groups_of_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_service, "SLICE_UNITS", 1)
+    async with group_scene(monkeypatch) as scene:
+        topic = scene.catalog.add("t")
+        names = {group_in(0), group_in(1)}
+        for name in names:
+            await scene.commit(name, topic, 1)
+        assert await ids(scene) == (ErrorCode.NONE, names)
+        scene.fleet.placed = {1}
+        await scene.service.let_go()
+        assert await ids(scene) == (ErrorCode.NONE, {group_in(1)})
+
+
+async def test_a_lapse_of_the_lease_is_not_taken_for_an_empty_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        await scene.commit("g", scene.catalog.add("t"), 1)
+        scene.fleet.holds_lease = False
+        assert await ids(scene) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, set())
+        scene.fleet.holds_lease = True
+        assert await ids(scene) == (ErrorCode.NONE, {"g"})
+
+
+async def test_a_partition_placed_here_while_the_lease_has_run_out_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        scene.fleet.placed = {1}
+        await scene.service.let_go()
+        scene.fleet.placed, scene.fleet.holds_lease = {0, 1}, False
+        scene.service.take_placed()
+        scene.fleet.holds_lease = True
+        await scene.until(lambda: scene.service.run(group_in(0), lambda c, now_ms: c.list_groups().error) == 0)
