@@ -99,7 +99,8 @@ class Gateway:
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
         self.metrics.fleet_lease.set_function(lambda: self._fleet.holds_lease)
-        self._fleet.on_change.append(self._groups.take_placed)
+        # At once: who leads again when its turn to let go comes may not have led all the time.
+        self._fleet.on_change += [self._groups.take_placed, lambda: self._logs.start_closing(self._is_led_elsewhere)]
         self._fleet.on_deletion.append(self._forget_topics)
         self._fleet.on_lease_lost += [self._logs.stop_leased, self._groups.check_lease]
         self._fleet.let_go += [self._groups.let_go, self._let_go_of_logs]
@@ -202,7 +203,10 @@ class Gateway:
         )
 
     async def _let_go_of_logs(self) -> None:
-        await self._logs.close_those(lambda topic, partition: not self._fleet.leads(topic, partition))
+        await self._logs.close_those(self._is_led_elsewhere)
+
+    def _is_led_elsewhere(self, topic: str, partition: int) -> bool:
+        return not self._fleet.leads(topic, partition)
 
     def _forget_topics(self, topics: Collection[DeletedTopic]) -> None:
         for topic in topics:

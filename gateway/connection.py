@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 import structlog
 
 from gateway.config import Limits, Networks
-from gateway.dispatch import Dispatcher
+from gateway.dispatch import Dispatcher, UnsupportedRequest
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response, Unread
 from gateway.observability.metrics import Metrics
 from gateway.request_budget import RequestBudget
@@ -380,7 +380,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._close(reason)
 
     def _end_malformed(self, error: MalformedRequest) -> None:
-        self._end("malformed request", error=str(error))
+        reason = "unsupported request" if isinstance(error, UnsupportedRequest) else "malformed request"
+        self._end(reason, error=str(error))
 
     def _end(self, reason: str, **facts: Any) -> None:
         """Read nothing more, and close when the requests before the bad one are answered."""

@@ -194,8 +194,14 @@ class Fleet:
 
     @property
     def is_doubtful(self) -> bool:
-        """Another gateway may lead by now what this one did. One that is alone waits for a slow Pulsar instead."""
-        return not self.holds_lease and any(member.incarnation != self._incarnation for member in self.members)
+        """Another gateway may lead by now what this one did. One that is alone waits for a slow Pulsar instead.
+
+        One that is leaving leads nothing, but may still evict, and others may come before it is gone.
+        """
+        if self.holds_lease or self._membership is None:
+            return False
+        members = self._membership.roster.members.values()
+        return any(state.member.incarnation != self._incarnation for state in members)
 
     @property
     def _incarnation(self) -> str:

@@ -160,8 +160,6 @@ class Forwarder:
 
     async def _hand_out_shares(self, call: Call, route: Route, shares: Shares) -> Outcome:
         outcomes = [await _begun(self._begin(call.asking(share), leader)) for leader, share in shares.items()]
-        if outcomes[0] is None:
-            return None
         return asyncio.ensure_future(_merged(route, outcomes))
 
     def _begin(self, call: Call, leader: Member | None) -> Outcome | Coroutine[Any, Any, Outcome]:
@@ -274,4 +272,6 @@ async def _answered(outcome: Outcome) -> Response:
 
 
 async def _merged(route: Route, outcomes: Sequence[Outcome]) -> Response:
-    return route.merge([await _answered(outcome) for outcome in outcomes])
+    """None for a produce request with acks=0, which has no answer. Raises what any share raises."""
+    responses = await asyncio.gather(*map(_answered, outcomes))
+    return None if any(each is None for each in responses) else route.merge(responses)

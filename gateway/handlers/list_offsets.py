@@ -22,6 +22,7 @@ from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from gateway.storage.topics import Topic
+from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.codec import Buffer, encode_response
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.list_offsets_response import FIRST_VERSION as FIRST_VERSION_BY_HAND
@@ -131,7 +132,7 @@ async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> 
             offsets = await _old_style(partition_log, part)
             return _Row(part.partition_index, 0, -1, -1, -1, offsets)
         found = await _find(call, partition_log, part.timestamp)
-    except (KafkaError, PulsarError, TimeoutError) as error:
+    except (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError) as error:
         code = error_code(error)
         call.count_error(code)
         log.info("list offsets", topic=name, partition=part.partition_index, error=str(error))

@@ -33,6 +33,8 @@ RETRY_S = 0.2
 LOOK_BACK_ENTRIES = (1, 8, 64)
 """For each piece of a large message that is missing: pieces mostly lie next to each other."""
 ASK_END_EVERY_S = 1.0
+SILENT_S = 2.0
+"""So long nothing comes of a log that holds something: then its start may have moved."""
 READ_FAILURES = (PulsarError, TimeoutError, OSError)
 
 log = structlog.get_logger()
@@ -93,9 +95,15 @@ class CatchUpReader:
         self._end_asked_at = 0.0
         self._asking: asyncio.Task[None] | None = None
         self._next_offset = offset
+        self._ledger_id: int | None = None
+        self._missing: int | None = None
+        """The first offset that did not come: retention may have taken it."""
+        self._to_check = False
+        self._silence: asyncio.TimerHandle | None = None
         self._chunked = ChunkedMessages(owner.limits.max_decompressed_bytes)
         self._look_backs: dict[bytes, int] = {}
         self._looking_back: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._open())
 
     @property
@@ -147,9 +155,11 @@ class CatchUpReader:
         return True
 
     def close(self) -> None:
-        for task in (self._task, self._asking, self._looking_back):
+        for task in (self._task, self._asking, self._looking_back, self._checking):
             if task is not None:
                 task.cancel()
+        if self._silence is not None:
+            self._silence.cancel()
         reader, self._reader = self._reader, None
         if reader is not None and not reader.closed:
             asyncio.get_running_loop().create_task(reader.close())
@@ -173,12 +183,15 @@ class CatchUpReader:
         self._step_over()
 
     def _take(self, read: LogEntry) -> None:
-        self._next_offset = read.next_offset
+        expected, self._next_offset = self._next_offset, read.next_offset
+        # Retention takes whole ledgers; within one, offsets are missing that brokers keep to themselves.
+        crossed, self._ledger_id = read.position.ledger_id != self._ledger_id, read.position.ledger_id
         self._entries.append(read)
         self.buffered_bytes += read.size_bytes
         self._top_up()
-        if not self._verified:
-            self._verify(read)
+        if crossed and read.base_offset > expected:
+            self._check_start(expected)
+        self._verified = self._missing is None
         if self._verified:
             self.log.waiters.wake()
 
@@ -239,23 +252,37 @@ class CatchUpReader:
         if next_offset < end_offset:
             self._take(LogEntry(last, next_offset, end_offset, empty_batch(next_offset, end_offset - next_offset)))
 
-    def _verify(self, first: LogEntry) -> None:
-        """If the first entry lies behind the offset asked for, retention may have taken what was there."""
-        if first.base_offset <= self.offset:
-            self._verified = True
-        elif self._task.done():
-            self._task = asyncio.create_task(self._verify_start())
+    # The start of the log, as retention moves it
 
-    async def _verify_start(self) -> None:
+    def _check_start(self, missing: int) -> None:
+        """Nothing is delivered before it is known whether ``missing`` was removed."""
+        self._to_check = True
+        if self._missing is None:
+            self._missing = missing
+            self._checking = asyncio.create_task(self._verify_start(missing))
+
+    async def _verify_start(self, missing: int) -> None:
         try:
-            await self.log.start.refresh(at_most_every_s=0)
+            while self._to_check:
+                self._to_check = False
+                await self.log.start.refresh(at_most_every_s=0)
         except READ_FAILURES as error:
             self._fail(error)
         else:
-            self._verified = self.log.start.offset <= self.offset
-            if not self._verified:
+            if self.log.start.offset > missing:
                 self.failed = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            else:
+                self._missing, self._verified = None, bool(self._entries)
         self.log.waiters.wake()
+
+    def _watch_silence(self) -> None:
+        self._silence = asyncio.get_running_loop().call_later(SILENT_S, self._silent)
+
+    def _silent(self) -> None:
+        """Nothing has come: perhaps all that there was is gone."""
+        if self._ledger_id is None and self.failed is None:
+            self._check_start(self.offset)
+            self._watch_silence()
 
     def _fail(self, error: Exception) -> None:
         log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
@@ -298,6 +325,7 @@ class CatchUpReader:
             )
             self._top_up()
             self._ask_compacted_end()
+            self._watch_silence()
         except READ_FAILURES as error:
             self._fail(error)
             await asyncio.sleep(RETRY_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.pulsar import errors as pulsar
+from gateway.pulsar.admin_http import AdminError
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.errors import ErrorCode
 
@@ -35,6 +36,7 @@ _BY_EXCEPTION: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (pulsar.NotAuthorizedError, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     (pulsar.NotAllowedError, ErrorCode.POLICY_VIOLATION),
     (pulsar.ProducerFencedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (pulsar.ClientClosedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (pulsar.RequestTimeoutError, ErrorCode.REQUEST_TIMED_OUT),
     (pulsar.RetriableError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (pulsar.PulsarError, ErrorCode.UNKNOWN_SERVER_ERROR),
@@ -43,13 +45,19 @@ _BY_EXCEPTION: tuple[tuple[type[Exception], ErrorCode], ...] = (
 )
 
 
+def _by_status(error: Exception) -> ErrorCode:
+    """An error of the admin API passes or stays by its HTTP status."""
+    if isinstance(error, AdminError) and error.not_found:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    passes = isinstance(error, pulsar.PulsarError) and error.retriable
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if passes else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def error_code(error: BaseException) -> ErrorCode:
     """The code for an exception of the storage layers; UNKNOWN_SERVER_ERROR for a defect of ours."""
     if isinstance(error, KafkaError):
         return error.code
     for kind, code in _BY_EXCEPTION:
         if isinstance(error, kind):
-            # An error of the admin API passes or stays by its HTTP status.
-            passes = kind is pulsar.PulsarError and getattr(error, "retriable", False)
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER if passes else code
+            return code if kind is not pulsar.PulsarError else _by_status(error)
     return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from gateway.storage.log_entry import LogEntry
 from gateway.storage.producer_state import ProducerState
+from gateway.storage.shared_run import outcome_of
 from protocol.kafka.batch import BatchHeader, iter_headers
 
 ReadTail = Callable[[Callable[[LogEntry], None]], Awaitable[None]]
@@ -26,7 +27,7 @@ class KnownProducers:
         if self._loading is None:
             self._loading = asyncio.create_task(self._load(read_tail))
             self._loading.add_done_callback(self._load_ended)
-        await asyncio.shield(self._loading)
+        await outcome_of(self._loading)
 
     async def _load(self, read_tail: ReadTail) -> None:
         await read_tail(self._take)

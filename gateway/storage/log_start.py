@@ -13,7 +13,7 @@ from typing import Protocol
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.storage.deleted_records import write_deleted
-from gateway.storage.opening import LogBounds, StartSearch
+from gateway.storage.opening import FirstOffset, LogBounds, StartSearch
 from gateway.storage.shared_run import SharedRun
 from gateway.storage.waiters import Waiters
 
@@ -66,11 +66,15 @@ class LogStart:
         log = self._log
         if log.compacted:
             await self._forget_compacted()
+        end_offset = log.end_offset  # what is written during the search is not found, and must stay readable
         found = await self._search.run()
         if found is None:
-            self.offset = log.end_offset
-        elif found.offset >= self.offset:
+            found = FirstOffset(end_offset, at_first_entry=False)
+        if found.offset >= self.offset:
+            moved = found.offset > self.offset
             self.offset, self.at_first_entry = found
+            if moved:
+                log.waiters.wake()  # some may wait for what is gone
 
     async def _forget_compacted(self) -> None:
         """What is in memory was there before the last compaction."""

@@ -25,7 +25,7 @@ from gateway.storage.opening import LogBounds, read_bounds, read_tail, settled
 from gateway.storage.positions import SparseIndex
 from gateway.storage.producer_state import ActiveProducer, Done
 from gateway.storage.shared import Shared
-from gateway.storage.shared_run import SharedRun
+from gateway.storage.shared_run import SharedRun, outcome_of
 from gateway.storage.tail_follower import TailFollower
 from gateway.storage.waiters import QUIET_S, Waiters
 from gateway.storage.writer import Writer
@@ -97,7 +97,7 @@ class PartitionLog:
         """
         self._check_open()
         if self._appender.producer is None:
-            await asyncio.shield(self._writer.open())
+            await outcome_of(self._writer.open())
         await self._appender.room.wait()
         if header.producer_id < 0:
             return
@@ -202,7 +202,7 @@ class PartitionLog:
     def _entry_resolved(self, sent: SentEntry, position: Position, base_offset: int) -> None:
         if base_offset == UNKNOWN_OFFSET:
             # It is in the log, which only one that reads its end anew can tell the producer when it asks again.
-            self._start_closing()
+            self.start_closing()
             self._fail([sent], KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         if position > self._taken:  # else the follower was quicker than the receipt
@@ -342,7 +342,7 @@ class PartitionLog:
         """The fate of what was written behind a gap cannot be told any more: the next log reads it from the start."""
         if not error.retriable:
             self.end.give_up(error)
-            self._start_closing()
+            self.start_closing()
 
     # Its end of life
 
@@ -353,9 +353,10 @@ class PartitionLog:
 
     async def close(self) -> None:
         """Let go of Pulsar; the log may be opened again."""
-        await asyncio.shield(self._start_closing())
+        await asyncio.shield(self.start_closing())
 
-    def _start_closing(self) -> asyncio.Task[None]:
+    def start_closing(self) -> asyncio.Task[None]:
+        """From now on it takes nothing more, and is ``closed``."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         return self._closing

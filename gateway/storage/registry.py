@@ -67,9 +67,19 @@ class LogRegistry:
         for key in [key for key in self._logs if key[0] == name]:
             await self._logs.pop(key).close()
 
+    def start_closing(self, unwanted: Callable[[str, int], bool]) -> None:
+        """The logs of these (topic, partition) take nothing more: `close_those` waits for their end."""
+        for key, opened in self._logs.items():
+            if unwanted(*key):
+                opened.start_closing()
+
     async def close_those(self, unwanted: Callable[[str, int], bool]) -> None:
-        """Close the logs of these (topic, partition). What is in flight is written, or has failed, on return."""
-        await asyncio.gather(*(self._close(key) for key in list(self._logs) if unwanted(*key)))
+        """Close the logs of these (topic, partition), and wait for those that are closing.
+
+        What is in flight is written, or has failed, on return.
+        """
+        gone = [key for key, opened in self._logs.items() if opened.closed or unwanted(*key)]
+        await asyncio.gather(*map(self._close, gone))
 
     async def _close(self, key: tuple[str, int]) -> None:
         """Whoever opens it meanwhile waits for that."""

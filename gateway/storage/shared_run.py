@@ -4,6 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from gateway.storage.errors import KafkaError
+from protocol.kafka.errors import ErrorCode
+
+Result = TypeVar("Result")
+
+
+async def outcome_of(task: asyncio.Future[Result]) -> Result:
+    """Wait for work that is done for others too, and goes on without us.
+
+    Raises what the work raises, and KafkaError NOT_LEADER_OR_FOLLOWER when it is cancelled: its log is closed then,
+    and who waits for it is not.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        waiting = asyncio.current_task()
+        if not task.cancelled() or (waiting is not None and waiting.cancelling()):
+            raise
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was closed") from None
 
 
 class SharedRun:
@@ -16,7 +37,7 @@ class SharedRun:
 
     async def wait(self) -> None:
         """Raises what the work raises."""
-        await asyncio.shield(self._next or self._begin())
+        await outcome_of(self._next or self._begin())
 
     def start(self) -> None:
         """Have a run that nobody waits for, unless there is one."""

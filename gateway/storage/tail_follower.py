@@ -16,6 +16,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
+from gateway.storage.shared_run import outcome_of
 
 PERMITS = 1_000
 MAX_ECHO_ENTRIES = 32
@@ -80,7 +81,7 @@ class TailFollower:
             self._reader = None
             if self._opening is None:
                 self._opening = run_once("open tail reader", self._open())
-            await asyncio.shield(self._opening)
+            await outcome_of(self._opening)
         if self._reader is None:
             return await self._log.client.last_position(self._log.pulsar_topic)
         return await self._reader.last_position()

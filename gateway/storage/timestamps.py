@@ -20,6 +20,7 @@ from gateway.storage.partition_log import PartitionLog
 from protocol.kafka.batch import BatchHeader, iter_headers
 from protocol.kafka.records import decode_records
 
+START_AGE_S = 1.0
 CLOCK_SKEW_MS = 60_000
 """How far a producer's clock may be ahead of the one that stamped the entry."""
 
@@ -31,6 +32,7 @@ class FoundOffset(NamedTuple):
 
 async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | None:
     """The first record with that timestamp or a later one. Raises PulsarError, TimeoutError."""
+    await log.start.refresh(at_most_every_s=START_AGE_S)  # what is gone would be waited for
     if log.end_offset <= log.start.offset:
         return None
     start = await _search_start(log, timestamp)
@@ -45,7 +47,11 @@ async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | 
 
 
 async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
-    """The first record that has the largest timestamp; of a large log, of its last ``timestamp_scan_bytes``."""
+    """The first record that has the largest timestamp; of a large log, of its last ``timestamp_scan_bytes``.
+
+    Raises PulsarError, TimeoutError.
+    """
+    await log.start.refresh(at_most_every_s=START_AGE_S)
     if log.end_offset <= log.start.offset:
         return None
     stats = await log.admin.topics.internal_stats(log.pulsar_topic)

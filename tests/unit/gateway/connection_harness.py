@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from gateway.config import Limits, Networks
 from gateway.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
-from gateway.dispatch import API_VERSIONS
+from gateway.dispatch import API_VERSIONS, UnsupportedRequest
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Services, Unread
 from gateway.observability.metrics import Metrics
 from gateway.request_budget import RequestBudget
@@ -38,6 +38,8 @@ class FakeDispatcher:
         self.client = client
         if not frame or frame[:1] == b"m":
             raise MalformedRequest("m")
+        if frame[:1] == b"u":
+            raise UnsupportedRequest("u")
         return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), client, NO_SERVICES)
 
     def is_large(self, frame: bytearray) -> bool:

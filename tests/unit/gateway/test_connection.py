@@ -365,3 +365,12 @@ async def test_nobody_reads_above_the_budget_until_answers_are_given() -> None:
     conversation.dispatcher.futures["1"].set_result("1")
     await until_answered(conversation, "1")
     assert unread.reading and transport.reading
+
+
+@pytest.mark.parametrize(("bad", "reason"), [("m", "malformed request"), ("u", "unsupported request")])
+async def test_what_is_not_served_is_not_called_malformed(bad: str, reason: str) -> None:
+    conversation = Conversation()
+    conversation.feed(frame(bad))
+    await settle()
+    closed = conversation.server.metrics.registry.get_sample_value
+    assert closed("kafka_gateway_connections_closed_total", {"reason": reason}) == 1

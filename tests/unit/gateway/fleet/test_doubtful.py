@@ -27,7 +27,8 @@ CASES = [
 def fleet_of(held: bool, members: list[str]) -> Fleet:
     """A fleet as the gateway with the incarnation ``own`` knows it."""
     fleet = Fleet(cast(PulsarClient, None), cast(AdminClient, None), "t/ns", FleetSection(heartbeat_ms=10))
-    roster = SimpleNamespace(eligible=[SimpleNamespace(incarnation=each) for each in members])
+    states = [SimpleNamespace(member=SimpleNamespace(incarnation=each), leaving=True) for each in members]
+    roster = SimpleNamespace(members=dict(enumerate(states)), eligible=[])
     own = SimpleNamespace(incarnation="own")
     membership = SimpleNamespace(roster=roster, member=own, holds_lease=lambda _now_ms: held)
     fleet._membership = cast(Membership, membership)

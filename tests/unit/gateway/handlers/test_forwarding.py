@@ -10,6 +10,8 @@ import pytest
 from kafka.protocol.consumer import HeartbeatRequest, HeartbeatResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from gateway.handlers.forwarding import _merged
+from gateway.handlers.routes import ROUTES
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.handlers.forwarding_scene import Asked, Scene
@@ -180,3 +182,15 @@ async def test_a_group_goes_to_its_coordinator() -> None:
     answered = scene.links[2].answer(0, 4, HeartbeatResponse(throttle_time_ms=0, error_code=27))
     answer = await asked.answer()
     assert (correlation_id(answer, 0), answer[4:]) == (7, answered)
+
+
+@pytest.mark.parametrize("local_first", [True, False])
+async def test_shares_without_answers_have_none_together(local_first: bool) -> None:
+    """The local share of a request with acks=0 is waited for, the others' are not."""
+    local = asyncio.get_running_loop().create_future()
+    outcomes = [local, None] if local_first else [None, local]
+    merged = asyncio.ensure_future(_merged(ROUTES[PRODUCE], outcomes))
+    await asyncio.sleep(0)
+    assert not merged.done()
+    local.set_result(None)
+    assert await merged is None

@@ -16,6 +16,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 from gateway.handlers import list_offsets
 from gateway.handlers.call import Call
 from gateway.handlers.list_offsets import END_AGE_S, START_AGE_S
+from protocol.kafka.batch import InvalidBatch
 from protocol.kafka.errors import ErrorCode
 
 _Topic = ListOffsetsRequest.ListOffsetsTopic
@@ -119,3 +120,11 @@ async def test_the_oldest_version_answers_lists() -> None:
     response = await cast(Awaitable[Any], list_offsets.handle(request))
     assert [part.old_style_offsets for part in response.topics[0].partitions] == [[11, 4]]
     assert b"".join(list_offsets.encode(ListOffsetsResponse, 0, 7, response)).endswith(struct.pack(">iqq", 2, 11, 4))
+
+
+async def test_records_that_cannot_be_read_are_one_partitions_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_offsets, "find_by_timestamp", AsyncMock(side_effect=InvalidBatch("garbage")))
+    asked = call(FakeLog(NEW), (0, NOW), (1, LATEST))
+    answer = await cast(Awaitable[Any], list_offsets.handle(asked))
+    codes = [row.error_code for topic in answer.topics for row in topic.partitions]
+    assert codes == [ErrorCode.INVALID_RECORD, 0]

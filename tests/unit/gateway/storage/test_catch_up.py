@@ -216,3 +216,57 @@ async def test_the_first_entry_is_read_without_a_search(monkeypatch: pytest.Monk
         scene.write(10, 1_000)
     await scene.read_all(0, 10_000)
     scene.readers.close_all(scene.log)
+
+
+class ExpiringLog(FakeLog):
+    """Its start is found anew when somebody asks."""
+
+    def __init__(self, start: int, end: int) -> None:
+        super().__init__()
+        self.end_offset = end
+        self.found = start
+        self.start.refresh = self._find
+
+    async def _find(self, *, at_most_every_s: float) -> None:
+        self.start.offset = self.found
+
+
+async def test_a_log_that_has_expired_altogether(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "SILENT_S", 0.01)
+    scene = Scene()
+    scene.log = ExpiringLog(start=10, end=10)
+    scene.readers.start(scene.log, 3)
+    async with asyncio.timeout(5):
+        await scene.log.woken.wait()
+    assert scene.log.start.offset == 10
+    assert scene.readers.read(scene.log, 3, 1_000, at_least_one=True) is None
+    scene.readers.close_all(scene.log)
+
+
+@pytest.mark.parametrize("expired", [True, False])
+async def test_retention_that_overtakes_a_reader(expired: bool) -> None:
+    scene = Scene()
+    scene.log = ExpiringLog(start=20 if expired else 0, end=30)
+    scene.write(10, 1_000)
+    scene.topic.roll_over()
+    scene.topic.next_index += 10
+    scene.write(10, 1_000)
+    scene.readers.start(scene.log, 0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    found = scene.readers.read(scene.log, 0, 100_000, at_least_one=True)
+    assert (found is None) is expired
+    assert scene.log.start.offset == scene.log.found
+    scene.readers.close_all(scene.log)
+
+
+async def test_offsets_that_brokers_keep_to_themselves_are_no_loss() -> None:
+    """Markers of replication: the admin API is not asked for each."""
+    scene = Scene()
+    scene.log = ExpiringLog(start=99, end=30)
+    for _ in range(3):
+        scene.write(10, 1_000)
+        scene.topic.next_index += 1
+    assert (await scene.read(0, 100_000)).next_offset >= 10
+    assert scene.log.start.offset == 0
+    scene.readers.close_all(scene.log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError
+from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, ProducerFencedError
 from gateway.storage.errors import KafkaError, error_code
 from protocol.kafka.errors import ErrorCode
 
@@ -20,6 +20,9 @@ from protocol.kafka.errors import ErrorCode
         (AdminError(0, "refused"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (AdminError(412, "Can't find owner for topic t"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (AdminError(412, "Topic has active producers"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (AdminError(404, "internalStats: Topic has zero partitions"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (AdminError(404, "Topic partitions were not yet created"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ClientClosedError("the log is closed"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (AdminError(403, "forbidden"), ErrorCode.UNKNOWN_SERVER_ERROR),
         (TimeoutError(), ErrorCode.REQUEST_TIMED_OUT),
         (ZeroDivisionError(), ErrorCode.UNKNOWN_SERVER_ERROR),

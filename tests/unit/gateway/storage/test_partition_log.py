@@ -14,7 +14,7 @@ from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.storage.fake_pulsar import FakeReader
-from tests.unit.gateway.storage.log_scene import Scene, answered, append, batch, settle
+from tests.unit.gateway.storage.log_scene import PLAIN, Scene, answered, append, batch, settle
 
 
 async def test_what_follows_is_counted_and_served_from_memory(scene: Scene) -> None:
@@ -228,3 +228,22 @@ async def test_entries_that_the_reader_passes_over(scene: Scene, passed_over: in
     assert [offset if error is None else None for offset, error in found] == expected
     assert scene.log.closed is (passed_over == 2)
     assert scene.log.read(1, 1 << 20) is None, "a consumer that stands here would skip what was passed over"
+
+
+async def never(*_: Any, **__: Any) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("method", "idempotent"), [("open_producer", False), ("internal_stats", True)])
+async def test_closing_refuses_what_waits_to_be_taken(method: str, idempotent: bool) -> None:
+    """A deletion of the topic, say. Its connection has other partitions, and goes on."""
+    scene = Scene()
+    setattr(scene.topic, method, never)
+    header = PLAIN._replace(producer_id=7, producer_epoch=0, base_sequence=0) if idempotent else PLAIN
+    waiting = asyncio.create_task(scene.log.prepare(header, 1))
+    await settle()
+    assert not waiting.done()
+    await scene.log.close()
+    with pytest.raises(KafkaError) as refused:
+        await waiting
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

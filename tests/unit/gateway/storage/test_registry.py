@@ -87,3 +87,13 @@ async def test_a_producer_that_was_closed_in_order_needs_no_successor(scene: Sce
     await (await scene.open()).close()
     await scene.open()
     assert len({producer.name for producer in scene.topic.producers}) == 2
+
+
+async def test_a_log_whose_leader_changed_meanwhile_is_closed_though_it_leads_again(scene: Scene) -> None:
+    """Another gateway may have written for its producers."""
+    first = await scene.open()
+    scene.registry.start_closing(lambda topic, partition: True)
+    assert scene.registry.find("topic", 0) is None
+    await scene.registry.close_those(lambda topic, partition: False)
+    assert first.closed
+    assert await scene.open() is not first

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from gateway.storage.shared_run import SharedRun
+from gateway.storage.errors import KafkaError
+from gateway.storage.shared_run import SharedRun, outcome_of
+from protocol.kafka.errors import ErrorCode
 
 
 class Work:
@@ -76,3 +78,24 @@ async def test_a_run_that_nobody_waits_for_is_begun_once() -> None:
     assert work.begun == 2
     shared.start()
     await begun(work, 3)
+
+
+async def test_the_end_of_what_others_wait_for_too_is_an_error_to_each() -> None:
+    work = asyncio.create_task(asyncio.sleep(60))
+    waiting = [asyncio.create_task(outcome_of(work)) for _ in range(2)]
+    await asyncio.sleep(0)
+    work.cancel()
+    for task in waiting:
+        with pytest.raises(KafkaError) as closed:
+            await task
+        assert closed.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_who_is_cancelled_ends_alone() -> None:
+    work = asyncio.create_task(asyncio.sleep(0.01, "done"))
+    waiting, other = asyncio.create_task(outcome_of(work)), asyncio.create_task(outcome_of(work))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await other == "done"
