@@ -207,6 +207,9 @@ class Limits(Section):
     readers_budget_bytes: int = Field(default=12 * MIB, ge=MIB)
     """Read ahead for all of them: they share it evenly, and each gets at least one entry."""
     max_readers: int = Field(default=256, ge=1)
+    """Open at a time; of more positions that lag, each gets its turn."""
+    max_log_openings: int = Field(default=32, ge=1)
+    """Partitions that are opened at a time, those first that a write waits for."""
     reader_idle_ms: int = Field(default=30_000, ge=100)
     fetch_budget_bytes: int = Field(default=20 * MIB, ge=MIB)
     """Fetched bytes on their way to all clients; above it a fetch returns one batch at a time."""

@@ -97,7 +97,7 @@ class PartitionLog:
         """
         self._check_open()
         if self._appender.producer is None:
-            await outcome_of(self._writer.open())
+            await self._writer.wait()
         await self._appender.room.wait()
         if header.producer_id < 0:
             return

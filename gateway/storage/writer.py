@@ -16,6 +16,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.storage.appender import Appender
 from gateway.storage.opening import SETTLE_S
+from gateway.storage.patience import Patience
 
 RETRY_S = 1.0
 
@@ -43,13 +44,19 @@ class Writer:
         self._log = log
         self._appender = appender
         self._opening: asyncio.Task[None] | None = None
+        self._patience = Patience()
 
     def open(self) -> asyncio.Task[None]:
         """Once for all who ask. Raises PulsarError."""
         if self._opening is None:
+            self._patience.begin()
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._opened)
         return self._opening
+
+    async def wait(self) -> None:
+        """Open it and return when that is done. Raises PulsarError, and KafkaError if it takes too long."""
+        await self._patience.wait(self.open())
 
     def lost(self, error: BaseException) -> None:
         log.info("writer lost", topic=self._log.pulsar_topic, error=str(error))
@@ -79,6 +86,7 @@ class Writer:
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._opening = None
+        self._patience.end(task)
         error = None if task.cancelled() else task.exception()
         if error is None or self._log.closed:
             return

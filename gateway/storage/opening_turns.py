@@ -1,0 +1,68 @@
+"""How many logs are opened at a time: those first that a write waits for, the others in the order of asking."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Hashable
+from contextlib import asynccontextmanager
+
+HOLD_S = 1.0
+"""An opening that takes longer waits for Pulsar, and need not keep others waiting."""
+
+
+class OpeningTurns:
+    """At most ``limit`` at a time."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._urgent: OrderedDict[Hashable, asyncio.Future[None]] = OrderedDict()
+        self._patient: OrderedDict[Hashable, asyncio.Future[None]] = OrderedDict()
+
+    def hasten(self, key: Hashable) -> None:
+        """What waits for its turn as ``key`` comes before all that is not urgent."""
+        turn = self._patient.pop(key, None)
+        if turn is not None:
+            self._urgent[key] = turn
+
+    @asynccontextmanager
+    async def turn(self, key: Hashable, *, urgent: bool) -> AsyncGenerator[None, None]:
+        """Wait for a turn, and have it for as long as the context lasts, or HOLD_S."""
+        await self._take(key, urgent=urgent)
+        held = [True]
+
+        def give_back() -> None:
+            if held:
+                held.clear()
+                self._give_back()
+
+        timer = asyncio.get_running_loop().call_later(HOLD_S, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
+    async def _take(self, key: Hashable, *, urgent: bool) -> None:
+        if self._free > 0:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        (self._urgent if urgent else self._patient)[key] = turn
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._urgent.pop(key, None)
+            self._patient.pop(key, None)
+            if turn.done() and not turn.cancelled():
+                self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        for waiting in (self._urgent, self._patient):
+            while waiting:
+                _, turn = waiting.popitem(last=False)
+                if not turn.done():
+                    turn.set_result(None)
+                    return
+        self._free += 1
