@@ -21,7 +21,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.subscription import Subscription
 from gateway.storage.entry_lookup import EntryLookup
-from gateway.storage.opening import read_bounds
+from gateway.storage.log_bounds import read_bounds
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.positions import SparseIndex, find_position
 

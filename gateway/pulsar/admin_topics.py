@@ -67,6 +67,18 @@ class InternalStats:
     compacted_ledger: Ledger
 
 
+class ManagedLedgerInfo(NamedTuple):
+    """A managed ledger as the metadata store has it."""
+
+    ledger_ids: frozenset[int]
+    """Of those that are kept, the open one among them."""
+    cursors: frozenset[str]
+    """Names of durable subscriptions, `__compaction` if it was ever compacted."""
+    properties: Mapping[str, str]
+    """`index` is the index of the last entry before the open ledger: a topic without entries ends there. It is -1, or
+    missing if the topic was never loaded, when there was no entry at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
     """What the admin API tells of one entry."""
@@ -190,14 +202,18 @@ class TopicsAdmin:
             compacted_ledger=_ledger(found["compactedLedger"]),
         )
 
-    async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
-        """What the broker keeps beside the ledger list.
-
-        `index` is the index of the last entry before the open ledger: a topic without entries ends there. It is -1, or
-        missing if the topic was never loaded, when there was no entry at all.
-        """
+    async def managed_ledger(self, topic: str) -> ManagedLedgerInfo:
+        """What the metadata store has of the managed ledger. Does not load the topic."""
         found = await self._http.get_json(topic_path(topic, "internal-info"))
-        return found.get("properties") or {}
+        return ManagedLedgerInfo(
+            ledger_ids=frozenset(ledger["ledgerId"] for ledger in found.get("ledgers") or ()),
+            cursors=frozenset(found.get("cursors") or ()),
+            properties=found.get("properties") or {},
+        )
+
+    async def managed_ledger_properties(self, topic: str) -> Mapping[str, str]:
+        """What the broker keeps beside the ledger list."""
+        return (await self.managed_ledger(topic)).properties
 
     async def entry(self, topic: str, position: Position) -> StoredEntry | None:
         """One entry's index and publish time, None if it does not exist. Its payload stays where it is."""

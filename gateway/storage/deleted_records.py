@@ -6,6 +6,8 @@ is a property of the partition's managed ledger: whichever gateway looks finds i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gateway.pulsar.admin import AdminClient
 
 PROPERTY = "kafka.log.start"
@@ -13,7 +15,12 @@ PROPERTY = "kafka.log.start"
 
 async def read_deleted(admin: AdminClient, topic: str) -> int:
     """Records before this offset are deleted; 0 if none are. Raises PulsarError."""
-    text = (await admin.topics.managed_ledger_properties(topic)).get(PROPERTY, "")
+    return deleted_before(await admin.topics.managed_ledger_properties(topic))
+
+
+def deleted_before(properties: Mapping[str, str]) -> int:
+    """The same by the properties of the managed ledger."""
+    text = properties.get(PROPERTY, "")
     return int(text) if text.isdecimal() else 0
 
 

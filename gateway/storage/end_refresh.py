@@ -30,11 +30,14 @@ class EndFollower(Protocol):
 class EndRefresh:
     """One goal for all who wait; it only moves forward."""
 
-    def __init__(self, log: EndedLog, follower: EndFollower, timeout_ms: int) -> None:
+    def __init__(
+        self, log: EndedLog, follower: EndFollower, timeout_ms: int, asked_at: float = -math.inf
+    ) -> None:
+        """``asked_at``: when the broker was asked for the end with which the log was opened, by the monotonic clock."""
         self._log = log
         self._follower = follower
         self._timeout_ms = timeout_ms
-        self._asked_at = -math.inf
+        self._asked_at = asked_at
         self._target: Position | None = None
         self._reached: asyncio.Future[None] | None = None
         self._ahead = SharedRun(self.refresh)

@@ -43,8 +43,8 @@ class LogStart:
         self.offset = bounds.start_offset
         self.at_first_entry = bounds.starts_at_first_entry
         self._log = log
-        self._search = StartSearch(log.client, log.admin, log.pulsar_topic)
-        self._checked = time.monotonic()
+        self._search = StartSearch(log.client, log.admin, log.pulsar_topic, bounds.first)
+        self._checked = bounds.asked_at
         self._deleting = asyncio.Lock()
         self._compacted_ledger_id = NO_LEDGER
         self._ahead = SharedRun(partial(self.refresh, at_most_every_s=0))

@@ -1,9 +1,10 @@
-"""Opening a partition's log: its first and last offset, and the producers at its end, read from Pulsar."""
+"""What opening a partition's log reads from Pulsar: entries, where it starts, and the producers at its end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import math
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from gateway.pulsar.admin_topics import InternalStats
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position, first_index
-from gateway.pulsar.reader import Entry, Start
+from gateway.pulsar.reader import Entry, Reader, Start
 from gateway.storage.deleted_records import read_deleted
 from gateway.storage.log_entry import LogEntry, from_pulsar
 
@@ -29,15 +30,6 @@ SETTLE_CHECKS = 50
 """So often is the broker asked whether it is still writing."""
 
 log = structlog.get_logger()
-
-
-class LogBounds(NamedTuple):
-    """The last entry, the offset behind it, and the first offset that is still there."""
-
-    last: Position
-    next_offset: int
-    start_offset: int
-    starts_at_first_entry: bool = False
 
 
 class FirstOffset(NamedTuple):
@@ -55,7 +47,19 @@ class FirstLedger(NamedTuple):
     start: FirstOffset
 
 
-class _Queue:
+class LogBounds(NamedTuple):
+    """The last entry, the offset behind it, and the first offset that is still there."""
+
+    last: Position
+    next_offset: int
+    start_offset: int
+    starts_at_first_entry: bool = False
+    first: FirstLedger | None = None
+    asked_at: float = -math.inf
+    """Before anything was asked of Pulsar, by the monotonic clock."""
+
+
+class EntryQueue:
     """An EntryListener that hands entries to whoever iterates."""
 
     def __init__(self) -> None:
@@ -72,44 +76,31 @@ async def read_entries(
     client: PulsarClient, topic: str, start: Start, last: Position, *, read_compacted: bool = False
 ) -> AsyncGenerator[Entry, None]:
     """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, TimeoutError when none comes."""
-    queue = _Queue()
+    queue = EntryQueue()
     reader = await client.open_reader(topic, start, queue, read_compacted=read_compacted)
-    outstanding, permits = 0, 1
     try:
-        while True:
-            if outstanding <= permits // 2:
-                reader.flow(permits - outstanding)
-                outstanding, permits = permits, min(MAX_PERMITS, permits * PERMITS_GROWTH)
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                entry = await queue.entries.get()
-            if isinstance(entry, PulsarError):
-                raise entry
-            outstanding -= entry.num_messages
-            yield entry
-            if entry.position >= last:
-                return
+        async with aclosing(read_on(reader, queue, last)) as entries:
+            async for entry in entries:
+                yield entry
     finally:
         await reader.close()
 
 
-async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> LogBounds:
-    """Where a log starts and ends now. Raises PulsarError."""
-    last = await client.last_position(topic)
-    if last.entry_id < 0:
-        end = await empty_end(admin, topic)
-        compacted = _is_compacted(await admin.topics.internal_stats(topic))
-        if compacted:
-            return LogBounds(NOTHING, end, await read_deleted(admin, topic))
-        return LogBounds(NOTHING, end, end, starts_at_first_entry=True)
-    next_offset: int | None = None
-    async with aclosing(read_entries(client, topic, last, last)) as entries:
-        async for entry in entries:
-            next_offset = None if entry.index is None else entry.index + 1
-    if next_offset is None:
-        log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
-        return LogBounds(last, 0, 0)
-    start = await StartSearch(client, admin, topic).run()
-    return LogBounds(last, next_offset, next_offset) if start is None else LogBounds(last, next_offset, *start)
+async def read_on(reader: Reader, queue: EntryQueue, last: Position) -> AsyncGenerator[Entry, None]:
+    """What a reader that was just opened for ``queue`` delivers, up to ``last``. Raises as ``read_entries`` does."""
+    outstanding, permits = 0, 1
+    while True:
+        if outstanding <= permits // 2:
+            reader.flow(permits - outstanding)
+            outstanding, permits = permits, min(MAX_PERMITS, permits * PERMITS_GROWTH)
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            entry = await queue.entries.get()
+        if isinstance(entry, PulsarError):
+            raise entry
+        outstanding -= entry.num_messages
+        yield entry
+        if entry.position >= last:
+            return
 
 
 async def empty_end(admin: AdminClient, topic: str) -> int:
@@ -117,10 +108,15 @@ async def empty_end(admin: AdminClient, topic: str) -> int:
 
     Raises PulsarError.
     """
-    return int((await admin.topics.managed_ledger_properties(topic)).get("index", "-1")) + 1
+    return end_before_open_ledger(await admin.topics.managed_ledger_properties(topic))
 
 
-def _is_compacted(stats: InternalStats) -> bool:
+def end_before_open_ledger(properties: Mapping[str, str]) -> int:
+    """By the properties of the managed ledger."""
+    return int(properties.get("index", "-1")) + 1
+
+
+def is_compacted(stats: InternalStats) -> bool:
     """Then the log starts at 0, as in Kafka: compaction takes records away, and leaves the start where it was."""
     return stats.compacted_ledger.ledger_id >= 0
 
@@ -128,11 +124,13 @@ def _is_compacted(stats: InternalStats) -> bool:
 class StartSearch:
     """Finds a log's start, again and again: it reads the first entry only when that is another one."""
 
-    def __init__(self, client: PulsarClient, admin: AdminClient, topic: str) -> None:
+    def __init__(
+        self, client: PulsarClient, admin: AdminClient, topic: str, first: FirstLedger | None = None
+    ) -> None:
         self._client = client
         self._admin = admin
         self._topic = topic
-        self._first: FirstLedger | None = None
+        self._first = first
 
     async def run(self) -> FirstOffset | None:
         """The first offset that can be read; None if nothing is stored, though the log's end may name an expired entry.
@@ -146,7 +144,7 @@ class StartSearch:
 
     async def _first_stored(self) -> FirstOffset | None:
         stats = await self._admin.topics.internal_stats(self._topic)
-        if _is_compacted(stats):
+        if is_compacted(stats):
             return FirstOffset(0, at_first_entry=True)
         stored = [ledger for ledger in stats.ledgers if ledger.entries > 0]
         if not stored:

@@ -18,10 +18,11 @@ from gateway.storage.chunked_messages import is_piece
 from gateway.storage.end_refresh import EndRefresh
 from gateway.storage.errors import KafkaError
 from gateway.storage.known_producers import KnownProducers
+from gateway.storage.log_bounds import read_bounds
 from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.log_start import LogStart
-from gateway.storage.opening import LogBounds, read_bounds, read_tail, settled
+from gateway.storage.opening import LogBounds, read_tail, settled
 from gateway.storage.positions import SparseIndex
 from gateway.storage.producer_state import ActiveProducer, Done
 from gateway.storage.shared import Shared
@@ -63,7 +64,7 @@ class PartitionLog:
         self._appender = Appender(self, predecessor)
         self._writer = Writer(self, self._appender)
         self._follower = TailFollower(self)
-        self.end = EndRefresh(self, self._follower, shared.limits.refresh_timeout_ms)
+        self.end = EndRefresh(self, self._follower, shared.limits.refresh_timeout_ms, bounds.asked_at)
         self._written_at = 0.0
         self._busy_since = 0.0
         self._catch_up = SharedRun(self.read_what_others_sent)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from gateway.pulsar.admin_topics import Ledger
+from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
@@ -182,6 +182,11 @@ class FakeTopic:
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
         return self.properties
+
+    async def managed_ledger(self, topic: str) -> ManagedLedgerInfo:
+        ledger_ids = {self.ledger_id, *(position.ledger_id for position, *_ in self.entries)}
+        cursors = {"__compaction"} if self.compacted_ledger_id >= 0 else set()
+        return ManagedLedgerInfo(frozenset(ledger_ids), frozenset(cursors), self.properties)
 
     async def put_properties(self, topic: str, properties: dict[str, str]) -> None:
         self.properties |= properties
