@@ -21,7 +21,6 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.subscription import Subscription
 from gateway.storage.entry_lookup import EntryLookup
-from gateway.storage.log_bounds import read_bounds
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.positions import SparseIndex, find_position
 
@@ -181,7 +180,7 @@ class Cursors:
                 first = await self._entries.entry(topic, Position(ledger.ledger_id, 0))
                 if first is not None and first.index is not None:
                     return first_index(first.index, first.num_messages)
-        return (await read_bounds(self._client, self._admin, topic)).next_offset
+        return await self._entries.end(topic, await self._client.last_position(topic))
 
 
 def _topic_cursors(stats: InternalStats) -> TopicCursors:

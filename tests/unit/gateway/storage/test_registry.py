@@ -13,7 +13,7 @@ from gateway.config import Limits
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import RequestTimeoutError
+from gateway.pulsar.errors import ConnectionLostError, RequestTimeoutError
 from gateway.storage import opening, opening_turns, partition_log, patience, writer
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
@@ -254,7 +254,11 @@ async def test_requests_wait_for_one_that_pulsar_does_not_serve_only_once(
 async def test_while_it_fails_slowly_nobody_waits(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "PATIENCE_S", 0)
     scene.topic.unavailable["topic-0"] = asyncio.Event()
-    monkeypatch.setattr(scene.topic, "topics", None)  # opening it fails in the end
+
+    async def fail(topic: str) -> None:
+        raise ConnectionLostError("lost")
+
+    monkeypatch.setattr(scene.topic, "managed_ledger", fail)
     with pytest.raises(KafkaError):
         await scene.registry.open(TOPIC, 0)
     scene.topic.unavailable["topic-0"].set()
