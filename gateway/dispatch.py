@@ -14,9 +14,11 @@ from protocol.kafka.codec import Buffer, MalformedRequest
 from protocol.kafka.errors import ErrorCode
 
 PRODUCE = 0
+LIST_OFFSETS = 2
 OFFSET_COMMIT = 8
-PIPELINED = {PRODUCE, OFFSET_COMMIT}
-"""Clients send many without waiting. They only add, in the order in which they came, and tell of nothing else."""
+PIPELINED = {PRODUCE, LIST_OFFSETS, OFFSET_COMMIT}
+"""Clients send many without waiting. The first and the last only add, in the order in which they came, and tell of
+nothing else; ListOffsets sees to it itself that what it tells gets no older."""
 PRODUCE_KEY = PRODUCE.to_bytes(2, "big")
 LARGE_FRAME_BYTES = 64 * 1024
 LARGE_ANSWER_ROWS = 2_000

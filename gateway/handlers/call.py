@@ -78,6 +78,8 @@ class Client:
     software_name: str = ""
     software_version: str = ""
     refused: RefusedBatches = field(default_factory=RefusedBatches)
+    listing: asyncio.Future[Response] | None = None
+    """The answer to its last ListOffsets that Pulsar had to be asked for."""
     forwarder: Forwarder | None = None
     """Of a client that came by a single address."""
     close: Callable[[str], None] = lambda reason: None

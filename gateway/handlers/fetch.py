@@ -7,13 +7,14 @@ diverging epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17 dire
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from gateway.handlers.call import Call, Outcome
 from gateway.handlers.cluster import check_leader
+from gateway.handlers.fan_out import Slices
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import (
     FINAL_EPOCH,
@@ -33,6 +34,8 @@ RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
 NO_EPOCH = -1
 """What Kafka takes every negative one for, here."""
+RESOLVED_AT_ONCE = 500
+"""Partitions that are looked at without giving others their turn."""
 TOPIC_ID_VERSION = 13
 SESSION_VERSION = 7
 ISOLATION_LEVELS = {0, 1}
@@ -50,22 +53,27 @@ def fetch(
     call: Call, fetched: list[FetchedPartition], session: FetchSession | None
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
     """Of logs that this gateway leads."""
-    parts = [_resolve(call, part) for part in fetched]
+    if len(fetched) > RESOLVED_AT_ONCE:
+        return _fetch_many(call, fetched, session)
+    return _park(call, [_resolve(call, part) for part in fetched], session)
+
+
+async def _fetch_many(call: Call, fetched: list[FetchedPartition], session: FetchSession | None) -> Outcome:
+    parts, slices = [], Slices()
+    for part in fetched:
+        await slices.pause()
+        parts.append(_resolve(call, part))
+    return _park(call, parts, session)
+
+
+def _park(call: Call, parts: list[Wanted], session: FetchSession | None) -> Outcome:
     if call.request.isolation_level not in ISOLATION_LEVELS:
         return _refuse_all(call, parts)
-    parked = ParkedFetch(call, parts, session)
-    if all(part.error or part.log is not None for part in parts):
-        return parked.start()
-    return _open_first(call, parked, parts)
-
-
-async def _open_first(call: Call, parked: ParkedFetch, parts: list[Wanted]) -> Outcome:
-    """Logs that are not open yet come first; a fetch has no order to keep, but its connection has."""
-    await asyncio.gather(*(_open(call, part) for part in parts if not part.error and part.log is None))
-    return parked.start()
+    return ParkedFetch(call, parts, session, partial(_open, call)).start()
 
 
 async def _open(call: Call, part: Wanted) -> None:
+    """The log of a partition that nobody has used for long."""
     fetched = part.fetched
     try:
         topics = call.services.topics
@@ -77,7 +85,7 @@ async def _open(call: Call, part: Wanted) -> None:
         part.name, part.error = topic.name, _check(call, topic, fetched)
         if not part.error:
             part.log = await call.services.logs.open(topic, fetched.partition)
-    except (PulsarError, TimeoutError) as error:
+    except (KafkaError, PulsarError, TimeoutError) as error:
         part.error = error_code(error)
 
 

@@ -8,8 +8,9 @@ v10 a timeout for remote storage.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import structlog
 
 from gateway.handlers.call import Call, Outcome, Response
 from gateway.handlers.cluster import check_leader
+from gateway.handlers.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
@@ -51,6 +53,12 @@ class _Row:
     offset: int
     leader_epoch: int
     old_style_offsets: Sequence[int] = ()
+    end_of: PartitionLog | None = None
+    """The log whose end the offset is."""
+
+    def renew(self) -> None:
+        if self.end_of is not None and not self.end_of.closed:
+            self.offset = self.end_of.end_offset
 
 
 @dataclass(slots=True)
@@ -68,18 +76,28 @@ class _Answer:
 log = structlog.get_logger()
 
 
-def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+def handle(call: Call) -> Outcome:
+    """Clients ask for many partitions one by one without waiting; no answer is older than the one before it."""
+    before = call.client.listing
+    answer = _at_once(call) if before is None or before.done() else None
+    if answer is not None:
+        return answer
     asked = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
-    if call.version == 0 or max(asked.values(), default=1) > 1:
-        return _look_up(call, asked)
-    rows: list[_Row] = []
+    listing = call.client.listing = asyncio.create_task(_look_up(call, asked, before))
+    return listing
+
+
+def _at_once(call: Call) -> _Answer | None:
+    """The answer if all of it is known."""
+    rows: dict[tuple[str, int], _Row] = {}
     for topic in call.request.topics:
         for part in topic.partitions:
-            found = _at_hand(call, topic.name, part)
+            key = topic.name, part.partition_index
+            found = None if call.version == 0 or key in rows else _at_hand(call, topic.name, part)
             if found is None:
-                return _look_up(call, asked)
-            rows.append(_row(part, found))
-    return _response(call, rows)
+                return None
+            rows[key] = _row(part, found)
+    return _response(call, rows.values())
 
 
 def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
@@ -101,14 +119,17 @@ def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
     return None
 
 
-async def _look_up(call: Call, asked: Counter[tuple[str, int]]) -> _Answer:
-    rows = await asyncio.gather(
-        *(
-            _answer(call, topic.name, part, duplicate=call.version >= 1 and asked[topic.name, part.partition_index] > 1)
-            for topic in call.request.topics
-            for part in topic.partitions
-        )
-    )
+async def _look_up(call: Call, asked: Counter[tuple[str, int]], before: asyncio.Future[Response] | None) -> _Answer:
+    async def answer(named: tuple[str, Response]) -> _Row:
+        name, part = named
+        duplicate = call.version >= 1 and asked[name, part.partition_index] > 1
+        return await _answer(call, name, part, duplicate=duplicate)
+
+    rows = await fan_out(answer, [(topic.name, part) for topic in call.request.topics for part in topic.partitions])
+    if before is not None and not before.done():
+        await asyncio.wait([before])
+        for row in rows:
+            row.renew()
     return _response(call, rows)
 
 
@@ -137,7 +158,10 @@ async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> 
         call.count_error(code)
         log.info("list offsets", topic=name, partition=part.partition_index, error=str(error))
         return _Row(part.partition_index, code, -1, -1, -1)
-    return _row(part, found)
+    row = _row(part, found)
+    if part.timestamp == LATEST:
+        row.end_of = partition_log
+    return row
 
 
 def _row(part: Response, found: FoundOffset) -> _Row:
@@ -164,13 +188,14 @@ def _checked(call: Call, topic: Topic | None, part: Response) -> Topic:
 async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> FoundOffset:
     if timestamp < 0 and call.version < FIRST_VERSION.get(timestamp, call.version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    age_s = time.perf_counter() - call.started  # a log that was opened for this request knows both its ends
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        await partition_log.start.refresh(at_most_every_s=START_AGE_S)
+        await partition_log.start.refresh(at_most_every_s=max(START_AGE_S, age_s))
         return FoundOffset(partition_log.start.offset, -1)
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
     if timestamp == LATEST:
-        await partition_log.end.refresh(at_most_every_s=END_AGE_S)
+        await partition_log.end.refresh(at_most_every_s=max(END_AGE_S, age_s))
         return FoundOffset(partition_log.end_offset, -1)
     await partition_log.end.refresh()
     if timestamp == MAX_TIMESTAMP:

@@ -12,6 +12,7 @@ import structlog
 from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.list_offsets import RECORDS_EPOCH
 from gateway.handlers.named_partitions import led_topic_of
 from gateway.pulsar.errors import PulsarError
@@ -29,12 +30,11 @@ log = structlog.get_logger()
 
 
 async def handle(call: Call) -> Response:
+    named = [(topic.topic, part) for topic in call.request.topics for part in topic.partitions]
+    rows = iter(await fan_out(lambda each: _partition(call, *each), named))
     return OffsetForLeaderEpochResponse(
         topics=[
-            _Topic(
-                topic=topic.topic,
-                partitions=await asyncio.gather(*(_partition(call, topic.topic, part) for part in topic.partitions)),
-            )
+            _Topic(topic=topic.topic, partitions=[next(rows) for _ in topic.partitions])
             for topic in call.request.topics
         ]
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import structlog
 
 from gateway.handlers.call import Call, Node, Outcome, Response
 from gateway.handlers.cluster import Cluster
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import FetchedPartition, FetchSession, tells
 from gateway.pulsar.errors import PulsarError
@@ -26,6 +29,10 @@ LEADER_HINT_VERSION = 16
 READ_COMMITTED = 1
 MAX_WAIT_MS = 600_000
 READ_WAIT_S = 10.0
+OPENED_AT_ONCE = 256
+"""Logs of one fetch that are on their way at the same time; how many the gateway opens is bounded by itself."""
+
+OpenLog = Callable[["Wanted"], Awaitable[None]]
 
 log = structlog.get_logger()
 
@@ -33,7 +40,7 @@ log = structlog.get_logger()
 class Wanted:
     """One partition of the fetch."""
 
-    __slots__ = ("asked", "error", "fetched", "log", "name", "refreshing")
+    __slots__ = ("asked", "error", "fetched", "log", "name", "opening", "refreshing")
 
     def __init__(self, fetched: FetchedPartition) -> None:
         self.fetched = fetched
@@ -42,19 +49,23 @@ class Wanted:
         """Of the topic, if it is known."""
         self.log: PartitionLog | None = None
         self.asked = self.refreshing = False
+        self.opening = False
+        """Its log is on its way. If the fetch cannot wait for it, its row is one that clients ask again after."""
 
 
 class ParkedFetch:
     """A waiter of its partitions' logs; answers once, through ``future``."""
 
-    def __init__(self, call: Call, parts: list[Wanted], session: FetchSession | None) -> None:
+    def __init__(self, call: Call, parts: list[Wanted], session: FetchSession | None, open_log: OpenLog) -> None:
+        """``open_log`` gives a part the log that it lacks, or an error."""
         self._call = call
+        self._open_log = open_log
         self._parts = parts
         self._session = session
         self._future: asyncio.Future[Response] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting = self._looking = False
         self._pending = False
         self._overdue = False
         self._endpoints: list[Node] = []
@@ -63,6 +74,11 @@ class ParkedFetch:
 
     def start(self) -> Outcome:
         """The answer now, if there is enough or nothing to wait for; else a future one."""
+        cold = [part for part in self._parts if not part.error and part.log is None]
+        for part in cold:
+            part.opening = True
+        if cold:
+            self._begin(fan_out(self._open, cold, at_once=OPENED_AT_ONCE))
         if self._satisfied() or (self._call.request.max_wait_ms <= 0 and not self._pending):
             return self._answer()
         loop = asyncio.get_running_loop()
@@ -76,10 +92,27 @@ class ParkedFetch:
                 part.log.waiters.add(self)
         return self._future
 
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, part: Wanted) -> None:
+        await self._open_log(part)
+        part.opening = False
+        self._found_error = self._found_error or part.error != ErrorCode.NONE
+        if part.log is not None and self._waiting:
+            part.log.waiters.add(self)
+        self.log_moved()
+
     def log_moved(self) -> None:
-        self._look_again()
+        """Look again, once for all logs that move in the same turn of the event loop."""
+        if self._waiting and not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look_again)
 
     def _look_again(self) -> None:
+        self._looking = False
         if self._waiting and (self._satisfied() or (self._overdue and not self._pending)):
             self._finish()
 
@@ -126,6 +159,9 @@ class ParkedFetch:
         total = failed = 0
         looked_up = self._pending = False
         for part in self._parts:
+            if part.opening:
+                looked_up = self._pending = True
+                continue
             if part.log is not None and part.log.closed:  # another gateway leads it now
                 part.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if part.error or part.log is None:
@@ -156,9 +192,7 @@ class ParkedFetch:
     def _refresh(self, part: Wanted, partition_log: PartitionLog) -> None:
         if not part.asked:
             part.asked = part.refreshing = True
-            task = asyncio.create_task(self._ask_end(part, partition_log))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._ask_end(part, partition_log))
 
     async def _ask_end(self, part: Wanted, partition_log: PartitionLog) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import struct
+import time
 from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -34,6 +35,7 @@ class FakeLog:
     def __init__(self, age: float) -> None:
         self.asked_ahead: list[str] = []
         self.end_offset = 10
+        self.closed = False
         self.start = SimpleNamespace(
             offset=3,
             checked_within=lambda seconds: age * START_AGE_S < seconds,
@@ -57,9 +59,12 @@ class FakeLog:
         self.start.offset = 4
 
 
-def call(log: FakeLog, *partitions: tuple[int, int], version: int = 9, leads: bool = True, isolation: int = 0) -> Call:
-    """Of ``(partition, timestamp)``, for a topic with two partitions."""
-    topic = SimpleNamespace(name="t", partitions=2)
+def call(
+    log: FakeLog, *partitions: tuple[int, int], version: int = 9, leads: bool = True, isolation: int = 0,
+    client: Any = None, many: int = 2,
+) -> Call:  # fmt: skip
+    """Of ``(partition, timestamp)``, for a topic with two partitions, or ``many``."""
+    topic = SimpleNamespace(name="t", partitions=many)
     services = SimpleNamespace(
         topics=SimpleNamespace(cached=lambda name: topic, get=AsyncMock(return_value=topic)),
         logs=SimpleNamespace(get=lambda *_: log, open=AsyncMock(return_value=log)),
@@ -67,7 +72,10 @@ def call(log: FakeLog, *partitions: tuple[int, int], version: int = 9, leads: bo
     )
     rows = [_Partition(partition_index=number, timestamp=timestamp) for number, timestamp in partitions]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[_Topic(name="t", partitions=rows)])
-    made = SimpleNamespace(version=version, request=request, services=services, count_error=lambda code: None)
+    made = SimpleNamespace(
+        version=version, request=request, services=services, count_error=lambda code: None,
+        client=client or SimpleNamespace(listing=None), started=time.perf_counter(),
+    )  # fmt: skip
     return cast(Call, made)
 
 
@@ -128,3 +136,61 @@ async def test_records_that_cannot_be_read_are_one_partitions_error(monkeypatch:
     answer = await cast(Awaitable[Any], list_offsets.handle(asked))
     codes = [row.error_code for topic in answer.topics for row in topic.partitions]
     assert codes == [ErrorCode.INVALID_RECORD, 0]
+
+
+async def test_no_answer_is_older_than_the_one_before_it() -> None:
+    """Clients do not wait for one before they send the next."""
+    client = SimpleNamespace(listing=None)
+    log, slow, fast = FakeLog(OLD), asyncio.Event(), asyncio.Event()
+    waits = iter([slow, fast])
+
+    async def refresh(*, at_most_every_s: float = 0) -> None:
+        await next(waits).wait()
+
+    log.end.refresh = refresh
+    first = list_offsets.handle(call(log, (0, LATEST), client=client))
+    await asyncio.sleep(0)
+    second = list_offsets.handle(call(log, (0, LATEST), client=client))
+    fast.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    log.end_offset = 12  # of which the first answer tells
+    slow.set()
+    assert await answered(first) == [(0, 12)]
+    assert await answered(second) == [(0, 12)]
+
+
+async def test_what_is_at_hand_waits_for_an_answer_before_it() -> None:
+    client = SimpleNamespace(listing=None)
+    old, new, asked = FakeLog(OLD), FakeLog(NEW), asyncio.Event()
+
+    async def refresh(*, at_most_every_s: float = 0) -> None:
+        await asked.wait()
+
+    old.end.refresh = refresh
+    first = list_offsets.handle(call(old, (0, LATEST), client=client))
+    second = list_offsets.handle(call(new, (0, LATEST), client=client))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert isinstance(second, asyncio.Future) and not second.done()
+    new.end_offset = 12
+    asked.set()
+    assert await answered(first) == [(0, 10)]
+    assert await answered(second) == [(0, 12)]
+
+
+async def test_so_many_partitions_at_a_time() -> None:
+    """A request may name very many."""
+    log, busy, most = FakeLog(OLD), 0, 0
+
+    async def refresh(*, at_most_every_s: float) -> None:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await asyncio.sleep(0)
+        busy -= 1
+
+    log.start.refresh = refresh
+    found = await answered(list_offsets.handle(call(log, *((number, EARLIEST) for number in range(1_000)), many=1_000)))
+    assert found == [(0, 3)] * 1_000
+    assert 1 < most <= 64

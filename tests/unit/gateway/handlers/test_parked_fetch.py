@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from gateway.handlers.fetch_answer import FetchAnswer
 from gateway.handlers.fetch_session import FetchedPartition
 from gateway.handlers.parked_fetch import ParkedFetch, Wanted
 from gateway.pulsar.errors import ConnectionLostError
+from gateway.storage.errors import KafkaError
 from gateway.storage.partition_log import PartitionLog
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
@@ -58,14 +60,29 @@ class FakeLog:
             waiter.log_moved()
 
 
+Opening = asyncio.Future[FakeLog]
+"""A log that is not open yet; or why it cannot be."""
+
+
 def fetch(
-    *wanted: tuple[FakeLog, int], max_wait_ms: int = 60_000, min_bytes: int = 1, doubtful: bool = False
+    *wanted: tuple[FakeLog | Opening, int], max_wait_ms: int = 60_000, min_bytes: int = 1, doubtful: bool = False
 ) -> ParkedFetch:
     parts = []
+    cold: dict[int, Opening] = {}
     for number, (log, offset) in enumerate(wanted):
         part = Wanted(FetchedPartition("t", number, offset, 1 << 20, -1, -1))
-        part.log = cast(PartitionLog, log)
+        if isinstance(log, FakeLog):
+            part.log = cast(PartitionLog, log)
+        else:
+            cold[number] = log
         parts.append(part)
+
+    async def open_log(part: Wanted) -> None:
+        try:
+            part.log = cast(PartitionLog, await asyncio.shield(cold[part.fetched.partition]))
+        except KafkaError as error:
+            part.error = error.code
+
     request = SimpleNamespace(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=0, session_epoch=-1
     )
@@ -74,7 +91,7 @@ def fetch(
     call = SimpleNamespace(
         request=request, version=12, services=services, client_id="test", count_error=lambda code: None
     )
-    return ParkedFetch(cast(Call, call), parts, None)
+    return ParkedFetch(cast(Call, call), parts, None, open_log)
 
 
 async def answer(outcome: Any) -> list[tuple[int, int]]:
@@ -235,3 +252,65 @@ async def test_a_lost_connection_unparks_it() -> None:
     await settle()
     assert not log.waiters
     assert log.refresh.cancelled()
+
+
+# Logs that are not open yet
+
+
+def opening() -> Opening:
+    return asyncio.get_running_loop().create_future()
+
+
+async def test_logs_that_are_not_open_yet_are_waited_for() -> None:
+    cold, warm = opening(), FakeLog(3)
+    outcome = parked(fetch((cold, 0), (warm, 0)))
+    await settle()
+    assert not outcome.done()
+    cold.set_result(FakeLog(2))
+    assert await answer(outcome) == [(0, 2 * BATCH), (0, 3 * BATCH)]
+
+
+async def test_a_log_that_does_not_open_holds_up_no_others_beyond_max_wait() -> None:
+    outcome = parked(fetch((opening(), 0), (FakeLog(3), 0), max_wait_ms=1))
+    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, 3 * BATCH)]
+
+
+async def test_others_wake_it_while_a_log_does_not_open() -> None:
+    warm = FakeLog(0)
+    outcome = parked(fetch((opening(), 0), (warm, 0), max_wait_ms=1))
+    await asyncio.sleep(0.02)
+    assert not outcome.done()
+    warm.move()
+    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, BATCH)]
+    await settle()
+    assert not warm.waiters
+
+
+async def test_a_log_that_cannot_be_opened_is_told_at_once() -> None:
+    cold = opening()
+    outcome = parked(fetch((cold, 0), (FakeLog(0), 0)))
+    cold.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert await answer(outcome) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0), (0, 0)]
+
+
+async def test_a_log_that_opens_is_waited_on_like_the_others() -> None:
+    cold, log = opening(), FakeLog(0)
+    outcome = parked(fetch((cold, 0)))
+    cold.set_result(log)
+    await settle()
+    assert not outcome.done()
+    log.move()
+    assert await answer(outcome) == [(0, BATCH)]
+
+
+async def test_many_wakes_in_one_turn_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = [FakeLog(0) for _ in range(50)]
+    fetching = fetch(*((log, 0) for log in logs), min_bytes=1_000_000)
+    outcome = parked(fetching)
+    looks = Mock(side_effect=fetching._satisfied)
+    monkeypatch.setattr(fetching, "_satisfied", looks)
+    for log in logs:
+        log.move()
+    await settle()
+    assert looks.call_count == 1
+    outcome.cancel()
