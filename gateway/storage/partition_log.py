@@ -26,7 +26,7 @@ from gateway.storage.opening import LogBounds, read_tail, settled
 from gateway.storage.positions import SparseIndex
 from gateway.storage.producer_state import ActiveProducer, Done
 from gateway.storage.shared import Shared
-from gateway.storage.shared_run import SharedRun, outcome_of
+from gateway.storage.shared_run import SharedRun
 from gateway.storage.tail_follower import TailFollower
 from gateway.storage.waiters import QUIET_S, Waiters
 from gateway.storage.writer import Writer
