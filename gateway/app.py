@@ -172,7 +172,7 @@ class Gateway:
         """Clients of a gateway that is cut off would stay: it answers them, but can write nothing (docs/regions.md)."""
         if self._not_ready is None and self._fleet.is_cut_off:
             return "cut off: Pulsar confirms nothing"
-        return self._not_ready
+        return self._not_ready or self._groups.load_failure
 
     async def _wait_for_pulsar(self) -> None:
         self._not_ready = "waiting for Pulsar"

@@ -73,6 +73,8 @@ class GroupLag(Collector):
         self._ends = ends
         self._partitions = partitions
         self._series: dict[tuple[str, TopicPartition], int] = {}
+        self._coordinators: dict[str, GroupPartition] = {}
+        """By group; one that does not serve, for now or for good, has no gauges: another gateway may have them."""
         self._omitted = 0
         self._refreshing: asyncio.Task[None] | None = None
         metrics.registry.register(self)
@@ -83,7 +85,8 @@ class GroupLag(Collector):
             labels=("group", "topic", "partition"),
         )  # fmt: skip
         for (group, (topic, partition)), records in self._series.items():
-            lag.add_metric((group, topic, str(partition)), records)
+            if self._coordinators[group].serves:
+                lag.add_metric((group, topic, str(partition)), records)
         yield lag
         yield GaugeMetricFamily(
             f"{PREFIX}group_lag_omitted", "Committed offsets without a lag of their own, being too many", self._omitted
@@ -103,7 +106,8 @@ class GroupLag(Collector):
             await asyncio.sleep(REFRESH_S)
 
     async def refresh(self) -> None:
-        committed, self._omitted = await self._committed()
+        coordinators: dict[str, GroupPartition] = {}
+        committed, self._omitted = await self._committed(coordinators)
         partitions = {partition for _, partition in committed}
         self._ends.keep_only(partitions)
         ends: dict[TopicPartition, int] = {}
@@ -118,19 +122,22 @@ class GroupLag(Collector):
             if end is not None:
                 ends[partition] = end
             await asyncio.sleep(PAUSE_S)
+        self._coordinators = coordinators
         self._series = {
             key: max(0, ends[key[1]] - offset) for key, offset in committed.items() if key[1] in ends
         }  # fmt: skip
 
-    async def _committed(self) -> tuple[dict[tuple[str, TopicPartition], int], int]:
-        """The first MAX_SERIES committed offsets, and how many more there are."""
+    async def _committed(
+        self, coordinators: dict[str, GroupPartition]
+    ) -> tuple[dict[tuple[str, TopicPartition], int], int]:
+        """The first MAX_SERIES committed offsets, and how many more there are. Enters their groups' coordinators."""
         committed: dict[tuple[str, TopicPartition], int] = {}
         omitted = 0
         for coordinator in self._partitions():
             async for group, offsets in iter_committed(coordinator):
-                for partition, offset in offsets.items():
-                    if len(committed) < MAX_SERIES:
-                        committed[group, partition] = offset
-                    else:
-                        omitted += 1
+                if len(committed) + len(offsets) > MAX_SERIES:
+                    omitted += len(offsets)
+                else:
+                    coordinators[group] = coordinator
+                    committed |= {(group, partition): offset for partition, offset in offsets.items()}
         return committed, omitted

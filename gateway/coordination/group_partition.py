@@ -106,6 +106,13 @@ class GroupPartition:
         self._working: GroupCoordinator | None = None
         self.tried = asyncio.Event()
         """Set when it is known whether the first attempt to take the partition succeeded."""
+        self.load_failure: str | None = None
+        """Why the last attempt to load the partition failed, if it did and it is placed here."""
+
+    @property
+    def serves(self) -> bool:
+        """This gateway coordinates its groups at this moment."""
+        return self.taken and self._leadership.is_mine()
 
     @property
     def taken(self) -> bool:
@@ -137,7 +144,7 @@ class GroupPartition:
             await self._drop_log()
         finally:
             self._renew()
-            self._leading = self._resigning = None
+            self._leading = self._resigning = self.load_failure = None
             if self._is_placed_here:  # again, since
                 self.take()
 
@@ -198,24 +205,31 @@ class GroupPartition:
         pause_s = PAUSE_FIRST_S
         predecessor: Producer | None = None
         while True:
+            is_loaded = False
             try:
                 await self._until_mine()
                 await self._load(predecessor)
                 self.tried.set()
+                self.load_failure, is_loaded = None, True
                 pause_s = PAUSE_FIRST_S
                 raise await self._log.wait_lost()
             except ProducerFencedError as error:
+                failure = str(error)
                 log.warning("another gateway coordinates these groups", topic=self._topic, error=str(error))
                 predecessor, wait_s = None, PAUSE_SUPERSEDED_S
             except (PulsarError, TimeoutError) as error:
+                failure = str(error) or type(error).__name__
                 log.warning("group coordinator lost its partition", topic=self._topic, error=str(error))
                 # A second attempt does not wait until the broker forgets the first one's producer.
                 predecessor = self._log.producer if predecessor is None else None
                 wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_LONGEST_S)
             except Exception as error:  # a defect of ours, perhaps met in one record, must not end the partition
+                failure = repr(error)
                 log.error("group coordinator failed", topic=self._topic, exc_info=error)
                 predecessor, wait_s = None, PAUSE_LONGEST_S
             self.tried.set()
+            if not is_loaded:
+                self.load_failure = failure
             self._resign()
             await self._drop_log()
             await asyncio.sleep(wait_s)

@@ -202,6 +202,14 @@ class GroupService:
                 log.warning("topic of the groups is not ready", topic=CONSUMER_OFFSETS, error=str(error))
                 await asyncio.sleep(PREPARE_PAUSE_S)
 
+    @property
+    def load_failure(self) -> str | None:
+        """Why groups that are placed here are not served, if the last attempt to load them failed."""
+        for number, partition in enumerate(self._partitions):
+            if partition.load_failure is not None:
+                return f"partition {number} of {CONSUMER_OFFSETS} fails to load: {partition.load_failure}"
+        return None
+
     # Asking coordinators
 
     def run(self, group_id: str, call: Callable[[GroupCoordinator, int], T]) -> T:

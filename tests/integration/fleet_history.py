@@ -20,9 +20,10 @@ class FleetMember:
 
     def __init__(self, output: Path, bootstrap: str, group: str, topic: str) -> None:
         self._output = output
+        self._errors = output.with_suffix(".stderr")
         command = [sys.executable, "-m", "tests.integration.fleet_member", bootstrap, group, topic]
-        with output.open("wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, cwd=REPOSITORY)
+        with output.open("wb") as file, self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(command, stdout=file, stderr=errors, cwd=REPOSITORY)
 
     def __enter__(self) -> FleetMember:
         return self
@@ -30,6 +31,10 @@ class FleetMember:
     def __exit__(self, *reason: object) -> None:
         self.process.kill()
         self.process.wait()
+
+    def check_alive(self) -> None:
+        status = self.process.poll()
+        assert status is None, f"{self._output.name} ended with {status}: {self._errors.read_text()[-2_000:]}"
 
     @property
     def values(self) -> list[str]:

@@ -264,6 +264,8 @@ def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault
         )
 
         def all_read() -> bool:
+            for member in members:
+                member.check_alive()
             return sent <= {value for member in members for value in member.values}
 
         send("before")

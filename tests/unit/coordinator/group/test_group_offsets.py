@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.group import offsets, slices
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import (
     DeleteOffsetsResponse,
@@ -246,23 +245,6 @@ class TestDeletion:
         h = Harness()
         h.commit(offsets={T0: OffsetToCommit(7, topic_id=OLD_ID)})
         assert fetch(reloaded(h)) == {T0: FetchedOffset(7, topic_id=OLD_ID)}
-
-    def test_deletions_are_worked_off_in_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(slices, "SLICE_UNITS", 10)
-        monkeypatch.setattr(offsets, "SLICE_UNITS", 10)
-        h = Harness()
-        for group in range(100):
-            h.commit(1, group=f"g{group}")
-        h.commit(offsets={TopicPartition("t", number): OffsetToCommit(1) for number in range(100)})
-        h.auto = False
-        h.forget("t", b"", h.now_ms + 1, finish=False)
-        steps = []
-        while h.coordinator.has_work:
-            before = len(h.log.waiting)
-            h.coordinator.work()
-            steps.append(sum(len(records) for records, _ in h.log.waiting[before:]))
-        assert sum(steps) == 200
-        assert max(steps) <= 20
 
 
 class TestExpiry:

@@ -14,6 +14,7 @@ from protocol.kafka.errors import ErrorCode
 class FakeCoordinator:
     def __init__(self, offsets: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         self._offsets = offsets
+        self.serves = True
 
     def run(self, call: Callable[[Any, int], Any]) -> Any:
         return call(self, 0)

@@ -68,6 +68,15 @@ async def test_each_partition_is_asked_once_and_goes_with_its_groups() -> None:
     assert await harness.series() == {}
 
 
+async def test_a_lapse_of_the_lease_hides_the_gauges() -> None:
+    harness = Harness({T0: 10})
+    assert await harness.series({"a": {T0: 4}}) == {("a", "0"): 6}
+    for serves, shown in ((False, 0), (True, 1)):
+        harness.coordinators[0].serves = serves
+        families = {family.name: family for family in harness.metrics.registry.collect()}
+        assert len(families["kafka_gateway_group_lag"].samples) == shown
+
+
 async def test_unknown_ends_have_no_lag() -> None:
     harness = Harness({T0: ServiceNotReadyError("moving"), T1: None})
     assert await harness.series({"a": {T0: 4, T1: 3}}) == {}

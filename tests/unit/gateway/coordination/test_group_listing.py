@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.coordination import group_service
+from gateway.coordination import group_partition, group_service
+from gateway.pulsar.errors import ServiceNotReadyError
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.group_scene import Scene, group_in, group_scene
 
@@ -32,6 +33,21 @@ async def test_a_lapse_of_the_lease_is_not_taken_for_an_empty_list(monkeypatch: 
         assert await ids(scene) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, set())
         scene.fleet.holds_lease = True
         assert await ids(scene) == (ErrorCode.NONE, {"g"})
+
+
+async def test_a_partition_that_fails_to_load_is_told_until_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_partition, "PAUSE_FIRST_S", 0.001)
+    async with group_scene(monkeypatch, start=False) as scene:
+        failing = scene.client.topics[scene.offsets_topic.pulsar_topic(1)]
+        failing.open_failures = [ServiceNotReadyError("no bookies")]
+        failing.holds = True  # the second attempt, too, for a while
+        await scene.service.start()
+        assert scene.service.load_failure == "partition 1 of __consumer_offsets fails to load: no bookies"
+        await scene.until(lambda: bool(failing.producers))
+        assert scene.service.load_failure is not None
+        failing.holds = False
+        failing.producers[-1].confirm()
+        await scene.until(lambda: scene.service.load_failure is None)
 
 
 async def test_a_partition_placed_here_while_the_lease_has_run_out_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

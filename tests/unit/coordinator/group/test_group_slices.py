@@ -1,0 +1,92 @@
+"""What concerns all groups is done in slices: how much each step does, not how long it takes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coordinator.group import loading, offsets, slices
+from coordinator.group.classic_group import ClassicGroup
+from coordinator.group.classic_rebalance import ClassicRebalance
+from coordinator.group.messages import OffsetToCommit
+from coordinator.group.ports import TopicPartition
+from tests.unit.coordinator.group.group_harness import CONFIG, Harness
+
+SLICE, GROUPS = 10, 100
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (slices, offsets):
+        monkeypatch.setattr(module, "SLICE_UNITS", SLICE)
+
+
+def with_groups() -> Harness:
+    """Each with an offset, and one with many."""
+    h = Harness()
+    for number in range(GROUPS):
+        h.commit(1, group=f"g{number}")
+    h.commit(offsets={TopicPartition("t", number): OffsetToCommit(1) for number in range(GROUPS)}, group="large")
+    return h
+
+
+def records_by_step(h: Harness) -> Iterator[int]:
+    while h.coordinator.has_work:
+        before = len(h.log.waiting)
+        h.coordinator.work()
+        yield sum(len(records) for records, _ in h.log.waiting[before:])
+
+
+def test_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = with_groups()
+    h = Harness(load=False)
+    for record in old.log.durable:
+        h.coordinator.replay(*record)
+    units: list[int] = []
+
+    def counting(work: Any) -> Any:
+        def counted(*args: Any) -> Any:
+            units[-1] += 1
+            return work(*args)
+
+        return counted
+
+    monkeypatch.setattr(loading, "ClassicGroup", counting(ClassicGroup))
+    monkeypatch.setattr(ClassicRebalance, "resume", counting(ClassicRebalance.resume))
+    units.append(0)
+    for _ in h.coordinator.finish_loading(h.now_ms):
+        assert h.coordinator.list_groups().error, "it serves when all is there"
+        units.append(0)
+    assert sum(units) == 2 * (GROUPS + 1)
+    assert max(units) <= 2 * SLICE
+    assert len(h.coordinator.group_ids()) == GROUPS + 1
+
+
+def test_expiry() -> None:
+    h = with_groups()
+    h.auto = False
+    h.now_ms += CONFIG.offsets_retention_ms + CONFIG.offsets_retention_check_interval_ms
+    h.coordinator.tick(h.now_ms)
+    assert h.log.waiting == [], "the timer only starts it"
+    steps = [*records_by_step(h)]
+    assert sum(steps) == 2 * GROUPS
+    assert max(steps) <= 2 * SLICE
+    assert h.coordinator.group_ids() == []
+
+
+def test_deleted_topics() -> None:
+    h = with_groups()
+    h.auto = False
+    h.forget("t", b"", h.now_ms + 1, finish=False)
+    h.coordinator.work()
+    h.forget("u", b"", h.now_ms + 1, finish=False)
+    steps = [*records_by_step(h)]
+    assert h.coordinator.group_ids() == []
+    assert max(steps) <= 2 * SLICE
+
+
+def test_a_coordinator_that_resigns_lets_go_of_its_groups_little_by_little() -> None:
+    h = with_groups()
+    h.coordinator.resign(h.now_ms)
+    assert h.coordinator.group_ids() == []
+    assert len([*records_by_step(h)]) >= GROUPS // SLICE
