@@ -90,8 +90,9 @@ class Gateway:
         self._logs = LogRegistry(self._shared)
         self._topics = TopicCatalog(
             self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
-            config.pulsar.full_system_namespace,
+            config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
         )  # fmt: skip
+        self._topics.on_gone = self._forget_logs
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._groups = GroupService(
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
@@ -164,6 +165,7 @@ class Gateway:
         await self._logs.close()
         await self._fleet.leave()
         await self._client.close()
+        await self._topics.close()
         await self._admin.close()
         await self._health.stop()
         self._watchdog.stop()
@@ -211,8 +213,11 @@ class Gateway:
     def _forget_topics(self, topics: Collection[DeletedTopic]) -> None:
         for topic in topics:
             self._topics.forget(topic.name)
-            run_once("forget topic", self._logs.forget_topic(topic.name))
+            self._forget_logs(topic.name)
         self._groups.forget_topics(topics)
+
+    def _forget_logs(self, name: str) -> None:
+        run_once("forget topic", self._logs.forget_topic(name))
 
     async def _keep_house(self) -> None:
         malloc_trim = _find_malloc_trim()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -24,6 +24,8 @@ FAILURE_WINDOW_S = 60.0
 _TASK, _KEEPS_FAILING = "background_task", "keeps_failing"
 _running: set[asyncio.Task[Any]] = set()
 """The event loop itself holds tasks only weakly."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -44,7 +46,22 @@ def run_once(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
-def _hold(task: asyncio.Task[None]) -> asyncio.Task[None]:
+async def to_the_end(name: str, work: Coroutine[Any, Any, T]) -> T:
+    """The result of work that goes on when who waits for it is cancelled, because a client has left for instance."""
+    task = _hold(asyncio.create_task(work, name=name))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_log_failed)
+        raise
+
+
+def _log_failed(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("work that nobody waits for has failed", task=task.get_name(), error=repr(error))
+
+
+def _hold(task: asyncio.Task[T]) -> asyncio.Task[T]:
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task

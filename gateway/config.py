@@ -65,6 +65,8 @@ class KafkaSection(ListenerSection):
     cluster_id: str | None = Field(default=None, min_length=1)
     """By default one that the first gateway of the namespace makes up, for all that come after it."""
     auto_create_topics: bool = True
+    max_auto_created_topics: int = Field(default=100, ge=1)
+    """For one request; clients that need more ask again."""
     default_partitions: int = Field(default=1, ge=1)
 
     @property
@@ -224,6 +226,8 @@ class Limits(Section):
     """How long reading up to the end of a log may take, before a request that needs it fails."""
     log_idle_ms: int = Field(default=600_000, ge=1_000)
     metadata_max_age_ms: int = Field(default=5_000, ge=100)
+    metadata_timeout_ms: int = Field(default=10_000, ge=100)
+    """How long a request waits for what Pulsar knows of a topic, or of all; then what was known before counts."""
 
     @model_validator(mode="after")
     def _agree(self) -> Limits:

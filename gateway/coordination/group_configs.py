@@ -17,8 +17,9 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.config_values import ConfigType, InvalidValue, whole
 from gateway.storage.errors import KafkaError
+from gateway.storage.topic import Topic
 from gateway.storage.topic_names import CONSUMER_OFFSETS
-from gateway.storage.topics import Topic, TopicCatalog
+from gateway.storage.topics import TopicCatalog
 from protocol.kafka.errors import ErrorCode
 
 PREFIX = "kafka.group."

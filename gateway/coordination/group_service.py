@@ -37,8 +37,9 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError
 from gateway.storage.registry import LogRegistry
+from gateway.storage.topic import Topic
 from gateway.storage.topic_names import CONSUMER_OFFSETS
-from gateway.storage.topics import Topic, TopicCatalog
+from gateway.storage.topics import TopicCatalog
 from protocol.kafka.errors import ErrorCode
 
 PREPARE_PAUSE_S = 1.0

@@ -9,7 +9,8 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.storage.errors import KafkaError
 from gateway.storage.local_topics import keep_local
-from gateway.storage.topics import Topic, TopicCatalog
+from gateway.storage.topic import Topic
+from gateway.storage.topics import TopicCatalog
 from protocol.kafka.errors import ErrorCode
 
 COMPACTION_THRESHOLD_BYTES = 100 * 1024 * 1024

@@ -26,7 +26,8 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError
 from gateway.storage.registry import LogRegistry
-from gateway.storage.topics import Topic, TopicCatalog
+from gateway.storage.topic import Topic
+from gateway.storage.topics import TopicCatalog
 
 UPDATE_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0

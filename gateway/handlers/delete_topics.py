@@ -10,10 +10,11 @@ from kafka.protocol.admin import DeleteTopicsResponse
 
 from gateway.background import run_once
 from gateway.handlers.call import Call, Response, Services
+from gateway.handlers.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import error_code
+from gateway.storage.topic import Topic
 from gateway.storage.topic_names import INTERNAL_TOPICS
-from gateway.storage.topics import Topic
 from protocol.kafka.errors import ErrorCode
 
 BY_ID_VERSION = 6
@@ -25,26 +26,35 @@ async def handle(call: Call) -> Response:
         wanted = [(name, None) for name in request.topic_names or ()]
     else:
         wanted = [(item.name, item.topic_id) for item in request.topics or ()]
-    found = [await _find(call, name, topic_id) for name, topic_id in wanted]
-    names = Counter(topic.name for topic in found if topic is not None)
+    found = await fan_out(lambda item: _find(call, *item), wanted)
+    names = Counter(topic.name for topic in found if isinstance(topic, Topic))
     rows: dict[tuple[str | None, uuid.UUID | None], Response] = {}
     for (name, topic_id), topic in zip(wanted, found, strict=True):
         if (name is None) == (topic_id is None):
             rows[name, topic_id] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id.")
-        elif topic is not None and names[topic.name] > 1:
+        elif isinstance(topic, Topic) and names[topic.name] > 1:
             rows[topic.name, None] = _row(topic.name, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         else:
             rows[name, topic_id] = await _delete(call, topic, name, topic_id)
     return DeleteTopicsResponse(responses=list(rows.values()))
 
 
-async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Topic | None:
-    if name is not None:
-        return await call.services.topics.get(name, fresh=True)
-    return await call.services.topics.get_by_id(topic_id)
+async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Topic | PulsarError | None:
+    try:
+        if name is not None:
+            return await call.services.topics.get(name, fresh=True)
+        return await call.services.topics.get_by_id(topic_id)
+    except PulsarError as error:
+        return error
 
 
-async def _delete(call: Call, topic: Topic | None, name: str | None, topic_id: uuid.UUID | None) -> Response:
+async def _delete(
+    call: Call, topic: Topic | PulsarError | None, name: str | None, topic_id: uuid.UUID | None
+) -> Response:
+    if isinstance(topic, PulsarError):
+        code = error_code(topic)
+        call.count_error(code)
+        return _row(name, topic_id, code, str(topic))
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
         call.count_error(code)

@@ -5,15 +5,16 @@ Logs lie in Pulsar: the namespace stands for the one directory of a broker, and 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from kafka.protocol.admin import DescribeLogDirsResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.fan_out import fan_out
+from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import error_code
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 
 UNKNOWN_BYTES = -1
 
@@ -25,39 +26,46 @@ _Partition = _Topic.DescribeLogDirsPartition
 async def handle(call: Call) -> Response:
     try:
         wanted = await _wanted(call)
-        sizes = await asyncio.gather(*(call.services.topics.stored_bytes(*key) for key in wanted))
+        sizes = await fan_out(lambda asked: _sizes(call, *asked), wanted)
     except PulsarError as error:
         code = error_code(error)
         call.count_error(code)
         return DescribeLogDirsResponse(error_code=code, results=[])
-    return DescribeLogDirsResponse(error_code=0, results=[_directory(call, zip(wanted, sizes, strict=True))])
+    return DescribeLogDirsResponse(error_code=0, results=[_directory(call, [rows for rows in sizes if rows])])
 
 
-async def _wanted(call: Call) -> list[tuple[Topic, int]]:
-    """The partitions asked for that this gateway leads. Raises PulsarError."""
-    leads = call.services.fleet.leads
-    return [(topic, number) for topic, number in await _existing(call) if leads(topic.name, number)]
-
-
-async def _existing(call: Call) -> list[tuple[Topic, int]]:
+async def _wanted(call: Call) -> list[tuple[Topic, Sequence[int]]]:
+    """Topics, and which of their partitions. Raises PulsarError."""
+    catalog = call.services.topics
     if call.request.topics is None:
-        return [(topic, number) for topic in await call.services.topics.all() for number in range(topic.partitions)]
-    wanted: dict[tuple[str, int], tuple[Topic, int]] = {}
-    for asked in call.request.topics:
-        topic = await call.services.topics.get(asked.topic)
-        for number in asked.partitions:
-            if topic is not None and 0 <= number < topic.partitions:
-                wanted[topic.name, number] = topic, number
-    return list(wanted.values())
+        return [(topic, range(topic.partitions)) for topic in (await catalog.all()).topics]
+    asked = {each.topic: each.partitions for each in call.request.topics}
+    found = await fan_out(catalog.get, list(asked))
+    return [(topic, asked[topic.name]) for topic in found if topic is not None]
 
 
-def _directory(call: Call, sized: Iterable[tuple[tuple[Topic, int], int]]) -> Response:
-    by_topic: dict[str, list[Response]] = {}
-    for (topic, number), size_bytes in sized:
-        row = _Partition(partition_index=number, partition_size=size_bytes, offset_lag=0, is_future_key=False)
-        by_topic.setdefault(topic.name, []).append(row)
+async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> Response | None:
+    """The topic's row, with the partitions that this gateway leads; None if there are none of these."""
+    leads = call.services.fleet.leads
+    mine = [number for number in dict.fromkeys(numbers) if leads(topic.name, number)]
+    if not mine:
+        return None
+    try:
+        sizes = await call.services.topics.stored_bytes(topic)
+    except AdminError as error:
+        if error.not_found:  # it has been deleted
+            return None
+        raise
+    rows = [
+        _Partition(partition_index=number, partition_size=sizes[number], offset_lag=0, is_future_key=False)
+        for number in mine
+        if number in sizes
+    ]
+    return _Topic(name=topic.name, partitions=rows)
+
+
+def _directory(call: Call, topics: list[Response]) -> Response:
     return _Dir(
-        error_code=0, log_dir=f"persistent://{call.services.config.pulsar.full_namespace}",
-        topics=[_Topic(name=name, partitions=rows) for name, rows in by_topic.items()],
+        error_code=0, log_dir=f"persistent://{call.services.config.pulsar.full_namespace}", topics=topics,
         total_bytes=UNKNOWN_BYTES, usable_bytes=UNKNOWN_BYTES,
     )  # fmt: skip

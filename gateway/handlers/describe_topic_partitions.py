@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
+from operator import itemgetter
 
+import structlog
 from kafka.protocol.admin import DescribeTopicPartitionsResponse
 
 from gateway.handlers.call import Call, Response
 from gateway.handlers.cluster import Cluster
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.metadata import TOPIC_OPERATIONS
+from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
-from gateway.storage.errors import KafkaError
-from gateway.storage.topics import Topic
+from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 MAX_PARTITIONS = 2_000
@@ -25,35 +28,54 @@ _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = _Topic.DescribeTopicPartitionsResponsePartition
 _Cursor = DescribeTopicPartitionsResponse.Cursor
 
+log = structlog.get_logger()
+
 
 async def handle(call: Call) -> Response:
     try:
         found = await _found(call)
-    except KafkaError as error:
-        call.count_error(error.code)
-        rows = [_failed(asked.name, error.code, NO_OPERATIONS) for asked in call.request.topics]
+    except (KafkaError, PulsarError) as error:
+        code = error_code(error)
+        call.count_error(code)
+        rows = [_failed(asked.name, code, NO_OPERATIONS) for asked in call.request.topics]
         return DescribeTopicPartitionsResponse(topics=rows, next_cursor=None)
     return _page(call, found)
 
 
-async def _found(call: Call) -> dict[str, Topic | None]:
-    """The topics asked for, from the cursor on, by name. Raises KafkaError INVALID_REQUEST, and PulsarError."""
+async def _found(call: Call) -> dict[str, Topic | ErrorCode]:
+    """What is asked for, from the cursor on, by name. Raises KafkaError INVALID_REQUEST.
+
+    Raises PulsarError if all topics are asked for, and never were listed.
+    """
     request, cursor, catalog = call.request, call.request.cursor, call.services.topics
     first = cursor.topic_name if cursor is not None else ""
-    found: dict[str, Topic | None]
+    found: dict[str, Topic | ErrorCode]
     if request.topics:
         names = sorted({asked.name for asked in request.topics if asked.name >= first})
         if cursor is not None and first not in names:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the topics do not contain the cursor's: {first}")
-        found = dict(zip(names, await asyncio.gather(*map(catalog.get, names)), strict=True))
+        found = dict(zip(names, await fan_out(lambda name: _look_up(call, name), names), strict=True))
     else:
-        found = {topic.name: topic for topic in await catalog.all() if topic.name >= first}
+        topics, unknown = await catalog.all()
+        everything: list[tuple[str, Topic | ErrorCode]] = [(topic.name, topic) for topic in topics]
+        everything += [(name, ErrorCode.LEADER_NOT_AVAILABLE) for name in unknown]
+        found = {name: topic for name, topic in sorted(everything, key=itemgetter(0)) if name >= first}
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition is {cursor.partition_index}")
     return found
 
 
-def _page(call: Call, found: dict[str, Topic | None]) -> Response:
+async def _look_up(call: Call, name: str) -> Topic | ErrorCode:
+    if topic_names.invalid_reason(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    try:
+        return await call.services.topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except PulsarError as error:
+        log.warning("describe topic partitions", topic=name, error=str(error))
+        return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _page(call: Call, found: dict[str, Topic | ErrorCode]) -> Response:
     """Rows until the limit, and where to go on."""
     room = max(1, min(call.request.response_partition_limit, MAX_PARTITIONS))
     cursor = call.request.cursor
@@ -61,10 +83,8 @@ def _page(call: Call, found: dict[str, Topic | None]) -> Response:
     for name, topic in found.items():
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_Cursor(topic_name=name, partition_index=0))
-        if topic is None:
-            invalid = topic_names.invalid_reason(name) is not None
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            rows.append(_failed(name, code))
+        if isinstance(topic, ErrorCode):
+            rows.append(_failed(name, topic))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         end = min(topic.partitions, first + room)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from kafka.protocol.admin import ElectLeadersResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.named_partitions import topic_of
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
@@ -32,17 +33,25 @@ async def handle(call: Call) -> Response:
             refusal.code,
         )
     if wanted is None:
-        # Only partitions that an election changed, or failed for, are told of.
-        return _response(_Topic(topic=topic.name, partition_result=[]) for topic in await call.services.topics.all())
-    return _response(
-        [
-            _Topic(
-                topic=asked.topic,
-                partition_result=[_row(n, await _outcome(call, asked.topic, n)) for n in asked.partitions],
-            )
-            for asked in wanted
-        ]
-    )
+        return await _all_topics(call)
+    return _response(await fan_out(lambda asked: _topic(call, asked), wanted))
+
+
+async def _all_topics(call: Call) -> Response:
+    """Only partitions that an election changed, or failed for, are told of."""
+    try:
+        topics, unknown = await call.services.topics.all()
+    except PulsarError as error:
+        code = error_code(error)
+        call.count_error(code)
+        return _response((), code)
+    names = sorted([*(topic.name for topic in topics), *unknown])
+    return _response(_Topic(topic=name, partition_result=[]) for name in names)
+
+
+async def _topic(call: Call, asked: Response) -> Response:
+    outcomes = await fan_out(lambda number: _outcome(call, asked.topic, number), asked.partitions, at_once=1)
+    return _Topic(topic=asked.topic, partition_result=list(map(_row, asked.partitions, outcomes)))
 
 
 def _response(rows: Iterable[Response], code: ErrorCode = ErrorCode.NONE) -> Response:

@@ -27,7 +27,7 @@ from gateway.handlers.fetch_session import (
 from gateway.handlers.parked_fetch import ParkedFetch, Wanted
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 RECORDS_EPOCH = 0

@@ -10,7 +10,7 @@ import structlog
 
 from gateway.handlers.call import Call, Response
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 log = structlog.get_logger()

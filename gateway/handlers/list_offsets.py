@@ -23,7 +23,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.codec import Buffer, encode_response
 from protocol.kafka.errors import ErrorCode

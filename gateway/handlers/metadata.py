@@ -7,27 +7,30 @@ v13 a top-level error.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 
 import structlog
 from kafka.protocol.metadata import MetadataResponse
 
 from gateway.handlers.call import Call, Response
 from gateway.handlers.cluster import Cluster
+from gateway.handlers.fan_out import Slices, fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
-from gateway.storage.errors import KafkaError
-from gateway.storage.topics import Topic
+from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 TOPIC_OPERATIONS = {3, 4, 5, 6, 7, 8, 10, 11}
 _CLUSTER_OPERATIONS = {5, 7, 8, 9, 10, 11, 12}
 """Without an authorizer a client may do everything (AclOperation codes)."""
-LISTENER_ERROR_VERSION = 6
-FIRST_OPERATIONS_VERSION = 8
+FIRST_CHOICE_VERSION, LISTENER_ERROR_VERSION, FIRST_OPERATIONS_VERSION = 4, 6, 8
 FIRST_ID_VERSION, BY_ID_VERSION = 10, 12
+MAX_LOOKUPS = 100
+"""Unknown names of one request that Pulsar is asked about one by one."""
 _NO_ID = uuid.UUID(int=0)
 
 log = structlog.get_logger()
@@ -37,13 +40,16 @@ async def handle(call: Call) -> Response:
     request, services = call.request, call.services
     wanted = request.topics
     if wanted is None or (call.version == 0 and not wanted):
-        rows = [_row(call, topic) for topic in await services.topics.all()]
+        try:
+            rows = await _all_rows(call)
+        except PulsarError as error:  # there never was a listing
+            log.warning("metadata of all topics", error=str(error))
+            return _refused(call, (), error_code(error))
     else:
         code = _malformed(call.version, wanted)
         if code:
             return _refused(call, wanted, code)
-        named = {(item.name, item.topic_id): item for item in wanted}.values()
-        rows = list(await asyncio.gather(*(_lookup(call, item.name, item.topic_id) for item in named)))
+        rows = await _NamedTopics(call).rows(list({(item.name, item.topic_id): None for item in wanted}))
     cluster = Cluster(call)
     asked = FIRST_OPERATIONS_VERSION <= call.version <= 10 and request.include_cluster_authorized_operations
     return MetadataResponse(
@@ -74,34 +80,71 @@ def _refused(call: Call, wanted: Iterable[Response], code: ErrorCode) -> Respons
     return MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=rows, error_code=code)
 
 
-async def _lookup(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Response:
-    try:
-        if topic_id is not None and call.version >= 10:
-            topic = await call.services.topics.get_by_id(topic_id)
-            return _row(call, topic) if topic else _failed(call, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
-        if name is None:
-            return _failed(call, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        topic = await call.services.topics.get(name)
-        if topic is None:
-            topic = await _create(call, name)
-        return _row(call, topic)
-    except KafkaError as error:
-        return _failed(call, name, error.code)
-    except PulsarError as error:
-        log.warning("metadata", topic=name, error=str(error))
-        return _failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE)
+async def _all_rows(call: Call) -> list[Response]:
+    """Raises PulsarError."""
+    topics, unknown = await call.services.topics.all()
+    slices = Slices()
+    rows = [await _row(call, topic, slices) for topic in topics]
+    return rows + [_failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE) for name in unknown]
+
+
+class _NamedTopics:
+    """The topics that a request names; those that do not exist are created, if the gateway and the client allow it."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        kafka = call.services.config.kafka
+        asks = call.version < FIRST_CHOICE_VERSION or call.request.allow_auto_topic_creation
+        self._may_create = kafka.max_auto_created_topics if kafka.auto_create_topics and asks else 0
+        self._creates = bool(self._may_create)
+        self._existing: AbstractSet[str] | None = None
+        self._slices = Slices()
+
+    async def rows(self, wanted: Sequence[tuple[str | None, uuid.UUID | None]]) -> list[Response]:
+        cached = self._call.services.topics.cached
+        unknown = sum(name is not None and cached(name) is None for name, _ in wanted)
+        if unknown > MAX_LOOKUPS:  # one listing instead of so many requests
+            with suppress(PulsarError):
+                self._existing = await self._call.services.topics.list_names()
+        return await fan_out(lambda item: self._row(*item), wanted)
+
+    async def _row(self, name: str | None, topic_id: uuid.UUID | None) -> Response:
+        call = self._call
+        try:
+            if topic_id is not None and call.version >= FIRST_ID_VERSION:
+                topic = await call.services.topics.get_by_id(topic_id)
+                if topic is None:
+                    return _failed(call, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
+                return await _row(call, topic, self._slices)
+            if name is None:
+                return _failed(call, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            return await _row(call, await self._found(name) or await self._create(name), self._slices)
+        except KafkaError as error:
+            return _failed(call, name, error.code)
+        except PulsarError as error:
+            log.warning("metadata", topic=name, error=str(error))
+            return _failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE)
+
+    async def _found(self, name: str) -> Topic | None:
+        catalog = self._call.services.topics
+        if self._existing is not None and name not in self._existing:
+            return catalog.cached(name)
+        return await catalog.get(name)
+
+    async def _create(self, name: str) -> Topic:
+        """As Kafka creates topics on first use. Raises KafkaError and PulsarError."""
+        if topic_names.invalid_reason(name) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if name in topic_names.INTERNAL_TOPICS or not self._creates:  # coordinators create internal ones
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._may_create == 0:  # enough for one request: the client asks again
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+        self._may_create -= 1
+        return await _create(self._call, name)
 
 
 async def _create(call: Call, name: str) -> Topic:
-    """Auto-create as Kafka does, if the gateway and the client allow it. Raises KafkaError and PulsarError."""
-    if topic_names.invalid_reason(name) is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if name in topic_names.INTERNAL_TOPICS:  # coordinators create these
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     services = call.services
-    allowed = services.config.kafka.auto_create_topics and (call.version < 4 or call.request.allow_auto_topic_creation)
-    if not allowed:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         topic = await services.topics.create(name, services.config.kafka.default_partitions, {})
     except KafkaError as error:
@@ -115,14 +158,17 @@ async def _create(call: Call, name: str) -> Topic:
     return topic
 
 
-def _row(call: Call, topic: Topic) -> Response:
-    cluster = Cluster(call)
+async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
+    cluster, partitions = Cluster(call), []
+    for number in range(topic.partitions):
+        await slices.pause()
+        partitions.append(_partition(cluster, call.version, topic.name, number))
     return MetadataResponse.MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in topic_names.INTERNAL_TOPICS,
-        partitions=[_partition(cluster, call.version, topic.name, number) for number in range(topic.partitions)],
+        partitions=partitions,
         authorized_operations=TOPIC_OPERATIONS if _operations_asked(call) else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.handlers.call import Call
 from gateway.handlers.cluster import check_leader
 from gateway.storage.errors import KafkaError
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 

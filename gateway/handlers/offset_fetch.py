@@ -19,7 +19,7 @@ from coordinator.group.ports import DeletedTopic, TopicPartition
 from gateway.handlers.call import Call, Outcome, Response
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8

@@ -20,8 +20,8 @@ from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, RejectedRecords, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.produced import FIRST_BATCH_VERSION, Produced, check_produced
+from gateway.storage.topic import Topic
 from gateway.storage.topic_names import INTERNAL_TOPICS
-from gateway.storage.topics import Topic
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
 from protocol.kafka.codec import Buffer, encode_response
 from protocol.kafka.errors import ErrorCode

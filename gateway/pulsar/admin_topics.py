@@ -15,6 +15,7 @@ from gateway.pulsar.position import Position
 
 _BEHIND_LAST_ENTRY = "LastConfirmedEntry is"
 """How a broker says, with status 500, that a ledger does not hold that many entries."""
+_QUOTA_BY_SIZE = "destination_storage"
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 
 
@@ -169,6 +170,9 @@ class TopicsAdmin:
 
     async def policy(self, topic: str, policy: TopicPolicy, *, applied: bool = False) -> Any:
         """A topic-level policy, None if it is not set; `applied` falls back to the namespace's and the broker's."""
+        if policy is TopicPolicy.BACKLOG_QUOTA:  # there is one by size and one by age
+            found = await self._http.get_json(topic_path(topic, "backlogQuotaMap"), {"applied": _bool(applied)})
+            return (found or {}).get(_QUOTA_BY_SIZE)
         return await self._http.get_json(topic_path(topic, policy), {"applied": _bool(applied)})
 
     async def set_policy(self, topic: str, policy: TopicPolicy, value: object) -> None:
@@ -186,6 +190,13 @@ class TopicsAdmin:
         """Publishers, subscriptions and rates, as Pulsar gives them."""
         found: dict[str, Any] = await self._http.get_json(topic_path(topic, "stats"))
         return found
+
+    async def partition_sizes(self, topic: str) -> dict[int, int]:
+        """Stored bytes of each partition of a partitioned topic that is there, in one request."""
+        path = topic_path(topic, "partitioned-stats")
+        options = {"perPartition": "true", "excludePublishers": "true", "excludeConsumers": "true"}
+        found = await self._http.get_json(path, options)
+        return {int(name.rpartition("-")[2]): each["storageSize"] for name, each in found["partitions"].items()}
 
     async def internal_stats(self, topic: str) -> InternalStats:
         """Ledgers and cursors. Loads the topic."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gateway.config import Limits
 from gateway.storage.errors import KafkaError, RejectedRecords
 from gateway.storage.message_entry import encode_records
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.batch import (
     HEADER_BYTES,
     MAGIC_V2,

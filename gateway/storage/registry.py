@@ -15,7 +15,7 @@ from gateway.storage.opening_turns import OpeningTurns
 from gateway.storage.partition_log import PartitionLog, open_log
 from gateway.storage.patience import Patience
 from gateway.storage.shared import Shared
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 SLICE = 50

@@ -25,6 +25,12 @@ Policies = dict[TopicPolicy, object | None]
 """None removes a policy: the namespace's counts then."""
 
 
+def all_policies(configs: Mapping[str, str], defaults: Mapping[str, str], *, compactable: bool) -> Policies:
+    """Those of `policies`, and the backlog quota behind them."""
+    quota = backlog_quota(configs)
+    return {**policies(configs, defaults, compactable=compactable), TopicPolicy.BACKLOG_QUOTA: quota}
+
+
 def policies(configs: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS, *, compactable: bool) -> Policies:
     """What Pulsar must be told, in this order.
 

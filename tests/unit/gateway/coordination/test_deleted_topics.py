@@ -11,7 +11,7 @@ from gateway.coordination import group_service
 from gateway.handlers import delete_topics, offset_fetch
 from gateway.handlers.call import Call, Services
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.group_scene import Scene, group_scene
 

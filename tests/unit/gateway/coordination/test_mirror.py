@@ -22,7 +22,8 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConsumerBusyError, PulsarError, ServiceNotReadyError
 from gateway.pulsar.position import Position
 from gateway.storage.registry import LogRegistry
-from gateway.storage.topics import Topic, TopicCatalog
+from gateway.storage.topic import Topic
+from gateway.storage.topics import TopicCatalog
 from tests.unit.gateway.coordination.fake_coordinator import FakeCoordinator
 
 TIMEOUT_S = 10.0

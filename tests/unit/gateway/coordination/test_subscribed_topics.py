@@ -12,7 +12,8 @@ from coordinator.group.assignment import TopicInfo
 from coordinator.group.topic_regex import InvalidRegexError
 from gateway.coordination.subscribed_topics import SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
-from gateway.storage.topics import Topic, TopicCatalog
+from gateway.storage.topic import Topic
+from gateway.storage.topics import TopicCatalog
 
 TIMEOUT_S = 10.0
 NEVER_S = 3_600.0

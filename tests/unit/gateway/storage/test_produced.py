@@ -10,7 +10,7 @@ from crc32c import crc32c
 from gateway.config import Limits
 from gateway.storage.errors import KafkaError, RejectedRecords, error_code
 from gateway.storage.produced import Produced, check_produced
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch, check_batch, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.message_set import LegacyMessage, encode_message_set

@@ -19,7 +19,7 @@ from gateway.storage.errors import KafkaError, error_code
 from gateway.storage.partition_log import PartitionLog
 from gateway.storage.registry import LogRegistry
 from gateway.storage.shared import Shared
-from gateway.storage.topics import Topic
+from gateway.storage.topic import Topic
 from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch

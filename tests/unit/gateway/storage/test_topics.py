@@ -3,72 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import Ledger, PartitionedTopic, TopicPolicy
+from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.storage.errors import KafkaError
-from gateway.storage.topics import MESSAGES_ONLY, TOPIC_ID, TopicCatalog
+from gateway.storage.topic import MESSAGES_ONLY, TOPIC_ID
+from gateway.storage.topics import TopicCatalog
 from protocol.kafka.errors import ErrorCode
-
-
-class FakeTopics:
-    """The admin API's topics; every call lets others go first."""
-
-    def __init__(self) -> None:
-        self.properties: dict[str, dict[str, str]] = {}
-        self.set_policies: dict[TopicPolicy, object] = {}
-        self.subscriptions_deleted: list[str] = []
-        self.refuses: TopicPolicy | None = None
-        self.refuses_deletion = False
-        self.may_delete = asyncio.Event()
-        self.may_delete.set()
-        self.entries = 0
-
-    async def partitioned(self, topic: str) -> PartitionedTopic:
-        await asyncio.sleep(0)
-        if topic not in self.properties:
-            raise AdminError(404, "no such topic")
-        return PartitionedTopic(2, dict(self.properties[topic]))
-
-    async def create_partitioned(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
-        self.properties[topic] = dict(properties)
-
-    async def delete_partitioned(self, topic: str, *, force: bool) -> None:
-        await self.may_delete.wait()
-        if self.refuses_deletion:
-            raise AdminError(500, "not now")
-        del self.properties[topic]
-
-    async def put_properties(self, topic: str, properties: Mapping[str, str]) -> None:
-        await asyncio.sleep(0)
-        self.properties[topic] |= properties
-
-    async def remove_property(self, topic: str, key: str) -> None:
-        await asyncio.sleep(0)
-        self.properties[topic].pop(key, None)
-
-    async def set_policy(self, topic: str, policy: TopicPolicy, value: object) -> None:
-        if policy is self.refuses:
-            raise AdminError(412, "Retention Quota must exceed configured backlog quota for topic.")
-        self.set_policies[policy] = value
-
-    async def remove_policy(self, topic: str, policy: TopicPolicy) -> None:
-        self.set_policies.pop(policy, None)
-
-    async def delete_subscription(self, topic: str, subscription: str, *, force: bool) -> None:
-        self.subscriptions_deleted.append(f"{topic} {subscription}")
-
-    async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
-        return {"index": "-1"}
-
-    async def internal_stats(self, topic: str) -> Any:
-        return SimpleNamespace(ledgers=(Ledger(1, self.entries, 0),))
+from tests.unit.gateway.storage.fake_admin import FakeTopics
 
 
 class Scene:
@@ -77,13 +21,17 @@ class Scene:
         self.catalog = self.another_catalog()
 
     def another_catalog(self, max_age_ms: int = 60_000) -> TopicCatalog:
-        return TopicCatalog(cast(AdminClient, SimpleNamespace(topics=self.pulsar)), "t/n", max_age_ms)
+        return TopicCatalog(self.pulsar.client, "t/n", max_age_ms)
 
     async def alter(self, catalog: TopicCatalog | None = None, *, validate_only: bool = False, **change: str) -> None:
         named = {name.replace("_", "."): value for name, value in change.items()}
         await (catalog or self.catalog).alter_configs(
             "a", lambda present: {**present, **named}, validate_only=validate_only
         )
+
+    @property
+    def policies(self) -> dict[TopicPolicy, object]:
+        return self.pulsar.policies["persistent://t/n/a"]
 
     @property
     def stored(self) -> dict[str, str]:
@@ -104,7 +52,7 @@ async def test_effects_are_immediate(scene: Scene) -> None:
     assert topic is not None
     assert (topic.config("retention.ms"), topic.config("segment.bytes")) == ("60000", "123")
     assert scene.stored == {"kafka.config.retention.ms": "60000", "kafka.config.segment.bytes": "123"}
-    assert scene.pulsar.set_policies[TopicPolicy.MESSAGE_TTL] == 60
+    assert scene.policies[TopicPolicy.MESSAGE_TTL] == 60
 
 
 async def test_other_gateways_know_when_they_look_again(scene: Scene) -> None:
@@ -145,14 +93,14 @@ async def test_back_to_the_default(scene: Scene) -> None:
     await scene.alter(retention_ms="60000", segment_bytes="123")
     await scene.catalog.alter_configs("a", lambda _: {"segment.bytes": "123"}, validate_only=False)
     assert scene.stored == {"kafka.config.segment.bytes": "123"}
-    assert scene.pulsar.set_policies == {}
+    assert scene.policies == {}
 
 
 async def test_validate_only_and_refused_values_change_nothing(scene: Scene) -> None:
     await scene.alter(retention_ms="60000", validate_only=True)
     with pytest.raises(KafkaError):
         await scene.alter(segment_bytes="1", retention_ms="60000")
-    assert (scene.stored, scene.pulsar.set_policies) == ({}, {})
+    assert (scene.stored, scene.policies) == ({}, {})
 
 
 async def test_a_value_is_judged_before_the_topic(scene: Scene) -> None:
@@ -175,7 +123,7 @@ async def test_two_gateways_alter_different_configurations_at_once(scene: Scene)
 
 
 async def test_a_policy_that_pulsar_refuses(scene: Scene) -> None:
-    scene.pulsar.refuses = TopicPolicy.RETENTION
+    scene.pulsar.refused[TopicPolicy.RETENTION] = lambda value: True
     with pytest.raises(KafkaError, match="backlog quota") as raised:
         await scene.alter(retention_ms="60000")
     assert raised.value.code == ErrorCode.POLICY_VIOLATION
@@ -195,10 +143,10 @@ async def test_properties_that_are_no_configurations_do_no_harm(scene: Scene) ->
 async def test_an_empty_topic_can_become_compacted_and_back(scene: Scene) -> None:
     await scene.alter(cleanup_policy="compact")
     assert MESSAGES_ONLY in scene.stored
-    assert TopicPolicy.COMPACTION_THRESHOLD in scene.pulsar.set_policies
+    assert TopicPolicy.COMPACTION_THRESHOLD in scene.policies
     await scene.alter(cleanup_policy="delete")
     assert scene.stored == {"kafka.config.cleanup.policy": "delete"}
-    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.pulsar.set_policies
+    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.policies
     partitions = [f"persistent://t/n/a-partition-{number} __compaction" for number in range(2)]
     assert scene.pulsar.subscriptions_deleted == partitions, "it would hold all new data"
 
@@ -218,7 +166,7 @@ async def test_a_topic_that_is_compacted_in_name_only_can_be_altered(scene: Scen
     scene.pulsar.properties["persistent://t/n/a"]["kafka.config.cleanup.policy"] = "compact"
     await scene.alter(cleanup_policy="compact", segment_bytes="1000")
     assert MESSAGES_ONLY not in scene.stored
-    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.pulsar.set_policies
+    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.policies
     topic = scene.catalog.cached("a")
     assert topic is not None
     assert (topic.compacts, topic.writes_messages) == (True, True)
