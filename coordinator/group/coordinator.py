@@ -405,7 +405,10 @@ class GroupCoordinator:
         error = self._status(group_id, may_be_unnamed=True)
         group = self._classic(group_id)
         if error or group is None:
-            return DescribedGroup(error, group_id, state="" if error else GroupState.DEAD.value)
+            if error:
+                return DescribedGroup(error, group_id)
+            why = "not found" if group_id not in self._groups else "is not a classic group"
+            return DescribedGroup(error, group_id, GroupState.DEAD.value, message=f"Group {group_id} {why}.")
         return group.describe()
 
     def delete_groups(self, group_ids: Collection[str], now_ms: int, reply: DeleteGroupsReply) -> None:

@@ -205,3 +205,5 @@ class DescribedGroup:
     protocol_type: str = ""
     protocol: str = ""
     members: Sequence[DescribedMember] = ()
+    message: str | None = None
+    """Why it is Dead."""

@@ -1,13 +1,19 @@
-"""DescribeGroups (key 15), v0-v5. v1 throttle time; v3 authorized operations; v4 static members; v5 flexible."""
+"""DescribeGroups (key 15), v0-v6.
+
+v1 throttle time; v3 authorized operations; v4 static members; v5 flexible; v6 a group that is not there is an error, no
+longer only Dead, and errors have messages (KIP-1043).
+"""
 
 from __future__ import annotations
 
 from kafka.protocol.admin import DescribeGroupsResponse
 
 from coordinator.group.messages import DescribedGroup
+from coordinator.group.states import GroupState
 from gateway.handlers.call import Call, Response
 from protocol.kafka.errors import ErrorCode
 
+NOT_FOUND_VERSION = 6
 _GROUP_OPERATIONS = {3, 6, 8}
 """Without an authorizer a client may do everything (AclOperation codes)."""
 
@@ -22,10 +28,14 @@ def _describe(call: Call, group_id: str) -> DescribedGroup:
 
 def _row(call: Call, group: DescribedGroup) -> Response:
     row = DescribeGroupsResponse.DescribedGroup
-    asked = group.error is ErrorCode.NONE and call.request.include_authorized_operations
-    call.count_error(group.error)
+    error = group.error
+    if call.version >= NOT_FOUND_VERSION and group.state == GroupState.DEAD.value:
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+    asked = error is ErrorCode.NONE and call.request.include_authorized_operations
+    call.count_error(error)
     return row(
-        error_code=group.error,
+        error_code=error,
+        error_message=group.message if error is ErrorCode.GROUP_ID_NOT_FOUND else None,
         group_id=group.group_id,
         group_state=group.state,
         protocol_type=group.protocol_type,

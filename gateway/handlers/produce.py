@@ -16,9 +16,10 @@ import structlog
 
 from gateway.handlers.call import Call, ClosesConnection, Outcome, Response
 from gateway.handlers.cluster import Cluster, LeaderHint, check_leader
+from gateway.handlers.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, RejectedRecords, error_code
-from gateway.storage.partition_log import PartitionLog
+from gateway.storage.partition_log import STALLED_S, PartitionLog
 from gateway.storage.produced import FIRST_BATCH_VERSION, Produced, check_produced
 from gateway.storage.topic import Topic
 from gateway.storage.topic_names import INTERNAL_TOPICS
@@ -29,6 +30,10 @@ from protocol.kafka.produce_response import encode_written
 
 NO_OFFSET = NO_TIMESTAMP = -1
 LEADER_HINT_VERSION = 10
+MIN_TIMEOUT_S = 1.0
+"""What Kafka's leader answers at once goes to Pulsar here: a timeout of some milliseconds is too short for that."""
+ANSWERED_BY_THEN_S = STALLED_S + 5.0
+"""Also what Pulsar leaves unanswered: its log is opened anew. Longer times need no timer."""
 ADMIN_CLIENT_ID = "__admin_client"
 """Kafka lets only this client id write to internal topics."""
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
@@ -87,7 +92,7 @@ class ProduceAnswer:
 class _Part:
     """One partition of the request, on its way."""
 
-    __slots__ = ("answer", "log", "name", "produced", "records", "tells_start", "topic")
+    __slots__ = ("answer", "log", "name", "produced", "records", "tells_start", "topic", "waits")
 
     def __init__(self, answer: PartitionAnswer, name: str, records: memoryview | None) -> None:
         self.answer = answer
@@ -98,6 +103,8 @@ class _Part:
         self.log: PartitionLog | None = None
         self.tells_start = False
         """The error was found in the batch: its answer names the log start, as Kafka's does."""
+        self.waits = False
+        """It is appended, and its offset not known yet."""
 
 
 class ProduceCall:
@@ -166,16 +173,29 @@ class ProduceCall:
         ) and all(part.topic is not None or part.answer.error_code for part in self._parts)
 
     async def prepare(self) -> Outcome:
-        """Look up topics and open logs, then append."""
-        await asyncio.gather(*map(self._prepare, self._parts))
+        """Look up topics and open logs, then append what can be within the request's time."""
+        await fan_out(self._prepare_in_time, self._parts)
         return self.append()
+
+    async def _prepare_in_time(self, part: _Part) -> None:
+        try:
+            async with asyncio.timeout(self._left_s):
+                await self._prepare(part)
+        except TimeoutError as error:
+            self._failed(part, error)
+
+    @property
+    def _left_s(self) -> float:
+        """The client waits no longer; it then sends everything again."""
+        timeout_s: float = max(MIN_TIMEOUT_S, self.call.request.timeout_ms / 1000)
+        return max(0.0, timeout_s - (time.perf_counter() - self.call.started))
 
     async def _prepare(self, part: _Part) -> None:
         if part.answer.error_code and not part.tells_start:
             return
         try:
             if part.tells_start and part.topic is not None:
-                part.log = await self.call.services.logs.open(part.topic, part.answer.index)
+                part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)
                 part.answer.log_start_offset = part.log.start.offset
                 return
             if part.topic is None:
@@ -185,7 +205,7 @@ class ProduceCall:
                 self._judge(part)
             if part.produced is None or part.topic is None:
                 return
-            part.log = await self.call.services.logs.open(part.topic, part.answer.index)
+            part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)
             # First, so that what a leader before us wrote last is in what the log reads of its producers.
             self._check_leader(part, part.produced.header)
             await part.log.prepare(part.produced.header, self.call.client.number)
@@ -198,6 +218,7 @@ class ProduceCall:
             if part.produced is None or part.answer.error_code or part.log is None:
                 continue
             self._open += 1
+            part.waits = True
             part.answer.log_append_time_ms = part.produced.log_append_time_ms
             try:
                 self._check_leader(part, part.produced.header)
@@ -207,10 +228,22 @@ class ProduceCall:
                     # Kafka tells the time that the repeated batch was first written with.
                     part.answer.log_append_time_ms = part.produced.header.max_timestamp
             except _STORAGE_ERRORS as error:
+                part.waits = False
                 self._failed(part, error)
                 self._open -= 1
         self._complete_one()
+        if self.call.request.acks != 0 and not self.future.done() and self._left_s < ANSWERED_BY_THEN_S:
+            timer = asyncio.get_running_loop().call_later(self._left_s, self._time_out)
+            self.future.add_done_callback(lambda _: timer.cancel())
         return self.future
+
+    def _time_out(self) -> None:
+        """As in Kafka, what is not written by now is answered all the same, and may be written later."""
+        for part in self._parts:
+            if part.waits:
+                self._failed(part, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+        if not self.future.done():
+            self.future.set_result(self.response)
 
     def _check_leader(self, part: _Part, header: BatchHeader) -> None:
         """Once more: it may have changed meanwhile. And two must not judge the same idempotent producer."""
@@ -220,6 +253,9 @@ class ProduceCall:
 
     def _done(self, part: _Part) -> Any:
         def done(base_offset: int, error: Exception | None) -> None:
+            if self.future.done():  # the answer is on its way
+                return
+            part.waits = False
             if error is not None:
                 self._failed(part, error)
             else:

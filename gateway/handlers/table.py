@@ -64,7 +64,7 @@ APIS: dict[int, Api] = {
         Api(12, 0, 4, consumer.HeartbeatRequest, consumer.HeartbeatResponse, heartbeat.handle),
         Api(13, 0, 5, consumer.LeaveGroupRequest, consumer.LeaveGroupResponse, leave_group.handle),
         Api(14, 0, 5, consumer.SyncGroupRequest, consumer.SyncGroupResponse, sync_group.handle),
-        Api(15, 0, 5, admin.DescribeGroupsRequest, admin.DescribeGroupsResponse, describe_groups.handle),
+        Api(15, 0, 6, admin.DescribeGroupsRequest, admin.DescribeGroupsResponse, describe_groups.handle),
         Api(16, 0, 5, admin.ListGroupsRequest, admin.ListGroupsResponse, list_groups.handle),
         Api(18, 0, 4, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse, api_versions.handle),
         Api(19, 0, 7, admin.CreateTopicsRequest, admin.CreateTopicsResponse, create_topics.handle),

@@ -26,6 +26,8 @@ PERMITS_GROWTH = 4
 READ_TIMEOUT_S = 10.0
 NOTHING = Position(-1, -1)
 SETTLE_S = 0.2
+FIRST_SETTLE_S = 0.005
+"""Most that waits for the disks is there in milliseconds: the broker is asked again soon, then less and less often."""
 SETTLE_CHECKS = 50
 """So often is the broker asked whether it is still writing."""
 
@@ -178,10 +180,10 @@ async def settled(admin: AdminClient, topic: str) -> InternalStats:
     stats = await admin.topics.internal_stats(topic)
     first = stats.entries_added
     target = first + stats.pending_adds
-    for _ in range(SETTLE_CHECKS):
+    for check in range(SETTLE_CHECKS):
         if stats.pending_adds == 0 or not first <= stats.entries_added < target:  # counts from 0 in a loaded topic
             return stats
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(min(SETTLE_S, FIRST_SETTLE_S * 2**check))
         stats = await admin.topics.internal_stats(topic)
     raise RequestTimeoutError("the broker does not come to an end with writing")
 

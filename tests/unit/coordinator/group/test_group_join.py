@@ -82,6 +82,22 @@ def test_the_initial_delay_is_prolonged_by_each_newcomer_up_to_the_rebalance_tim
     assert first.answer.generation == second.answer.generation == 1
 
 
+def test_a_group_that_is_empty_again_waits_for_newcomers_too() -> None:
+    h = Harness(GroupConfig(initial_rebalance_delay_ms=3_000))
+    h.join()
+    h.advance(3_000)
+    [member] = h.coordinator.describe_group("g").members
+    h.leave(member.member_id)
+    assert h.coordinator.describe_group("g").state == "Empty"
+    first = h.join(rebalance_timeout_ms=7_000)
+    h.advance(2_000)
+    second = h.join(rebalance_timeout_ms=7_000)
+    h.advance(3_999)
+    assert not first.answers
+    h.advance(1)
+    assert first.answer.generation == second.answer.generation
+
+
 def test_initial_delay_never_passes_the_rebalance_timeout() -> None:
     h = Harness(GroupConfig(initial_rebalance_delay_ms=3_000))
     joins = [h.join(rebalance_timeout_ms=7_000)]

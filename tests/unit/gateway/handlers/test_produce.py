@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gateway.handlers import produce as produce_handler
 from gateway.handlers.call import Call, ClosesConnection
 from gateway.handlers.produce import PartitionAnswer, ProduceCall, _Part
+from protocol.kafka.errors import ErrorCode
 
 
 class Log:
@@ -21,12 +25,13 @@ class Log:
         return False
 
 
-def produce(acks: int) -> tuple[ProduceCall, Log]:
+def produce(acks: int, timeout_ms: int = 30_000) -> tuple[ProduceCall, Log]:
     """Of one batch."""
     fleet = SimpleNamespace(leads=lambda topic, partition: True, epoch=1)
     nothing = SimpleNamespace(check=lambda *_: None, refuse=lambda *_: None)
     call = SimpleNamespace(
-        request=SimpleNamespace(acks=acks), version=7, client_id="c", count_error=lambda code: None,
+        request=SimpleNamespace(acks=acks, timeout_ms=timeout_ms), version=7, client_id="c",
+        count_error=lambda code: None, started=time.perf_counter(),
         client=SimpleNamespace(number=1, address="a", refused=nothing), services=SimpleNamespace(fleet=fleet),
     )  # fmt: skip
     found, log = ProduceCall(cast(Call, call)), Log()
@@ -60,3 +65,49 @@ async def test_a_failed_write_without_an_answer_ends_the_connection() -> None:
     call.append()
     log.done(-1, TimeoutError())
     assert isinstance(call.future.exception(), ClosesConnection)
+
+
+# The request's own time
+
+
+async def test_what_is_not_written_in_time_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_handler, "MIN_TIMEOUT_S", 0)
+    call, log = produce(-1, timeout_ms=1)
+    call.append()
+    async with asyncio.timeout(5):
+        assert await call.future is call.response
+    [part] = call._parts
+    assert part.answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    log.done(5, None)  # late: the answer stays what the client was told
+    assert part.answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert part.answer.base_offset == -1
+
+
+async def test_acks_0_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_handler, "MIN_TIMEOUT_S", 0)
+    call, log = produce(0, timeout_ms=0)
+    call.append()
+    await asyncio.sleep(0.01)
+    assert not call.future.done()
+    log.done(5, None)
+    assert call.future.result() is None
+
+
+async def test_a_partition_that_does_not_open_costs_only_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_handler, "MIN_TIMEOUT_S", 0)
+    call, log = produce(-1, timeout_ms=50)
+    slow = _Part(PartitionAnswer(1), "t", None)
+    slow.produced = call._parts[0].produced
+    call._parts.append(slow)
+
+    async def prepare(part: _Part) -> None:
+        if part is slow:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(call, "_prepare", prepare)
+    async with asyncio.timeout(5):
+        outcome = await call.prepare()
+    assert outcome is call.future
+    log.done(7, None)
+    assert call.future.result() is call.response
+    assert [part.answer.error_code for part in call._parts] == [0, ErrorCode.REQUEST_TIMED_OUT]

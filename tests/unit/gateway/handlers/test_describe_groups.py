@@ -1,0 +1,38 @@
+"""A group that is not there: Dead up to v5, an error with a message from v6 (KIP-1043)."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kafka.protocol.admin import DescribeGroupsResponse
+
+from coordinator.group.messages import DescribedGroup
+from gateway.handlers import describe_groups
+from gateway.handlers.call import Call
+from protocol.kafka.codec import encode_response
+from protocol.kafka.errors import ErrorCode
+
+DEAD = DescribedGroup(ErrorCode.NONE, "g", "Dead", message="Group g not found.")
+EMPTY = DescribedGroup(ErrorCode.NONE, "g", "Empty")
+LOADING = DescribedGroup(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "g")
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "expected"),
+    [
+        (DEAD, 5, (0, "Dead", None)),
+        (DEAD, 6, (ErrorCode.GROUP_ID_NOT_FOUND, "Dead", "Group g not found.")),
+        (EMPTY, 6, (0, "Empty", None)),
+        (LOADING, 6, (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "", None)),
+    ],
+)
+def test_a_group_as_its_version_shows_it(
+    group: DescribedGroup, version: int, expected: tuple[int, str, str | None]
+) -> None:
+    services = SimpleNamespace(groups=SimpleNamespace(run=lambda group_id, ask: group))
+    request = SimpleNamespace(groups=["g"], include_authorized_operations=True)
+    call = SimpleNamespace(services=services, request=request, version=version, count_error=lambda code: None)
+    response: Any = describe_groups.handle(cast(Call, call))
+    [row] = response.groups
+    assert (row.error_code, row.group_state, row.error_message) == expected
+    assert encode_response(DescribeGroupsResponse, version, 1, response)
