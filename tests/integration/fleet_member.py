@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 import kafka
-from kafka.errors import KafkaError, RetriableError
+from kafka.errors import KafkaError, RetriableError, UnknownBrokerIdError
 
 POLL_MS = 200
 
@@ -61,7 +61,7 @@ def main(bootstrap: str, group: str, topic: str) -> None:
 def poll(consumer: kafka.KafkaConsumer) -> dict[Any, list[Any]]:
     try:
         return consumer.poll(POLL_MS)  # type: ignore[no-any-return]
-    except RetriableError as error:  # a refresh of the metadata failed: the gateway goes down
+    except (RetriableError, UnknownBrokerIdError) as error:  # the gateway goes down: poll again, as Java does inside
         tell("failed", error=repr(error))
         return {}
 
