@@ -95,7 +95,7 @@ class ClassicJoin:
             request.protocols,
             is_new=True,
         )
-        if group.initial_delay is not None and group.generation == 0:
+        if group.initial_delay is not None:
             group.initial_delay.member_added = True
         group.add(member, request.protocol_type)
         group.park_join(member, reply)
