@@ -30,13 +30,14 @@ class UnfitCluster(Exception):
 
 async def prepare_namespaces(admin: AdminClient, settings: PulsarSection) -> None:
     """Raises UnfitCluster, or PulsarError when Pulsar cannot be asked."""
-    await _check_brokers(admin)
+    brokers = await _check_brokers(admin)
     namespace, system = settings.full_namespace, settings.full_system_namespace
     policies = await _policies(admin, namespace)
     if policies is None:
         await _create_tenant(admin, settings.tenant)
         policies = await _create(admin, namespace, settings.retention_minutes)
     _check_policies(namespace, policies)
+    _warn_of_auto_creation(namespace, policies, brokers)
     if system == namespace:
         return
     system_policies = await _policies(admin, system)
@@ -109,13 +110,14 @@ async def _check_no_offsets(admin: AdminClient, namespace: str, system: str) -> 
         )
 
 
-async def _check_brokers(admin: AdminClient) -> None:
+async def _check_brokers(admin: AdminClient) -> Mapping[str, str]:
+    """The settings, as far as they may be read."""
     try:
         settings = await admin.brokers.runtime_configuration()
     except AdminError as error:
         if error.status in _FORBIDDEN:
             log.warning("broker settings cannot be read without superuser rights; make sure of them", error=str(error))
-            return
+            return {}
         raise
     missing = []
     if INTERCEPTOR not in settings.get("brokerEntryMetadataInterceptors", ""):
@@ -124,6 +126,7 @@ async def _check_brokers(admin: AdminClient) -> None:
         missing.append("exposingBrokerEntryMetadataToClientEnabled=true")
     if missing:
         raise UnfitCluster("the Pulsar brokers need in broker.conf: " + " and ".join(missing))
+    return settings
 
 
 def _check_policies(namespace: str, policies: Mapping[str, Any]) -> None:
@@ -145,4 +148,18 @@ def _check_policies(namespace: str, policies: Mapping[str, Any]) -> None:
             "groups that nobody uses any more hold data beyond the retention, because the namespace has no message TTL",
             namespace=namespace,
             remedy=f"pulsar-admin namespaces set-message-ttl {namespace} --messageTTL {retention_minutes * 60}",
+        )
+
+
+def _warn_of_auto_creation(namespace: str, policies: Mapping[str, Any], brokers: Mapping[str, str]) -> None:
+    own = policies.get("autoTopicCreationOverride")
+    allowed = brokers.get("allowAutoTopicCreation", "true") == "true"
+    if isinstance(own, dict):
+        allowed = own.get("allowAutoTopicCreation", False)
+    if allowed:
+        log.warning(
+            "producers that connect again may bring partitions back that clients have just deleted; such a topic can "
+            "neither be created nor deleted (apache/pulsar#24571)",
+            namespace=namespace,
+            remedy=f"pulsar-admin namespaces set-auto-topic-creation {namespace} --disable",
         )

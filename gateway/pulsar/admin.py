@@ -34,7 +34,9 @@ class NamespacesAdmin:
         self, namespace: str, *, retention_minutes: int, retention_mb: int = -1,
         more_policies: Mapping[str, object] | None = None,
     ) -> None:
-        """Create `tenant/namespace`, which retains data and keeps topics that nobody uses. Status 409 if it exists.
+        """Create `tenant/namespace`, which retains data and keeps topics that nobody uses, but makes none by itself.
+
+        Status 409 if it exists.
 
         What is older than the retention counts as consumed for every subscription (message TTL): one that nobody reads
         would hold it for ever. `more_policies` have the names that `policies` gives them.
@@ -46,6 +48,8 @@ class NamespacesAdmin:
                 "maxInactiveDurationSeconds": 60,
                 "deleteWhileInactive": False,
             },
+            # Producers that connect again would bring partitions back that are being deleted (apache/pulsar#24571).
+            "autoTopicCreationOverride": {"allowAutoTopicCreation": False},
         }
         if retention_minutes >= 0:
             policies["message_ttl_in_seconds"] = min(retention_minutes * 60, MAX_INT)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.config import PulsarSection
 from gateway.namespace import INTERCEPTOR, UnfitCluster, prepare_namespaces
@@ -95,3 +97,26 @@ async def test_offsets_that_are_elsewhere_are_not_hidden() -> None:
         await prepare(admin)
     await prepare(admin, system_namespace="default")
     assert set(admin.known) == {"kafka/default"}
+
+
+@pytest.mark.parametrize(
+    ("override", "broker", "warned"),
+    [
+        (None, "true", True),
+        (None, "false", False),
+        ({"allowAutoTopicCreation": False}, "true", False),
+        ({"allowAutoTopicCreation": True, "topicType": "partitioned"}, "false", True),
+    ],
+)
+async def test_auto_creation_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, override: dict[str, Any] | None, broker: str, warned: bool
+) -> None:
+    admin = FakeAdmin(tenants={"kafka"})
+    settings = {**await admin.runtime_configuration(), "allowAutoTopicCreation": broker}
+    monkeypatch.setattr(admin, "runtime_configuration", AsyncMock(return_value=settings))
+    admin.known["kafka/default"] = {**KEPT, "autoTopicCreationOverride": override}
+    with capture_logs() as logged:
+        await prepare(admin)
+    remedies = [entry["remedy"] for entry in logged if "bring partitions back" in entry["event"]]
+    expected = ["pulsar-admin namespaces set-auto-topic-creation kafka/default --disable"] if warned else []
+    assert remedies == expected
