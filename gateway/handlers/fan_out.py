@@ -23,10 +23,15 @@ class Slices:
     def __init__(self) -> None:
         self._end = monotonic() + SLICE_S
         self._resume: asyncio.Future[None] | None = None
+        self._begins = False
 
     async def pause(self) -> None:
         """Return at once, or in a later turn of the event loop. Many tasks may share one slice."""
         while monotonic() >= self._end:
+            if self._begins:  # however long the others took, somebody goes on in each turn
+                self._begins = False
+                self._end = monotonic() + SLICE_S
+                return
             if self._resume is None or self._resume.done():
                 loop = asyncio.get_running_loop()
                 self._resume = loop.create_future()
@@ -34,7 +39,7 @@ class Slices:
             await asyncio.shield(self._resume)
 
     def _begin(self, resume: asyncio.Future[None]) -> None:
-        self._end = monotonic() + SLICE_S
+        self._begins = True
         resume.set_result(None)
 
 

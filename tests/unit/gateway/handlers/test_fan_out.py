@@ -88,3 +88,15 @@ async def test_cancellation_ends_the_rest() -> None:
         await running
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_work_goes_on_though_each_turn_is_longer_than_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others do much, too: whenever this request has its turn, its slice would be over already."""
+    clock = count(step=10 * module.SLICE_S)
+    monkeypatch.setattr(module, "monotonic", lambda: next(clock))
+
+    async def work(number: int) -> int:
+        return number
+
+    async with asyncio.timeout(5):
+        assert await fan_out(work, range(200)) == list(range(200))

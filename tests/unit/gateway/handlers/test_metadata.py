@@ -1,0 +1,126 @@
+"""Metadata of very many topics: bounded work in slices, and not all of them are created."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count, pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kafka.protocol.metadata import MetadataRequest
+
+from coordinator.fleet.messages import Address, Member
+from gateway.config import Config
+from gateway.handlers import fan_out, metadata
+from gateway.handlers.call import Call, Client
+from gateway.pulsar.admin_http import AdminError
+from gateway.storage.topics import TopicCatalog
+from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.storage.fake_admin import PREFIX, FakeTopics
+
+MEMBER = Member(
+    node_id=0, incarnation="i", instance="h:1", addresses={"default": Address(host="h", port=1)}, lease_ms=1,
+    started_ms=0,
+)  # fmt: skip
+UNKNOWN, NOT_AVAILABLE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class Scene:
+    def __init__(self, **kafka: Any) -> None:
+        self.pulsar = FakeTopics()
+        self.catalog = TopicCatalog(self.pulsar.client, "t/n", 60_000)
+        config = Config.model_validate({"kafka": kafka})
+        fleet = SimpleNamespace(
+            members=[MEMBER], node_id=0, epoch=3, leader=lambda *_: MEMBER, is_out_of_touch=False, listener="default"
+        )
+        self.services = SimpleNamespace(config=config, fleet=fleet, topics=self.catalog, cluster_id="c")
+
+    async def rows(self, names: Sequence[str] | None, *, version: int = 9, create: bool = True) -> dict[str, Any]:
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        call = SimpleNamespace(
+            request=request, version=version, services=self.services, client=Client("c:1", "default"), client_id="c",
+            count_error=lambda code: None,
+        )  # fmt: skip
+        answer = await metadata.handle(cast(Call, call))
+        self.answer = answer
+        return {row.name: row for row in answer.topics}
+
+
+def errors(rows: dict[str, Any]) -> set[int]:
+    return {row.error_code for row in rows.values()}
+
+
+async def test_so_many_topics_are_created_for_one_request() -> None:
+    scene = Scene(max_auto_created_topics=7)
+    names = [f"t{number}" for number in range(500)]
+    rows = await scene.rows(names)
+    assert list(rows) == names
+    assert len(scene.pulsar.properties) == 7
+    assert [row.error_code for row in rows.values()].count(NOT_AVAILABLE) == 493
+    again = await scene.rows(names)
+    assert [row.error_code for row in again.values()].count(0) == 14
+    assert scene.pulsar.requests["partitioned"] < 100, "one listing tells which names there are not"
+
+
+async def test_many_unknown_names_cost_one_listing() -> None:
+    scene = Scene()
+    scene.pulsar.properties[PREFIX + "there"] = {}
+    rows = await scene.rows(["there", *(f"t{number}" for number in range(5_000))], create=False)
+    assert rows.pop("there").error_code == 0
+    assert errors(rows) == {UNKNOWN}
+    assert scene.pulsar.requests == {"list_partitioned": 1, "list_topics": 1, "partitioned": 1}
+
+
+async def test_a_few_unknown_names_are_looked_up() -> None:
+    """A topic that somebody else has just made is found."""
+    scene = Scene()
+    await scene.catalog.all()
+    scene.pulsar.properties[PREFIX + "new"] = {}
+    rows = await scene.rows(["new", "none"], create=False)
+    assert (rows["new"].error_code, rows["none"].error_code) == (0, UNKNOWN)
+
+
+@pytest.mark.parametrize("everything", [True, False])
+async def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch, everything: bool) -> None:
+    """Rows of known topics need no waiting: each look at the clock takes a part of a slice here."""
+    scene = Scene()
+    scene.pulsar.partitions = 10
+    for number in range(100):
+        scene.pulsar.properties[f"{PREFIX}t{number}"] = {}
+    await scene.catalog.all()
+    clock, turns, partitions = count(step=0.6 * fan_out.SLICE_S), [0], 0
+    monkeypatch.setattr(fan_out, "monotonic", lambda: next(clock))
+
+    def leader(*_: object) -> Member:
+        nonlocal partitions
+        partitions += 1
+        return MEMBER
+
+    scene.services.fleet.leader = leader
+
+    async def other() -> None:
+        while partitions < 1_000:
+            await asyncio.sleep(0)
+            turns.append(partitions)
+
+    watching = asyncio.create_task(other())
+    assert len(await scene.rows(None if everything else [f"t{number}" for number in range(100)])) == 100
+    await watching
+    assert max(later - earlier for earlier, later in pairwise(turns)) < 100
+
+
+@pytest.mark.parametrize("version", [9, 13])
+async def test_nothing_was_ever_listed(version: int) -> None:
+    """The answer has no broker, as Kafka's has when all of it fails: clients try again."""
+    scene = Scene()
+
+    async def fail(method: str, topic: str) -> None:
+        raise AdminError(503, "not now")
+
+    scene.pulsar.before = fail
+    assert await scene.rows(None, version=version) == {}
+    assert (scene.answer.brokers, scene.answer.controller_id) == ([], -1)
+    assert scene.answer.error_code not in {0, ErrorCode.UNKNOWN_SERVER_ERROR}
