@@ -139,7 +139,10 @@ def decode_response(message: Any, version: int, frame: memoryview) -> Any:
     """Decode a response from its correlation id on. Raises MalformedRequest."""
     position = _INT.size
     if _encoder(message, version)[0]:
-        position = skip_tagged_fields(frame, position)
+        try:
+            position = skip_tagged_fields(frame, position)
+        except (IndexError, ValueError) as error:
+            raise MalformedRequest(f"response header: {error}") from error
     return decode_request(message, version, frame, position)
 
 

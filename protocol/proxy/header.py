@@ -62,7 +62,7 @@ def encode_proxy_header(source: Endpoint) -> bytes:
     except ValueError:
         return V1_START + b"UNKNOWN\r\n"
     nowhere = "0.0.0.0" if version == 4 else "::"
-    return V1_START + f"TCP{version} {source.host} {nowhere} {source.port} 0\r\n".encode("ascii")
+    return V1_START + f"TCP{version} {_without_zone(source.host)} {nowhere} {source.port} 0\r\n".encode("ascii")
 
 
 def _begins(data: bytes, start: bytes) -> bool:
@@ -86,7 +86,12 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
     except ValueError as error:
         raise MalformedProxyHeaderError(f"PROXY line: {error}") from None
     port, _ = _port(words[3]), _port(words[4])
-    return ProxyHeader(end + 2, Endpoint(str(source), port))
+    return ProxyHeader(end + 2, Endpoint(_without_zone(str(source)), port))
+
+
+def _without_zone(address: str) -> str:
+    """A zone means nothing on another machine, and may hold any text."""
+    return address.partition("%")[0]
 
 
 def _port(word: bytes) -> int:

@@ -83,6 +83,12 @@ def test_what_is_passed_on_stays_what_it_is(api: Api, version: int, data: st.Dat
     assert as_dict(api.response._struct, version, received) == answer
 
 
+@pytest.mark.parametrize("header", [b"", b"\x01", b"\xff" * 9, b"\xff\xff\x03", b"\x01\x01\x7f"])
+def test_a_response_with_a_broken_header_is_malformed(header: bytes) -> None:
+    with pytest.raises(codec.MalformedRequest, match="response header"):
+        decode_response(FETCH.response, 12, memoryview(bytes(4) + header))
+
+
 def _split_records(response: Any, data: st.DataObject) -> None:
     for topic in response.responses:
         for part in topic.partitions:

@@ -87,6 +87,13 @@ def test_any_bytes(data: bytes) -> None:
     assert header is None or 0 < header.size_bytes <= len(data)
 
 
+def test_zones_are_left_out() -> None:
+    source = Endpoint("fe80::1", 51_000)
+    line = b"PROXY TCP6 fe80::1%\x07<any>text ::1 51000 9092\r\n"
+    assert parse_proxy_header(line) == ProxyHeader(len(line), source)
+    assert encode_proxy_header(Endpoint("fe80::1%eth0", 51_000)) == encode_proxy_header(source)
+
+
 @pytest.mark.parametrize("source", [Endpoint("192.0.2.7", 51_000), Endpoint("2001:db8::7", 65_535), Endpoint("x", 1)])
 def test_what_is_written_is_read(source: Endpoint) -> None:
     header = encode_proxy_header(source)

@@ -1,0 +1,7 @@
+"""Every decoder of bytes that others send or have stored."""
+
+from __future__ import annotations
+
+from tests.fuzz.targets import internal, pulsar, records, requests
+
+TARGETS = {target.name: target for room in (requests, records, pulsar, internal) for target in room.TARGETS}

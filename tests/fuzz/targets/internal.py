@@ -1,0 +1,163 @@
+"""What the internal topics hold, and what members of groups send for each other."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from random import Random
+
+from coordinator.fleet.messages import (
+    Address,
+    Deletion,
+    Eviction,
+    Goodbye,
+    Heartbeat,
+    LogPosition,
+    MalformedMessageError,
+    Member,
+    MemberState,
+    Snapshot,
+    decode_message,
+    encode_message,
+)
+from coordinator.group.consumer_records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    ConsumerMemberValue,
+    CurrentMemberKey,
+    CurrentMemberValue,
+    RegexKey,
+    RegexValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetMemberKey,
+    TargetMemberValue,
+    TopicPartitionsValue,
+    TopicsKey,
+    TopicsValue,
+    TopicValue,
+)
+from coordinator.group.loading import Loader
+from coordinator.group.offset_commands import Group
+from coordinator.group.record_codec import MalformedRecordError, decode_record, encode_record
+from coordinator.group.records import (
+    GROUP_RECORD,
+    OFFSET_RECORD,
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+)
+from coordinator.group.subscription import subscribed_topics
+from tests.fuzz.target import Target, reason
+
+_LENGTH = struct.Struct(">H")
+
+
+class _Log:
+    def append(self, *_: object) -> None: ...
+
+
+def _record_seeds(random: Random) -> Sequence[bytes]:
+    partitions = [TopicPartitionsValue(b"i" * 16, [0, 1])]
+    member = MemberValue("m", "c", "/h", 10_000, b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff", b"\0\0", 60_000, "i")
+    pairs = [
+        (OffsetKey("g", "t", 3), OffsetValue(7, "meta", 9, 1)),
+        (OffsetKey("g", "t", 3), OffsetValue(7, "meta", 9, 1, 99)),
+        (GroupKey("g"), GroupValue("consumer", 4, "range", "m", 5, [member])),
+        (ConsumerGroupKey("g"), ConsumerGroupValue(4)),
+        (TopicsKey("g"), TopicsValue([TopicValue(b"i" * 16, "t", 3)])),
+        (ConsumerMemberKey("g", "m"), ConsumerMemberValue(None, "r", "c", "/h", ["t"], "t.*", 9, "uniform")),
+        (TargetEpochKey("g"), TargetEpochValue(4)),
+        (TargetMemberKey("g", "m"), TargetMemberValue(partitions)),
+        (CurrentMemberKey("g", "m"), CurrentMemberValue(4, 3, 1, partitions, partitions)),
+        (RegexKey("g", "t.*"), RegexValue(["t"])),
+    ]
+    records = [encode_record(key, value) for key, value in pairs]
+    found = [_LENGTH.pack(len(key)) + b"\1" + key + (value or b"") for key, value in records]
+    for kind, key, value in ((OFFSET_RECORD, *pairs[0]), (GROUP_RECORD, *pairs[2])):
+        for version, form in kind.values.items():
+            encoded = struct.pack(">h", kind.key_version) + kind.key.build(key)
+            found.append(_LENGTH.pack(len(encoded)) + b"\1" + encoded + struct.pack(">h", version) + form.build(value))
+    return [*found, *(seed[:2] + b"\0" + seed[3:] for seed in found)]
+
+
+def check_record(data: bytes) -> str:
+    """The length of the key, whether there is a value, key, value."""
+    if len(data) < 3:
+        return "short"
+    end = 3 + _LENGTH.unpack_from(data)[0]
+    key, value = data[3:end], data[end:] if data[2] else None
+    try:
+        decoded = decode_record(key, value)
+        loader = Loader(_Log())
+        loader.replay(key, value)
+        groups = _finished(loader)
+    except MalformedRecordError as error:
+        return reason(error).replace("\n", " ")
+    if decoded is None:
+        return "unknown kind"
+    _check_again(*decoded)
+    return f"{type(decoded[0]).__name__} {len(groups) > 0}"
+
+
+def _finished(loader: Loader) -> dict[str, Group]:
+    steps = loader.finish(1)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            groups: dict[str, Group] = end.value
+            return groups
+
+
+def _check_again(key: object, value: object) -> None:
+    try:
+        record = encode_record(key, value)
+    except ValueError:  # another version has more room
+        return
+    assert decode_record(record.key, record.value) is not None
+
+
+def _message_seeds(random: Random) -> Sequence[bytes]:
+    address = Address(host="h", port=9092)
+    member = Member(
+        node_id=1, incarnation="i", instance="h:1", addresses={"PLAIN": address}, forwarding=address, lease_ms=9,
+        started_ms=1,
+    )  # fmt: skip
+    state = MemberState(member=member, sequence=5, settled_epoch=2)
+    snapshot = Snapshot(epoch=3, position=LogPosition(1, 2), members=(state,))
+    messages = (
+        Heartbeat(state=state, snapshot=snapshot, joining=True), Goodbye(node_id=1, incarnation="i", snapshot=snapshot),
+        Eviction(node_id=1, incarnation="i", sequence=4, snapshot=snapshot),
+        Deletion(topics=("t", "ü"), snapshot=Snapshot(epoch=-1, position=None, members=())),
+    )  # fmt: skip
+    return [encode_message(message) for message in messages]
+
+
+def check_message(data: bytes) -> str:
+    try:
+        message = decode_message(data)
+    except MalformedMessageError as error:
+        return reason(error)
+    assert decode_message(encode_message(message)) == message
+    return type(message).__name__
+
+
+def _subscription_seeds(random: Random) -> Sequence[bytes]:
+    topics = b"\0\0\0\2\0\1t\0\4name"
+    return [struct.pack(">h", version) + topics + rest for version in range(4) for rest in (b"\xff" * 4, b"\0\0\0\1u")]
+
+
+def check_subscription(data: bytes) -> str:
+    found = subscribed_topics([data])
+    return "none" if found is None else f"{'some' if found else 'no'} topics"
+
+
+TARGETS = (
+    Target("group records", _record_seeds, check_record),
+    Target("fleet messages", _message_seeds, check_message),
+    Target("subscriptions", _subscription_seeds, check_subscription),
+)
