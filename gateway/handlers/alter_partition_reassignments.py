@@ -10,6 +10,7 @@ from kafka.protocol.admin import AlterPartitionReassignmentsResponse
 
 from gateway.handlers.call import Call, Node, Response
 from gateway.handlers.cluster import Cluster
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.named_partitions import topic_of
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
@@ -20,13 +21,13 @@ _Partition = _Topic.ReassignablePartitionResponse
 
 
 async def handle(call: Call) -> Response:
+    topics = call.request.topics
+    asked = [(topic.name, part) for topic in topics for part in topic.partitions]
+    rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
     return AlterPartitionReassignmentsResponse(
         error_code=0,
         error_message=None,
-        responses=[
-            _Topic(name=asked.name, partitions=[await _partition(call, asked.name, part) for part in asked.partitions])
-            for asked in call.request.topics
-        ],
+        responses=[_Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions]) for topic in topics],
     )
 
 

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from gateway.handlers.call import Call, Response
 from gateway.handlers.cluster import Cluster
+from gateway.handlers.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
 from gateway.storage.config_values import INT_MAX, parse_number
@@ -33,8 +34,8 @@ async def alter_all(call: Call, alter: Alter, row: Row) -> list[Response]:
     """The rows of the answer: each resource is altered by itself."""
     resources = call.request.resources
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    rows = []
-    for resource in resources:
+
+    async def altered(resource: Response) -> Response:
         code, text = ErrorCode.NONE, None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
@@ -44,8 +45,9 @@ async def alter_all(call: Call, alter: Alter, row: Row) -> list[Response]:
             code, text = error_code(error), str(error)
             call.count_error(code)
         kind, name = resource.resource_type, resource.resource_name
-        rows.append(row(error_code=code, error_message=text, resource_type=kind, resource_name=name))
-    return rows
+        return row(error_code=code, error_message=text, resource_type=kind, resource_name=name)
+
+    return await fan_out(altered, resources, at_once=1)
 
 
 def check_names(configs: Iterable[Response], nameless: Collection[str]) -> None:

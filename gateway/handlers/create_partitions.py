@@ -8,6 +8,7 @@ from kafka.protocol.admin import CreatePartitionsResponse
 
 from gateway.handlers.call import Call, Response
 from gateway.handlers.create_topics import MAX_PARTITIONS
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.replica_assignment import check_assignments
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
@@ -16,21 +17,22 @@ from protocol.kafka.errors import ErrorCode
 
 
 async def handle(call: Call) -> Response:
-    names = Counter(topic.name for topic in call.request.topics)
-    rows: list[Response] = []
-    for wanted in call.request.topics:
-        if names[wanted.name] > 1:
-            if not any(row.name == wanted.name for row in rows):
-                rows.append(_row(wanted.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
-            continue
-        try:
-            await _grow(call, wanted)
-            rows.append(_row(wanted.name, ErrorCode.NONE, None))
-        except KafkaError as error:
-            rows.append(_row(wanted.name, error.code, error.text))
-        except PulsarError as error:
-            rows.append(_row(wanted.name, error_code(error), str(error)))
+    named = Counter(topic.name for topic in call.request.topics)
+    duplicates = [name for name, times in named.items() if times > 1]
+    once = [topic for topic in call.request.topics if named[topic.name] == 1]
+    rows = [_row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in duplicates]
+    rows += await fan_out(lambda wanted: _answer(call, wanted), once, at_once=1)
     return CreatePartitionsResponse(results=rows)
+
+
+async def _answer(call: Call, wanted: Response) -> Response:
+    try:
+        await _grow(call, wanted)
+    except KafkaError as error:
+        return _row(wanted.name, error.code, error.text)
+    except PulsarError as error:
+        return _row(wanted.name, error_code(error), str(error))
+    return _row(wanted.name, ErrorCode.NONE, None)
 
 
 async def _grow(call: Call, wanted: Response) -> None:

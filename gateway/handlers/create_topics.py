@@ -12,6 +12,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 
 from gateway.handlers.broker_configs import effective_configs
 from gateway.handlers.call import Call, Response
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.replica_assignment import check_assignments
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
@@ -24,13 +25,11 @@ MAX_PARTITIONS = 9_999
 
 async def handle(call: Call) -> Response:
     request = call.request
-    names = Counter(topic.name for topic in request.topics)
-    rows = []
-    for topic in request.topics:
-        if names[topic.name] == 1:
-            rows.append(await _create(call, topic))
-        elif not any(row.name == topic.name for row in rows):
-            rows.append(_failed(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+    named = Counter(topic.name for topic in request.topics)
+    duplicates = [name for name, times in named.items() if times > 1]
+    once = [topic for topic in request.topics if named[topic.name] == 1]
+    rows = await fan_out(lambda topic: _create(call, topic), once, at_once=1)
+    rows += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in duplicates]
     for row in rows:
         if row.error_code:
             call.count_error(ErrorCode(row.error_code))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from kafka.protocol.admin import DeleteGroupsResponse
 
 from gateway.handlers.call import Call, Outcome, Response
+from gateway.handlers.fan_out import fan_out
 from protocol.kafka.errors import ErrorCode
 
 
@@ -16,7 +17,7 @@ def handle(call: Call) -> Outcome:
 
 
 async def _delete(call: Call, group_ids: list[str]) -> Response:
-    answers = await asyncio.gather(*(_delete_one(call, group_id) for group_id in group_ids))
+    answers = await fan_out(lambda group_id: _delete_one(call, group_id), group_ids)
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=answer[group_id])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 from kafka.protocol.admin import DeleteRecordsResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.named_partitions import led_topic_of
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError, error_code
@@ -28,7 +27,7 @@ async def handle(call: Call) -> Response:
     wanted = {
         (topic.name, each.partition_index): each.offset for topic in call.request.topics for each in topic.partitions
     }
-    rows = await asyncio.gather(*(_partition(call, *key, offset) for key, offset in wanted.items()))
+    rows = await fan_out(lambda asked: _partition(call, *asked[0], asked[1]), list(wanted.items()))
     by_topic: dict[str, list[Response]] = {}
     for (name, _), row in zip(wanted, rows, strict=True):
         by_topic.setdefault(name, []).append(row)

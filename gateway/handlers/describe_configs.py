@@ -13,6 +13,7 @@ from gateway.handlers.broker_configs import SOURCE_DEFAULT, SOURCE_GROUP, Synony
 from gateway.handlers.call import Call, Response
 from gateway.handlers.cluster import Cluster
 from gateway.handlers.config_resources import ResourceType, broker_id
+from gateway.handlers.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
 from gateway.storage.config_values import ConfigType
@@ -30,7 +31,8 @@ async def handle(call: Call) -> Response:
     if unknown:  # as Kafka's handler, which fails for the whole request
         text = f"Unexpected resource type {', '.join(map(str, sorted(unknown)))}"
         return DescribeConfigsResponse(results=[_failed(call, resource, _invalid(text)) for resource in resources])
-    return DescribeConfigsResponse(results=[await _describe(call, resource) for resource in resources])
+    results = await fan_out(lambda resource: _describe(call, resource), resources, at_once=1)
+    return DescribeConfigsResponse(results=results)
 
 
 async def _describe(call: Call, resource: Response) -> Response:

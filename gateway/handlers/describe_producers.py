@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 from kafka.protocol.admin import DescribeProducersResponse
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.fan_out import fan_out
 from gateway.handlers.named_partitions import led_topic_of
 from gateway.pulsar.errors import PulsarError
 from gateway.storage import topic_names
@@ -24,13 +23,12 @@ log = structlog.get_logger()
 
 
 async def handle(call: Call) -> Response:
+    topics = call.request.topics
+    asked = [(topic.name, number) for topic in topics for number in topic.partition_indexes]
+    rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
     return DescribeProducersResponse(
         topics=[
-            _Topic(
-                name=topic.name,
-                partitions=await asyncio.gather(*(_partition(call, topic.name, n) for n in topic.partition_indexes)),
-            )
-            for topic in call.request.topics
+            _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partition_indexes]) for topic in topics
         ]
     )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
 
 from gateway.handlers.call import Call, Response
+from gateway.handlers.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
@@ -58,7 +58,7 @@ def _counts(found: Mapping[str, Topic | int | None]) -> PartitionCounts:
 
 
 async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts:
-    found = await asyncio.gather(*(_look_up(call, name, partition) for name, partition in highest.items()))
+    found = await fan_out(lambda each: _look_up(call, *each), list(highest.items()))
     return _counts(dict(zip(highest, found, strict=True)))
 
 

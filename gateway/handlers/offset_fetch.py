@@ -17,6 +17,7 @@ from kafka.protocol.consumer import OffsetFetchResponse
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.group.ports import DeletedTopic, TopicPartition
 from gateway.handlers.call import Call, Outcome, Response
+from gateway.handlers.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError
 from gateway.storage.topic import Topic
@@ -39,7 +40,7 @@ def handle(call: Call) -> Outcome:
 async def _answer(call: Call) -> Response:
     request = call.request
     if call.version >= SEVERAL_VERSION:
-        return OffsetFetchResponse(groups=await asyncio.gather(*(_group(call, group) for group in request.groups)))
+        return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group), request.groups))
     asked = FetchOffsetsRequest(request.group_id, _partitions(request.topics), request.require_stable)
     answer = await _fetch(call, asked)
     offsets = dict(answer.offsets)
@@ -84,7 +85,7 @@ async def _without_deleted_topics(call: Call, answer: FetchOffsetsResponse) -> F
     if not doubtful:
         return answer
     # What is known may be older than the commit.
-    found = await asyncio.gather(*(topics.get(name, fresh=topics.cached(name) is not None) for name, _ in doubtful))
+    found = await fan_out(lambda each: topics.get(each[0], fresh=topics.cached(each[0]) is not None), doubtful)
     gone = {
         DeletedTopic(name, topic_id, NEVER_MS)
         for (name, topic_id), topic in zip(doubtful, found, strict=True)
