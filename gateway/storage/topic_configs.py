@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from gateway.storage.config_values import (
     LONG_MAX,
@@ -29,6 +30,15 @@ ENTRY_FORMAT = "entry.format"
 """The gateway's own: Kafka has no such configuration."""
 
 
+class Effect(StrEnum):
+    """What comes of a value other than the default."""
+
+    GATEWAY = "the gateway does it"
+    PULSAR = "becomes a policy of the Pulsar topic"
+    KEPT = "none: kept and returned"
+    REFUSED = "only the default is taken"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     name: str
@@ -38,6 +48,7 @@ class TopicConfig:
     broker_config: str | None
     """Under this name a broker has the default for all topics; DescribeConfigs calls it a synonym."""
     documentation: str
+    effect: Effect = Effect.KEPT
 
 
 _B, _S, _I, _L, _D, _LIST = (
@@ -58,21 +69,24 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
         TopicConfig("cleanup.policy", _LIST, "delete", list_of("compact", "delete"), "log.cleanup.policy",
             "What becomes of old records: delete removes them after retention.ms or retention.bytes, compact keeps the "
             "last record of each key. Pulsar's compaction compacts topics that had this policy from their first "
-            "record on."),
+            "record on.",
+            Effect.PULSAR),
         TopicConfig("compression.gzip.level", _I, "-1", gzip_level, "compression.gzip.level",
-            "Level for compression.type=gzip. Kept and returned; the default level is used."),
+            "Level for compression.type=gzip." + _KEPT + "the default level is used."),
         TopicConfig("compression.lz4.level", _I, "9", whole(_I, 1, 17), "compression.lz4.level",
-            "Level for compression.type=lz4. Kept and returned; the default level is used."),
+            "Level for compression.type=lz4." + _KEPT + "the default level is used."),
         TopicConfig("compression.type", _S, "producer",
             one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), "compression.type",
-            "How batches are stored: as the producer compressed them, or compressed anew by the gateway."),
+            "How batches are stored: as the producer compressed them, or compressed anew by the gateway.",
+            Effect.GATEWAY),
         TopicConfig("compression.zstd.level", _I, "3", whole(_I, -131072, 22), "compression.zstd.level",
-            "Level for compression.type=zstd. Kept and returned; the default level is used."),
+            "Level for compression.type=zstd." + _KEPT + "the default level is used."),
         TopicConfig("delete.retention.ms", _L, "86400000", whole(_L, 0), "log.cleaner.delete.retention.ms",
             "How long tombstones of compacted topics stay." + _COMPACTOR),
         TopicConfig(ENTRY_FORMAT, _S, "auto", one_of("auto", "kafka", "pulsar"), None,
             "How records lie in Pulsar: kafka keeps whole record batches, pulsar writes a message for each record, "
-            "which native Pulsar consumers read. auto means pulsar for compacted topics and kafka for all others."),
+            "which native Pulsar consumers read. auto means pulsar for compacted topics and kafka for all others.",
+            Effect.GATEWAY),
         TopicConfig("file.delete.delay.ms", _L, "60000", whole(_L, 0), "log.segment.delete.delay.ms",
             "How long a deleted segment's file stays." + _BOOKKEEPER),
         TopicConfig("flush.messages", _L, _MAX, whole(_L, 1), "log.flush.interval.messages",
@@ -93,21 +107,26 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "How long a record may stay uncompacted." + _COMPACTOR),
         TopicConfig("max.message.bytes", _I, "1048588", whole(_I, 0), "message.max.bytes",
             "The largest record batch that is taken, as the producer compressed it. Pulsar's maxMessageSize bounds it "
-            "too."),
+            "too.",
+            Effect.GATEWAY),
         TopicConfig("message.downconversion.enable", _B, "true", boolean, "log.message.downconversion.enable",
-            "Whether old consumers get their record formats. Kept and returned; they always do."),
+            "Whether old consumers get their record formats." + _KEPT + "they always do."),
         TopicConfig("message.format.version", _S, "3.0-IV1", message_format, "log.message.format.version",
-            "The record format of old brokers. Kept and returned, without effect, as in Kafka since 3.0."),
+            "The record format of old brokers." + _KEPT + "so it is in Kafka since 3.0."),
         TopicConfig(_TIMESTAMP_MS + "after.max.ms", _L, _MAX, whole(_L, 0), "log.message.timestamp.after.max.ms",
-            "How far a record's timestamp may lie in the future; judged by the latest of its batch."),
+            "How far a record's timestamp may lie in the future; judged by the latest of its batch.",
+            Effect.GATEWAY),
         TopicConfig(_TIMESTAMP_MS + "before.max.ms", _L, _MAX, whole(_L, 0), "log.message.timestamp.before.max.ms",
-            "How far a record's timestamp may lie in the past; judged by the first of its batch."),
+            "How far a record's timestamp may lie in the past; judged by the first of its batch.",
+            Effect.GATEWAY),
         TopicConfig(_TIMESTAMP_MS + "difference.max.ms", _L, _MAX, whole(_L, 0),
             "log.message.timestamp.difference.max.ms",
-            "How far a record's timestamp may be off, where the settings for past and future are left alone."),
+            "How far a record's timestamp may be off, where the settings for past and future are left alone.",
+            Effect.GATEWAY),
         TopicConfig("message.timestamp.type", _S, "CreateTime", one_of("CreateTime", "LogAppendTime"),
             "log.message.timestamp.type",
-            "Whether records keep their producer's timestamps or get the time at which the gateway appends them."),
+            "Whether records keep their producer's timestamps or get the time at which the gateway appends them.",
+            Effect.GATEWAY),
         TopicConfig("min.cleanable.dirty.ratio", _D, "0.5", ratio, "log.cleaner.min.cleanable.ratio",
             "How much of a log must be uncompacted before it is compacted." + _COMPACTOR),
         TopicConfig("min.compaction.lag.ms", _L, "0", whole(_L, 0), "log.cleaner.min.compaction.lag.ms",
@@ -122,16 +141,20 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
         TopicConfig("remote.log.delete.on.disable", _B, "false", boolean, None,
             "Whether tiered data is deleted when it is turned off." + _NOT_TIERED),
         TopicConfig("remote.storage.enable", _B, "false", boolean, None,
-            "Tiered storage as Kafka has it; it cannot be turned on. Pulsar has its own."),
+            "Tiered storage as Kafka has it; it cannot be turned on. Pulsar has its own.",
+            Effect.REFUSED),
         TopicConfig("retention.bytes", _L, "-1", whole(_L), "log.retention.bytes",
             "Size of a partition from which on its oldest records are deleted, -1 for no limit. Becomes Pulsar's "
-            "retention, in MB rounded up; Pulsar deletes whole ledgers."),
+            "retention, in MB rounded up; Pulsar deletes whole ledgers.",
+            Effect.PULSAR),
         TopicConfig("retention.ms", _L, "604800000", whole(_L, -1), "log.retention.ms",
             "Age at which records are deleted, -1 for never. Becomes Pulsar's retention, in minutes rounded up, and "
-            "its message TTL; Pulsar deletes whole ledgers."),
+            "its message TTL; Pulsar deletes whole ledgers.",
+            Effect.PULSAR),
         TopicConfig("segment.bytes", _I, "1073741824", whole(_I, 14), "log.segment.bytes",
             "Size of a segment. Pulsar's ledgers have their own size; for compacted topics a smaller value makes "
-            "Pulsar compact after as many new bytes."),
+            "Pulsar compact after as many new bytes.",
+            Effect.PULSAR),
         TopicConfig("segment.index.bytes", _I, "10485760", whole(_I, 4), "log.index.size.max.bytes",
             "Size of a segment's index." + _BOOKKEEPER),
         TopicConfig("segment.jitter.ms", _L, "0", whole(_L, 0), None,
