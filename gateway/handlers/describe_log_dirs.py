@@ -39,7 +39,9 @@ async def _wanted(call: Call) -> list[tuple[Topic, Sequence[int]]]:
     catalog = call.services.topics
     if call.request.topics is None:
         return [(topic, range(topic.partitions)) for topic in (await catalog.all()).topics]
-    asked = {each.topic: each.partitions for each in call.request.topics}
+    asked: dict[str, list[int]] = {}
+    for each in call.request.topics:
+        asked.setdefault(each.topic, []).extend(each.partitions)
     found = await fan_out(catalog.get, list(asked))
     return [(topic, asked[topic.name]) for topic in found if topic is not None]
 
