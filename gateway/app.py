@@ -33,7 +33,6 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import PulsarError
 from gateway.server import KafkaServer
-from gateway.storage.producer_ids import ProducerIds
 from gateway.storage.registry import LogRegistry
 from gateway.storage.shared import Shared
 from gateway.storage.topics import TopicCatalog
@@ -129,7 +128,7 @@ class Gateway:
         await self._wait_for_pulsar()
         unread = Unread()
         services = Services(
-            self.config, self.metrics, self._fleet, self._topics, self._logs, ProducerIds(),
+            self.config, self.metrics, self._fleet, self._topics, self._logs, self._shared.producer_ids,
             FetchSessions(self.config.limits.max_fetch_sessions),
             unread, self._groups, APIS,
         )  # fmt: skip

@@ -7,6 +7,7 @@ client was told before. Requests that only add may run behind others of their ki
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from ipaddress import ip_address
@@ -127,6 +128,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         self.last_activity = self._loop.time()
+        self._client.arrived_s = time.monotonic()
         self._owner.metrics.bytes_in.inc(nbytes)
         self._request_bytes += nbytes
         self._owner.requests.received(nbytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -82,6 +83,8 @@ class Client:
     """The answer to its last ListOffsets that Pulsar had to be asked for."""
     forwarder: Forwarder | None = None
     """Of a client that came by a single address."""
+    arrived_s: float = math.inf
+    """When the last of what it sent was read (monotonic): the request that is run came then, or before."""
     close: Callable[[str], None] = lambda reason: None
     """Ends the connection, for a reason that is logged and counted."""
     number: int = field(default_factory=count().__next__)

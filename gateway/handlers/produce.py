@@ -166,8 +166,9 @@ class ProduceCall:
         """Every partition's log can take its batch right now."""
         if any(part.tells_start and part.log is None for part in self._parts):
             return False
+        client = self.call.client
         return all(
-            part.log is not None and part.log.ready_for(part.produced.header, self.call.client.number)
+            part.log is not None and part.log.ready_for(part.produced.header, client.number, client.arrived_s)
             for part in self._parts
             if part.produced is not None
         ) and all(part.topic is not None or part.answer.error_code for part in self._parts)
@@ -191,6 +192,7 @@ class ProduceCall:
         return max(0.0, timeout_s - (time.perf_counter() - self.call.started))
 
     async def _prepare(self, part: _Part) -> None:
+        arrived_s = self.call.client.arrived_s
         if part.answer.error_code and not part.tells_start:
             return
         try:
@@ -208,7 +210,7 @@ class ProduceCall:
             part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)
             # First, so that what a leader before us wrote last is in what the log reads of its producers.
             self._check_leader(part, part.produced.header)
-            await part.log.prepare(part.produced.header, self.call.client.number)
+            await part.log.prepare(part.produced.header, self.call.client.number, arrived_s)
         except _STORAGE_ERRORS as error:
             self._failed(part, error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 
@@ -66,6 +67,8 @@ class PartitionLog:
         self._follower = TailFollower(self)
         self.end = EndRefresh(self, self._follower, shared.limits.refresh_timeout_ms, bounds.asked_at)
         self._written_at = 0.0
+        self._judges_since = math.inf
+        """What idempotent producers wrote is known since; nobody else lets them write while this log is open."""
         self._busy_since = 0.0
         self._catch_up = SharedRun(self.read_what_others_sent)
         self._closing: asyncio.Task[None] | None = None
@@ -82,19 +85,29 @@ class PartitionLog:
         """What the broker takes as one entry; None while there is no producer."""
         return self._appender.producer.max_message_bytes if self._appender.producer else None
 
-    def ready_for(self, header: BatchHeader, source: int) -> bool:
+    def ready_for(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> bool:
         """``append`` may be called for this batch without ``prepare``."""
         if self._appender.producer is None or not self._appender.has_room:
             return False
-        return header.producer_id < 0 or (
-            self._known.loaded and self._producers.trusts(header, source, time.monotonic())
+        return header.producer_id < 0 or (self._known.loaded and self._may_judge(header, source, arrived_s))
+
+    def _may_judge(self, header: BatchHeader, source: int, arrived_s: float) -> bool:
+        """No other gateway can have had a batch of the producer that is not known here."""
+        if self._catch_up.covers(arrived_s):
+            return True
+        if header.producer_id in self._producers:
+            return self._producers.trusts(header, source, time.monotonic())
+        return header.base_sequence == 0 and self._shared.producer_ids.allocated_after(
+            header.producer_id, self._judges_since
         )
 
-    async def prepare(self, header: BatchHeader, source: int) -> None:
+    async def prepare(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> None:
         """Have a producer; for an idempotent batch know what the log has of its producer. Raises PulsarError.
 
+        For an idempotent batch the caller leads the partition, and nobody else does; it closes the log when that ends.
+
         ``source`` numbers the connection that the batch came over: behind a new one, its client may come from another
-        gateway, which may have written the batch already.
+        gateway, which may have written the batch already; but not since it ``arrived_s`` (monotonic) here.
         """
         self._check_open()
         if self._appender.producer is None:
@@ -104,11 +117,14 @@ class PartitionLog:
             return
         if not self._known.loaded:
             await self._known.load(self._read_producers)
-        elif not self._producers.trusts(header, source, time.monotonic()):
-            if self._producers.came_over(header, source):
-                await self.end.refresh()
-            else:
-                await self._catch_up.wait()
+        elif self._may_judge(header, source, arrived_s):
+            return
+        elif self._producers.came_over(header, source):
+            await self.end.refresh()
+            return
+        else:
+            await self._catch_up.wait()
+        self._judges_since = min(self._judges_since, time.monotonic())
 
     async def read_what_others_sent(self) -> None:
         """All that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""

@@ -7,6 +7,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.storage.cache import TailCache
+from gateway.storage.producer_ids import ProducerIds
 from gateway.storage.readers import CatchUpReaders
 
 
@@ -19,4 +20,5 @@ class Shared:
         self.limits = limits
         self.metrics = metrics
         self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
+        self.producer_ids = ProducerIds()
         self.readers: CatchUpReaders = CatchUpReaders(client, admin, limits, metrics)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -34,6 +36,11 @@ class SharedRun:
         self._work = work
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
+        self._covered_s = -math.inf
+
+    def covers(self, moment_s: float) -> bool:
+        """A run that began after that moment, by the monotonic clock, has succeeded."""
+        return self._covered_s > moment_s
 
     async def wait(self) -> None:
         """Raises what the work raises."""
@@ -58,7 +65,9 @@ class SharedRun:
         if previous is not None:
             await asyncio.wait([previous])
         self._running, self._next = self._next, None
+        began_s = time.monotonic()
         await self._work()
+        self._covered_s = began_s
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -10,7 +11,8 @@ import pytest
 
 from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicNotFoundError
 from gateway.storage.errors import KafkaError
-from protocol.kafka.batch import parse_header
+from gateway.storage.producer_ids import MARK_EVERY_S
+from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.storage.fake_pulsar import FakeReader
@@ -247,3 +249,51 @@ async def test_closing_refuses_what_waits_to_be_taken(method: str, idempotent: b
     with pytest.raises(KafkaError) as refused:
         await waiting
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_producer_whose_id_was_just_allocated_needs_no_look_at_the_log(scene: Scene) -> None:
+    """Thousands of them may write one batch each."""
+    asked = 0
+    stats = scene.topic.internal_stats
+
+    async def count(topic: str) -> Any:
+        nonlocal asked
+        asked += 1
+        return await stats(topic)
+
+    def first_batch(producer_id: int, sequence: int = 0) -> BatchHeader:
+        records = [Record(0, 1_000, None, b"value", ())]
+        return parse_header(
+            encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+        )
+
+    ids = scene.log._shared.producer_ids
+    older = ids.allocate()
+    await asyncio.sleep(2 * MARK_EVERY_S)
+    await scene.log.prepare(first_batch(1), 1)
+    scene.topic.internal_stats = count  # type: ignore[method-assign]
+    await asyncio.sleep(2 * MARK_EVERY_S)
+    newer = ids.allocate()
+    assert scene.log.ready_for(first_batch(newer), 2)
+    assert not scene.log.ready_for(first_batch(newer, sequence=5), 2)
+    assert not scene.log.ready_for(first_batch(older), 2), "it may have written over another gateway"
+    assert not scene.log.ready_for(first_batch(newer + 1), 2), "another gateway may have allocated it"
+    await scene.log.prepare(first_batch(newer), 2)
+    assert asked == 0
+    await scene.log.prepare(first_batch(older), 2)
+    assert asked == 1
+
+
+async def test_one_look_at_the_log_serves_all_batches_that_came_before_it(scene: Scene) -> None:
+    """Thousands of producers may share a connection."""
+
+    def first_batch(producer_id: int) -> BatchHeader:
+        records = [Record(0, 1_000, None, b"value", ())]
+        return parse_header(encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0))
+
+    await scene.log.prepare(first_batch(1), 1)
+    arrived_s = time.monotonic()
+    await scene.log.prepare(first_batch(2), 1, arrived_s)
+    assert scene.log.ready_for(first_batch(3), 1, arrived_s)
+    assert not scene.log.ready_for(first_batch(3), 1, time.monotonic()), "it may have come from another gateway since"
+    assert not scene.log.ready_for(first_batch(3), 1)

@@ -1,6 +1,7 @@
 """Many who ask at the same time, and one run for all."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -99,3 +100,28 @@ async def test_who_is_cancelled_ends_alone() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await other == "done"
+
+
+async def test_what_a_run_covers() -> None:
+    """All before it began; nothing while it runs, or when it failed."""
+    failing, working = [True], asyncio.Event()
+
+    async def work() -> None:
+        await working.wait()
+        if failing.pop(0):
+            raise ValueError
+
+    run = SharedRun(work)
+    before = time.monotonic()
+    waiting = asyncio.ensure_future(run.wait())
+    await asyncio.sleep(0.001)
+    during = time.monotonic()
+    assert not run.covers(before)
+    working.set()
+    with pytest.raises(ValueError):
+        await waiting
+    assert not run.covers(before)
+    failing.append(False)
+    await run.wait()
+    assert run.covers(during)
+    assert not run.covers(time.monotonic())
