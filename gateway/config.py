@@ -220,6 +220,10 @@ class Limits(Section):
     producer_state_scan_bytes: int = Field(default=32 * MIB, ge=1024)
     """How much of a log's end is read to know its idempotent producers again."""
     max_producers_per_partition: int = Field(default=10_000, ge=1)
+    max_producers: int = Field(default=50_000, ge=1)
+    """Idempotent producers that are known, of all partitions together: each takes about 1 KB for each partition."""
+    producer_id_expiration_ms: int = Field(default=24 * 60 * 60_000, ge=1_000)
+    """Kafka's producer.id.expiration.ms: one that has written nothing for so long is forgotten."""
     timestamp_scan_bytes: int = Field(default=64 * MIB, ge=MIB)
     """Logs up to this size are searched record by record for a timestamp; larger ones start at the publish time."""
     refresh_timeout_ms: int = Field(default=10_000, ge=100)
@@ -237,6 +241,8 @@ class Limits(Section):
             raise ValueError("max_request_bytes must fit into requests_budget_bytes")
         if self.append_max_entry_bytes > self.append_max_in_flight_bytes:
             raise ValueError("append_max_entry_bytes must fit into append_max_in_flight_bytes")
+        if self.max_producers_per_partition > self.max_producers:
+            raise ValueError("max_producers_per_partition must not exceed max_producers")
         if self.append_max_in_flight_bytes > self.append_max_queued_bytes:
             raise ValueError("append_max_in_flight_bytes must not exceed append_max_queued_bytes")
         return self

@@ -10,6 +10,8 @@ from collections.abc import Collection
 from hashlib import blake2b
 from typing import NamedTuple
 
+MAX_REMEMBERED = 100_000
+"""Clients may ask for names that no topic has."""
 _MASK = 2**64 - 1
 
 
@@ -19,7 +21,7 @@ class PartitionKey(NamedTuple):
 
 
 class Placement:
-    """Leaders among `node_ids`. What was asked once is remembered."""
+    """Leaders among `node_ids`. What was asked lately is remembered."""
 
     def __init__(self, node_ids: Collection[int]) -> None:
         self._seeds = [(_hash(b"node %d" % node_id), node_id) for node_id in sorted(node_ids)]
@@ -30,6 +32,8 @@ class Placement:
         try:
             return self._leaders[key]
         except KeyError:
+            if len(self._leaders) >= MAX_REMEMBERED:
+                self._leaders.clear()
             leader = self._leaders[key] = self._highest(key)
             return leader
 

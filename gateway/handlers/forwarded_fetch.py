@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from kafka.protocol.consumer import FetchRequest
 
 from coordinator.fleet.messages import Member
-from gateway.handlers.call import Call, Outcome, Response
+from gateway.handlers.call import Call, Outcome, Response, Unread
 from gateway.handlers.fetch import ISOLATION_LEVELS, TOPIC_ID_VERSION, fetch, wanted
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import FINAL_EPOCH, FetchedPartition, FetchSession, Key, names_all, tells
@@ -58,7 +58,9 @@ class _Offsets(NamedTuple):
 class ForwardedFetches:
     """Of one client: what leaders have been asked for, and what they have answered that it has not got yet."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, unread: Unread) -> None:
+        """What has come and not been handed out counts as ``unread``: above that budget, leaders are asked for less."""
+        self._unread = unread
         self.asked: dict[Key, int] = {}
         """Offsets."""
         self.answered: dict[Key, PartitionAnswer] = {}
@@ -100,7 +102,8 @@ class ForwardedFetches:
         """What the client has left, or wants from another offset; what is known of it would grow old."""
         offsets = {each.key: each.offset for each in fetched}
         self.asked = {key: offset for key, offset in self.asked.items() if offsets.get(key) == offset}
-        self.answered = {key: row for key, row in self.answered.items() if offsets.get(key) == row.fetched.offset}
+        for key in [key for key, row in self.answered.items() if offsets.get(key) != row.fetched.offset]:
+            self.hand_out(key)
         self.known = {key: known for key, known in self.known.items() if key in offsets}
 
     def close(self) -> None:
@@ -138,9 +141,18 @@ class ForwardedFetches:
 
     def _answer(self, row: PartitionAnswer) -> None:
         if row.error_code or row.records.size_bytes:
+            self.hand_out(row.fetched.key)
             self.answered[row.fetched.key] = row
+            self._unread.size_bytes += row.records.size_bytes
         if not row.error_code:
             self.known[row.fetched.key] = _Offsets(row.high_watermark, row.log_start_offset)
+
+    def hand_out(self, key: Key) -> PartitionAnswer | None:
+        """It is the client's now, or not wanted any more."""
+        row = self.answered.pop(key, None)
+        if row is not None:
+            self._unread.size_bytes -= row.records.size_bytes
+        return row
 
 
 class _ForwardedFetch:
@@ -220,7 +232,7 @@ class _ForwardedFetch:
         )
 
     def _row(self, fetched: FetchedPartition) -> PartitionAnswer | None:
-        row = self._fetches.answered.pop(fetched.key, None)
+        row = self._fetches.hand_out(fetched.key)
         known = self._fetches.known.get(fetched.key)
         if row is None and known is not None:
             row = PartitionAnswer(fetched, high_watermark=known.high_watermark, log_start_offset=known.log_start)

@@ -81,7 +81,7 @@ class Forwarder:
         self._loop = asyncio.get_running_loop()
         self._links: dict[str, PeerLink] = {}
         self._produce_order = ProduceOrder(client.refused)
-        self._fetches = ForwardedFetches(self._ask)
+        self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread)
         self._passed_fetches = PassedFetches()
         self._fetching: asyncio.Future[Response] | None = None
         """The fetch that is passed on and not answered yet."""

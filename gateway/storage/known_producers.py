@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from gateway.storage.log_entry import LogEntry
-from gateway.storage.producer_state import ProducerState
+from gateway.storage.producer_state import AllProducers, ProducerState
 from gateway.storage.shared_run import outcome_of
 from protocol.kafka.batch import BatchHeader, iter_headers
 
@@ -16,8 +16,8 @@ ReadTail = Callable[[Callable[[LogEntry], None]], Awaitable[None]]
 class KnownProducers:
     """``state`` may judge batches once it is ``loaded``."""
 
-    def __init__(self, max_producers: int) -> None:
-        self.state = ProducerState(max_producers)
+    def __init__(self, max_producers: int, everywhere: AllProducers | None = None) -> None:
+        self.state = ProducerState(max_producers, everywhere)
         self.loaded = False
         self._loading: asyncio.Task[None] | None = None
         self._held: list[BatchHeader] = []
@@ -55,6 +55,7 @@ class KnownProducers:
     def close(self) -> None:
         if self._loading is not None:
             self._loading.cancel()
+        self.state.close()
 
 
 def _idempotent(entry: LogEntry) -> list[BatchHeader]:

@@ -60,7 +60,7 @@ class PartitionLog:
         self._end = LogEnd(bounds.last, bounds.next_offset)
         self._tail = LogTail(shared.cache)
         self._taken = bounds.last
-        self._known = KnownProducers(shared.limits.max_producers_per_partition)
+        self._known = KnownProducers(shared.limits.max_producers_per_partition, shared.producers)
         self._producers = self._known.state
         self._appender = Appender(self, predecessor)
         self._writer = Writer(self, self._appender)

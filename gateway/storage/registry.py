@@ -170,7 +170,9 @@ class LogRegistry:
         await self._close_all(stalled)
 
     async def close_idle(self) -> None:
+        """What nobody used for a while: readers, producers' states, and logs."""
         self.shared.readers.close_idle()
+        self.shared.producers.expire()
         deadline = time.monotonic() - self.shared.limits.log_idle_ms / 1000
 
         async def close(open_log: tuple[Key, PartitionLog]) -> None:

@@ -2,6 +2,9 @@
 
 from collections import Counter
 
+import pytest
+
+from coordinator.fleet import placement
 from coordinator.fleet.placement import PartitionKey, Placement
 
 KEYS = [PartitionKey(f"topic-{topic}", number) for topic in range(100) for number in range(30)]
@@ -36,3 +39,11 @@ def test_is_the_same_for_ever() -> None:
     """Gateways of two releases must agree."""
     found = Placement((0, 1, 2))
     assert [found.leader(PartitionKey("orders", number)) for number in range(8)] == [2, 1, 0, 0, 1, 1, 2, 0]
+
+
+def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "MAX_REMEMBERED", 10)
+    found = Placement((0, 1, 2))
+    asked = {key: found.leader(key) for key in KEYS}
+    assert len(found._leaders) <= 10
+    assert asked == leaders(0, 1, 2)

@@ -59,7 +59,8 @@ class Client:
     def __init__(self) -> None:
         self.calls: dict[Member | None, Call] = {}
         self.asked: asyncio.Queue[Asked] = asyncio.Queue()
-        self.fetches = ForwardedFetches(self._ask)
+        self.unread = Unread()
+        self.fetches = ForwardedFetches(self._ask, self.unread)
         self._sessions = FetchSessions(10)
 
     async def _ask(self, call: Call, leader: Member | None) -> Response:
@@ -83,7 +84,7 @@ class Client:
             topics=[_Topic(topic="t", topic_id=TOPIC_ID, partitions=rows)] if rows else [], **options,
         )  # fmt: skip
         services = SimpleNamespace(
-            config=SimpleNamespace(limits=Limits()), unread=Unread(), fetch_sessions=self._sessions,
+            config=SimpleNamespace(limits=Limits()), unread=self.unread, fetch_sessions=self._sessions,
             topics=SimpleNamespace(cached_name={TOPIC_ID: "t"}.get),
         )  # fmt: skip
         asked = Call(FETCH, version, 1, None, request, CallClient("10.0.0.1:5"), cast(Services, services))
@@ -239,3 +240,36 @@ async def test_what_is_asked_ends_with_the_client() -> None:
     async with asyncio.timeout(WAIT_S):
         await asyncio.wait([asked[OTHERS[0]].answer])
     assert asked[OTHERS[0]].answer.cancelled()
+
+
+async def test_what_was_not_handed_out_yet_counts_as_unread() -> None:
+    client = Client()
+    await client.know({0: 5, 1: 6})
+    fetched = client.fetch({0: 5, 1: 6})
+    asked = await client.next_asked(2)
+    asked[OTHERS[0]].say({1: b"records"})
+    assert (await rows(fetched))[1][2] == b"records"
+    assert client.unread.size_bytes == 0
+    asked[None].say({0: b"late"})  # the client has its answer
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert client.unread.size_bytes == 4
+    fetched = client.fetch({0: 5, 1: 7})
+    assert (await rows(fetched))[0][2] == b"late"
+    assert client.unread.size_bytes == 0
+    client.fetches.close()
+
+
+async def test_a_client_that_has_gone_leaves_nothing_unread() -> None:
+    client = Client()
+    await client.know({0: 5, 1: 6})
+    fetched = client.fetch({0: 5, 1: 6})
+    asked = await client.next_asked(2)
+    asked[OTHERS[0]].say({1: b"records"})
+    await rows(fetched)
+    asked[None].say({0: b"late"})
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert client.unread.size_bytes == 4
+    client.fetches.close()
+    assert client.unread.size_bytes == 0

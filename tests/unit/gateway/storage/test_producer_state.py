@@ -1,5 +1,6 @@
 """Idempotent producers against a plain model of Kafka's rules (ProducerAppendInfo, ProducerStateEntry of 3.9)."""
 
+import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from gateway.storage.errors import KafkaError
-from gateway.storage.producer_state import TRUST_S, ActiveProducer, ProducerState, SequencedBatch
+from gateway.storage.producer_state import TRUST_S, ActiveProducer, AllProducers, ProducerState, SequencedBatch
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
@@ -226,6 +227,62 @@ def test_the_least_recently_used_producer_is_forgotten() -> None:
     _written(state, 1, producer_id=1)
     _written(state, 0, producer_id=3)
     assert [producer_id in state for producer_id in (1, 2, 3)] == [True, False, True]
+
+
+# The producers of all partitions together
+
+
+def test_of_all_partitions_the_least_recently_used_producer_is_forgotten() -> None:
+    everywhere = AllProducers(3, expiration_s=60)
+    states = [ProducerState(10, everywhere) for _ in range(2)]
+    _written(states[0], 0, producer_id=1)
+    _written(states[1], 0, producer_id=1)
+    _written(states[1], 0, producer_id=2)
+    _written(states[0], 1, producer_id=1)
+    _written(states[1], 0, producer_id=3)
+    assert len(everywhere) == 3
+    assert 1 in states[0]
+    assert [producer_id in states[1] for producer_id in (1, 2, 3)] == [False, True, True]
+
+
+def test_a_producer_that_wrote_nothing_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    everywhere = AllProducers(10, expiration_s=60)
+    state = ProducerState(10, everywhere)
+    _written(state, 0, producer_id=1)
+    now[0] += 50
+    _written(state, 0, producer_id=2)
+    everywhere.expire()
+    assert 1 in state
+    now[0] += 11
+    everywhere.expire()
+    assert [producer_id in state for producer_id in (1, 2)] == [False, True]
+    assert len(everywhere) == 1
+
+
+def test_a_batch_in_flight_keeps_its_producer() -> None:
+    everywhere = AllProducers(1, expiration_s=-1)
+    state = ProducerState(10, everywhere)
+    batch = state.begin(header(1, 0, 0))
+    _written(state, 0, producer_id=2)
+    everywhere.expire()
+    assert [producer_id in state for producer_id in (1, 2)] == [True, False]
+    state.complete(batch, 0)
+    everywhere.expire()
+    assert 1 not in state
+
+
+def test_a_closed_log_gives_its_producers_back() -> None:
+    everywhere = AllProducers(10, expiration_s=60)
+    state = ProducerState(2, everywhere)
+    for producer_id in range(5):
+        _written(state, 0, producer_id=producer_id)
+    assert len(everywhere) == 2
+    state.close()
+    assert len(everywhere) == 0
+    _written(state, 0, producer_id=9)
+    assert len(everywhere) == 0
 
 
 class TestReplay:
