@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from tests.bench import java_tools, native_clients
+from tests.bench.cold_parts import cold_start
 from tests.bench.group_parts import groups
 from tests.bench.idle_clients import idle_connections, stalled_consumers
 from tests.bench.meter import Result
@@ -183,4 +184,5 @@ PARTS: dict[str, Callable[[Servers, Run, Plan], None]] = {
     "memory": memory,
     "tools": tools,
     "groups": groups,
+    "cold start": cold_start,
 }

@@ -15,9 +15,11 @@ class Plan:
     groups: int = 1_000
     groups_s: float = 12.0
     stored_offsets: int = 100_000
+    cold_partitions: int = 1_000
 
 
 QUICK = Plan(
     rounds=1, span_s=0.8, latency_s=2.0, catch_up_bytes=32 << 20, small_catch_up_batches=10_000,
     tool_records=300_000, tool_rounds=1, groups=50, groups_s=6.0, stored_offsets=10_000,
+    cold_partitions=300,
 )  # fmt: skip

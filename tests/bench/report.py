@@ -36,6 +36,10 @@ HEADINGS: dict[str, tuple[str, Cells]] = {
     "many groups": (
         "Groups at rest, a heartbeat of each member every 3 s", ["requests/s", "p50", "p99", "busy", "MB", "stable s"],
     ),
+    "cold start": (
+        "Partitions that nobody has used yet, 20 records in each", ["s", "records/s", "CPU ms/partition",
+        "produce p50", "produce p99"],
+    ),
     "loading": ("Start of a gateway", ["offsets/s", "ready s", "ready s without", "MB"]),
 }  # fmt: skip
 FIGURES = {
@@ -44,6 +48,7 @@ FIGURES = {
     "produce p50": "produce_ms.p50", "produce p99": "produce_ms.p99",
     "requests/s": "batches_per_s", "p50": "request_ms.p50", "p99": "request_ms.p99",
     "CPU µs/request": "cpu_us_per_batch", "busy": "server_busy", "stable s": "stable_s",
+    "s": "all_s", "CPU ms/partition": "cpu_ms_per_partition",
     "offsets/s": "offsets_per_s", "ready s": "ready_s", "ready s without": "ready_empty_s",
     "end to end p50": "end_to_end_ms.p50", "end to end p99": "end_to_end_ms.p99",
 }  # fmt: skip
