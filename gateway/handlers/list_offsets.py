@@ -79,11 +79,18 @@ log = structlog.get_logger()
 def handle(call: Call) -> Outcome:
     """Clients ask for many partitions one by one without waiting; no answer is older than the one before it."""
     before = call.client.listing
-    answer = _at_once(call) if before is None or before.done() else None
+    answer = _at_once(call) if before is None else None
     if answer is not None:
         return answer
     asked = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
-    listing = call.client.listing = asyncio.create_task(_look_up(call, asked, before))
+    client = call.client
+    listing = client.listing = asyncio.create_task(_look_up(call, asked, before))
+
+    def forget(answered: asyncio.Future[Response]) -> None:
+        if client.listing is answered:  # it holds the logs
+            client.listing = None
+
+    listing.add_done_callback(forget)
     return listing
 
 
@@ -126,7 +133,7 @@ async def _look_up(call: Call, asked: Counter[tuple[str, int]], before: asyncio.
         return await _answer(call, name, part, duplicate=duplicate)
 
     rows = await fan_out(answer, [(topic.name, part) for topic in call.request.topics for part in topic.partitions])
-    if before is not None and not before.done():
+    if before is not None:
         await asyncio.wait([before])
         for row in rows:
             row.renew()
