@@ -88,9 +88,14 @@ class ParkedFetch:
         self._timer = loop.call_later(wait_ms / 1000, self._waited)
         self._waiting = True
         for part in self._parts:
-            if part.log is not None:
-                part.log.waiters.add(self)
+            self._wait_for(part)
         return self._future
+
+    def _wait_for(self, part: Wanted) -> None:
+        if part.log is not None:
+            offset = part.fetched.offset
+            at_end = offset >= part.log.end_offset or part.log.available_bytes(offset) > 0  # but less than min_bytes
+            part.log.waiters.add(self, at_end=at_end)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)
@@ -101,8 +106,8 @@ class ParkedFetch:
         await self._open_log(part)
         part.opening = False
         self._found_error = self._found_error or part.error != ErrorCode.NONE
-        if part.log is not None and self._waiting:
-            part.log.waiters.add(self)
+        if self._waiting:
+            self._wait_for(part)
         self.log_moved()
 
     def log_moved(self) -> None:

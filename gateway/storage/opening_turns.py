@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 
 HOLD_S = 1.0
 """An opening that takes longer waits for Pulsar, and need not keep others waiting."""
+HOLD_AGAIN_S = 0.05
+"""Of one that took too long before: clients ask again and again."""
 
 
 class OpeningTurns:
@@ -26,8 +28,10 @@ class OpeningTurns:
             self._urgent[key] = turn
 
     @asynccontextmanager
-    async def turn(self, key: Hashable, *, urgent: bool) -> AsyncGenerator[None, None]:
-        """Wait for a turn, and have it for as long as the context lasts, or HOLD_S."""
+    async def turn(
+        self, key: Hashable, *, urgent: bool, hold_s: float | None = None
+    ) -> AsyncGenerator[None, None]:
+        """Wait for a turn, and have it for as long as the context lasts, at most ``hold_s`` or HOLD_S."""
         await self._take(key, urgent=urgent)
         held = [True]
 
@@ -36,7 +40,7 @@ class OpeningTurns:
                 held.clear()
                 self._give_back()
 
-        timer = asyncio.get_running_loop().call_later(HOLD_S, give_back)
+        timer = asyncio.get_running_loop().call_later(HOLD_S if hold_s is None else hold_s, give_back)
         try:
             yield
         finally:

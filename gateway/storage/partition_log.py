@@ -321,7 +321,7 @@ class PartitionLog:
             return False
         if self._end.unresolved or self.end.wanted:
             return True
-        return bool(self.waiters) and time.monotonic() - self._written_at >= QUIET_S
+        return self.waiters.at_end and time.monotonic() - self._written_at >= QUIET_S
 
     def follow(self) -> None:
         self._follower.follow()

@@ -11,7 +11,7 @@ from typing import TypeVar
 import structlog
 
 from gateway.storage.errors import KafkaError
-from gateway.storage.opening_turns import OpeningTurns
+from gateway.storage.opening_turns import HOLD_AGAIN_S, OpeningTurns
 from gateway.storage.partition_log import PartitionLog, open_log
 from gateway.storage.patience import Patience
 from gateway.storage.shared import Shared
@@ -88,7 +88,8 @@ class LogRegistry:
         return opening
 
     async def _open(self, opening: _Opening, key: Key, pulsar_topic: str, *, urgent: bool) -> PartitionLog:
-        async with self._turns.turn(opening, urgent=urgent):
+        again = opening.patience.exhausted
+        async with self._turns.turn(opening, urgent=urgent and not again, hold_s=HOLD_AGAIN_S if again else None):
             opening.patience.begin()
             opening.begun.set()
             opening.check()

@@ -32,23 +32,33 @@ class Waiters:
     def __init__(self, log: WatchedLog) -> None:
         self._log = log
         self._waiting: set[Waiter] = set()
+        self._at_end: set[Waiter] = set()
         self._wake_scheduled = False
         self._quiet_timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, waiter: Waiter) -> None:
+    @property
+    def at_end(self) -> bool:
+        """Somebody waits for what is not written yet; others wait for older data."""
+        return bool(self._at_end)
+
+    def add(self, waiter: Waiter, *, at_end: bool) -> None:
         self._waiting.add(waiter)
-        self._watch()
+        if at_end:
+            self._at_end.add(waiter)
+            self._watch()
 
     def discard(self, waiter: Waiter) -> None:
         self._waiting.discard(waiter)
+        self._at_end.discard(waiter)
 
     def appended(self) -> None:
         """The log has grown, by whomever."""
         if self._waiting:
             self.wake()
+        if self._at_end:
             self._watch()
 
     def wake(self) -> None:
@@ -74,5 +84,5 @@ class Waiters:
         self._quiet_timer = None
         if self._log.wants_entries():
             self._log.follow()
-        elif self._waiting:
+        elif self._at_end:
             self._watch()

@@ -22,6 +22,12 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
 
 
+class FakeWaiters(set[Any]):
+    def add(self, waiter: Any, *, at_end: bool) -> None:  # type: ignore[override]
+        super().add(waiter)
+        self.at_end = at_end
+
+
 class FakeLog:
     """One-offset batches from ``memory_start`` to the end in memory; those before it come when ``loaded``."""
 
@@ -29,7 +35,7 @@ class FakeLog:
         self.start, self.end_offset = SimpleNamespace(offset=0), end_offset
         self.memory_start = memory_start
         self.loaded = self.closed = False
-        self.waiters: set[Any] = set()
+        self.waiters = FakeWaiters()
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.end = SimpleNamespace(refresh=self._refresh_end)
 
@@ -313,4 +319,11 @@ async def test_many_wakes_in_one_turn_are_one_look(monkeypatch: pytest.MonkeyPat
         log.move()
     await settle()
     assert looks.call_count == 1
+    outcome.cancel()
+
+
+async def test_only_near_its_end_a_log_looks_for_what_others_write() -> None:
+    lagging, at_end, near = FakeLog(3, memory_start=3), FakeLog(3), FakeLog(3)
+    outcome = parked(fetch((lagging, 0), (at_end, 3), (near, 2), min_bytes=1_000_000))
+    assert [log.waiters.at_end for log in (lagging, at_end, near)] == [False, True, True]
     outcome.cancel()

@@ -52,7 +52,7 @@ async def opened(topic: FakeTopic) -> PartitionLog:
 async def test_start_is_raised_at_once_and_kept(topic: FakeTopic) -> None:
     log = await opened(topic)
     waiter = Waiter()
-    log.waiters.add(waiter)
+    log.waiters.add(waiter, at_end=True)
     assert log.start.offset == 0
     await log.start.delete_before(4)
     assert (log.start.offset, log.end_offset) == (4, 6)

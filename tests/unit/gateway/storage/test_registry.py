@@ -237,6 +237,31 @@ async def test_partitions_that_pulsar_does_not_serve_hold_up_no_others(monkeypat
     await waiting
 
 
+async def test_partitions_that_fail_slowly_again_and_again_come_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0)
+    scene = Scene(max_log_openings=1)
+
+    async def fail(topic: str) -> None:
+        raise ConnectionLostError("lost")
+
+    monkeypatch.setattr(scene.topic, "managed_ledger", fail)
+    with pytest.raises((KafkaError, ConnectionLostError)):
+        await scene.registry.open(TOPIC, 0)
+    await settle()
+    monkeypatch.undo()
+    scene.topic.unavailable = {f"topic-{partition}": asyncio.Event() for partition in range(2)}
+    tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, partition)) for partition in (1, 2)]
+    tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 0, urgent=True)))
+    await settle()
+    scene.topic.asked.clear()
+    for each in scene.topic.unavailable.values():
+        each.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await settle()
+    assert scene.topic.asked[-2:] == ["topic-2", "topic-0"]
+
+
 async def test_requests_wait_for_one_that_pulsar_does_not_serve_only_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
