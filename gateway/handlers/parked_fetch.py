@@ -32,6 +32,9 @@ READ_WAIT_S = 10.0
 OPENED_AT_ONCE = 256
 """Logs of one fetch that are on their way at the same time; how many the gateway opens is bounded by itself."""
 
+OPENING_GRACE_S = 0.5
+"""Opening a log takes milliseconds, unless there are thousands to open, or Pulsar does not serve one."""
+
 OpenLog = Callable[["Wanted"], Awaitable[None]]
 
 log = structlog.get_logger()
@@ -68,6 +71,8 @@ class ParkedFetch:
         self._waiting = self._looking = False
         self._pending = False
         self._overdue = False
+        self._grace: asyncio.TimerHandle | None = None
+        """While it runs, logs that are being opened are waited for, whatever else could be answered."""
         self._endpoints: list[Node] = []
         self._found_error = False
         """Told at once, as Kafka tells what goes wrong when it reads."""
@@ -79,6 +84,7 @@ class ParkedFetch:
             part.opening = True
         if cold:
             self._begin(fan_out(self._open, cold, at_once=OPENED_AT_ONCE))
+            self._grace = asyncio.get_running_loop().call_later(OPENING_GRACE_S, self._end_grace)
         if self._satisfied() or (self._call.request.max_wait_ms <= 0 and not self._pending):
             return self._answer()
         loop = asyncio.get_running_loop()
@@ -90,6 +96,10 @@ class ParkedFetch:
         for part in self._parts:
             self._wait_for(part)
         return self._future
+
+    def _end_grace(self) -> None:
+        self._grace = None
+        self._look_again()
 
     def _wait_for(self, part: Wanted) -> None:
         if part.log is not None:
@@ -138,8 +148,9 @@ class ParkedFetch:
 
     def _unpark(self) -> None:
         self._waiting = False
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._grace):
+            if timer is not None:
+                timer.cancel()
         for part in self._parts:
             if part.log is not None:
                 part.log.waiters.discard(self)
@@ -160,6 +171,9 @@ class ParkedFetch:
 
         What may turn out to be one is waited for, as long as the client would wait for bytes.
         """
+        if self._grace is not None and any(part.opening for part in self._parts):
+            self._pending = True
+            return False
         need = max(1, self._call.request.min_bytes)
         total = failed = 0
         looked_up = self._pending = False

@@ -276,12 +276,26 @@ async def test_logs_that_are_not_open_yet_are_waited_for() -> None:
     assert await answer(outcome) == [(0, 2 * BATCH), (0, 3 * BATCH)]
 
 
-async def test_a_log_that_does_not_open_holds_up_no_others_beyond_max_wait() -> None:
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_fetch, "OPENING_GRACE_S", 0)
+
+
+async def test_logs_are_waited_for_a_little_longer_than_max_wait() -> None:
+    cold = opening()
+    outcome = parked(fetch((cold, 0), (FakeLog(3), 0), max_wait_ms=0))
+    await asyncio.sleep(0.01)
+    assert not outcome.done()
+    cold.set_result(FakeLog(0))
+    assert await answer(outcome) == [(0, 0), (0, 3 * BATCH)]
+
+
+async def test_a_log_that_does_not_open_holds_up_no_others_for_long(no_grace: None) -> None:
     outcome = parked(fetch((opening(), 0), (FakeLog(3), 0), max_wait_ms=1))
     assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, 3 * BATCH)]
 
 
-async def test_others_wake_it_while_a_log_does_not_open() -> None:
+async def test_others_wake_it_while_a_log_does_not_open(no_grace: None) -> None:
     warm = FakeLog(0)
     outcome = parked(fetch((opening(), 0), (warm, 0), max_wait_ms=1))
     await asyncio.sleep(0.02)
