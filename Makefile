@@ -9,7 +9,7 @@ SPARK_IN_TEST := 4.0.0
 SPARK_JOBS_IN_TEST := batch_read headers_and_nulls stream_write available_now
 
 .NOTPARALLEL:
-.PHONY: run test bench regions fleet spark spark-small conformance clean python packages toolchains
+.PHONY: run test bench regions fleet soak spark spark-small conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
@@ -37,6 +37,9 @@ regions: packages .venv/test.stamp  ## Whole topologies as local processes, with
 
 fleet: packages .venv/test.stamp  ## Deaths of gateways, and what a fleet costs: docs/scale.md
 	$(BIN)/python -m tests.bench.fleet
+
+soak: packages .venv/test.stamp  ## Two hours of mixed load with restarts: docs/reports/soak.md
+	$(BIN)/python -m tests.soak
 
 spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared
 	@failed=; for version in $(SPARK_VERSIONS); do \

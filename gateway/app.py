@@ -80,6 +80,7 @@ class Gateway:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self._failures = FailureHandler(self.metrics)
         self._watchdog = LoopWatchdog(self.metrics)
@@ -99,6 +100,7 @@ class Gateway:
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
         self.metrics.fleet_lease.set_function(lambda: self._fleet.holds_lease)
+        self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(self._loop)))
         # At once: who leads again when its turn to let go comes may not have led all the time.
         self._fleet.on_change += [self._groups.take_placed, lambda: self._logs.start_closing(self._is_led_elsewhere)]
         self._fleet.on_deletion.append(self._forget_topics)

@@ -186,9 +186,9 @@ class Limits(Section):
     """Kafka's socket.request.max.bytes."""
     max_control_request_bytes: int = Field(default=4 * MIB, ge=1024)
     """Of requests other than Produce: decoded, they take forty times their size."""
-    requests_budget_bytes: int = Field(default=128 * MIB, ge=MIB)
-    """Requests that are being received, wait, or are handled; above it the gateway stops reading. Decoded ones are
-    bounded by as much again."""
+    requests_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
+    """Requests that are being received, wait, or are handled; above it the gateway reads one after the other. Decoded
+    ones are bounded by as much again."""
     max_in_flight_requests: int = Field(default=64, ge=1)
     """Requests of one connection that wait for their answers; more are not read."""
     max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
@@ -215,6 +215,8 @@ class Limits(Section):
     reader_idle_ms: int = Field(default=30_000, ge=100)
     fetch_budget_bytes: int = Field(default=20 * MIB, ge=MIB)
     """Fetched bytes on their way to all clients; above it a fetch returns one batch at a time."""
+    unread_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
+    """Answers that clients do not take; above it the connections that have stood longest are closed."""
     max_fetch_bytes: int = Field(default=64 * MIB, ge=MIB)
     max_fetch_sessions: int = Field(default=1_000, ge=0)
     producer_state_scan_bytes: int = Field(default=32 * MIB, ge=1024)
@@ -237,8 +239,8 @@ class Limits(Section):
     def _agree(self) -> Limits:
         if self.max_message_bytes > self.max_request_bytes:
             raise ValueError("max_message_bytes must fit into max_request_bytes")
-        if self.max_request_bytes > self.requests_budget_bytes:
-            raise ValueError("max_request_bytes must fit into requests_budget_bytes")
+        if self.fetch_budget_bytes > self.unread_budget_bytes:
+            raise ValueError("fetch_budget_bytes must not exceed unread_budget_bytes")
         if self.append_max_entry_bytes > self.append_max_in_flight_bytes:
             raise ValueError("append_max_entry_bytes must fit into append_max_in_flight_bytes")
         if self.max_producers_per_partition > self.max_producers:

@@ -18,7 +18,7 @@ import structlog
 
 from gateway.config import Limits, Networks
 from gateway.dispatch import Dispatcher, UnsupportedRequest
-from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response, Unread
+from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response
 from gateway.observability.metrics import Metrics
 from gateway.request_budget import RequestBudget
 from protocol.kafka.codec import Buffer, MalformedRequest
@@ -26,6 +26,8 @@ from protocol.kafka.frames import LENGTH_BYTES, FrameReceiver
 from protocol.proxy.header import MAX_HEADER_BYTES, MalformedProxyHeaderError, parse_proxy_header
 
 READ_BUFFER_BYTES = 256 * 1024
+SHORT_READ_BYTES = 4_096
+"""While memory is short: even a connection that is about to be paused may read once."""
 WRITE_HIGH_BYTES = 256 * 1024
 
 T = TypeVar("T")
@@ -38,13 +40,14 @@ class Owner(Protocol):
     dispatcher: Dispatcher
     limits: Limits
     metrics: Metrics
-    unread: Unread
     requests: RequestBudget
     read_buffer: memoryview
 
     def opened(self, connection: KafkaConnection) -> bool: ...
 
     def closed(self, connection: KafkaConnection) -> None: ...
+
+    def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None: ...
 
 
 def _is_within(host: str, networks: Networks) -> bool:
@@ -97,7 +100,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """What the next request waits for: decoding, a handler that is a coroutine, or encoding."""
         self._parked: set[asyncio.Future[Response]] = set()
         self._write_paused = False
-        self._unread_bytes = 0
         self._request_bytes = self._room_bytes = 0
         """Taken of the budgets of all connections."""
         self._encoding: set[asyncio.Task[list[Buffer]]] = set()
@@ -120,9 +122,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._close("too many connections")
         elif self._proxies is not None and not (peer and _is_within(peer[0], self._proxies)):
             self._close("not a trusted proxy")
+        elif self._owner.requests.exhausted:
+            self._loop.call_soon(self.regulate_reading)  # reading begins behind this call
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._receiver.get_buffer()
+        buffer = self._receiver.get_buffer()
+        return buffer[:SHORT_READ_BYTES] if self._owner.requests.exhausted else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -325,6 +330,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             transport.write(ready[0])
         elif ready:
             transport.writelines(ready)
+        if self._write_paused:  # the answers to what was already being handled
+            self._count_unread()
         if self._ending is not None and not slots:
             self._close(self._ending)
         elif self._ended_by_client and self.idle:
@@ -339,19 +346,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         # A client that does not read gets no further request answered, so that what it pins stays bounded.
         self._write_paused = True
-        assert self._transport is not None
-        self._unread_bytes = self._transport.get_write_buffer_size()
-        self._owner.unread.size_bytes += self._unread_bytes
+        self._count_unread()
         self.regulate_reading()
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self._taken()
+        self._owner.unread_changed(self, 0)
         self._work()
 
-    def _taken(self) -> None:
-        self._owner.unread.size_bytes -= self._unread_bytes
-        self._unread_bytes = 0
+    def _count_unread(self) -> None:
+        if self._transport is not None:
+            self._owner.unread_changed(self, self._transport.get_write_buffer_size())
 
     def regulate_reading(self) -> None:
         want = not self._backlog and self._ending is None and self._owner.requests.may_read(self)
@@ -380,6 +385,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.abort()  # the client does not even take its last answers
         else:
             self._close(reason)
+
+    def abort(self, reason: str) -> None:
+        """Give up what the client has not taken."""
+        self._close(reason)
+        if self._transport is not None:
+            self._transport.abort()
 
     def _end_malformed(self, error: MalformedRequest) -> None:
         reason = "unsupported request" if isinstance(error, UnsupportedRequest) else "malformed request"
@@ -412,7 +423,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = None
         if self._client.forwarder is not None:
             self._client.forwarder.close()
-        self._taken()
+        self._owner.unread_changed(self, 0)
         self._owner.metrics.in_flight.dec(len(self._slots))
         self._slots.clear()
         self._backlog.clear()

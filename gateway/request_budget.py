@@ -7,6 +7,7 @@ of a request is read all the same, so that there is always one that gets whole; 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.observability.metrics import Tally
@@ -33,8 +34,10 @@ class Reading(Protocol):
 class RequestBudget:
     """Bytes are counted from when they were received until their request is answered."""
 
-    def __init__(self, budget_bytes: int, held_bytes: Tally) -> None:
+    def __init__(self, budget_bytes: int, held_bytes: Tally, on_exhausted: Callable[[], None]) -> None:
+        """`on_exhausted` is called when all connections have to `regulate_reading`."""
         self._budget_bytes = budget_bytes
+        self._on_exhausted = on_exhausted
         self._held = held_bytes
         self._waiting: dict[Reading, None] = {}
         self._first: Reading | None = None
@@ -43,16 +46,23 @@ class RequestBudget:
         self._decoded_bytes = 0
 
     def received(self, size_bytes: int) -> None:
-        self._held.value += size_bytes
+        before = self._held.value
+        self._held.value = before + size_bytes
+        if before < self._budget_bytes <= self._held.value:
+            self._on_exhausted()
 
     def released(self, size_bytes: int) -> None:
         self._held.value -= size_bytes
         if (self._waiting or self._first) and self._held.value <= RESUME_BELOW * self._budget_bytes:
             self._wake()
 
+    @property
+    def exhausted(self) -> bool:
+        return self._held.value >= self._budget_bytes
+
     def may_read(self, connection: Reading) -> bool:
         """False: it is asked to `regulate_reading` again when there is room."""
-        if self._held.value < self._budget_bytes:
+        if not self.exhausted:
             return True
         if self._first is None and connection.mid_frame:
             self._let_first_read(connection)

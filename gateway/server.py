@@ -32,10 +32,13 @@ class KafkaServer:
         self.limits = config.limits
         self.metrics = metrics
         self.unread = unread
-        self.requests = RequestBudget(config.limits.requests_budget_bytes, metrics.request_bytes)
+        self.requests = RequestBudget(
+            config.limits.requests_budget_bytes, metrics.request_bytes, self._regulate_all
+        )
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._kafka = config.kafka
         self._forwarding = config.fleet.forwarding
+        self._unread: dict[KafkaConnection, int] = {}
         self._connections: set[KafkaConnection] = set()
         self._of_peers = 0
         self._listening: list[asyncio.Server] = []
@@ -97,6 +100,20 @@ class KafkaServer:
             self._of_peers += 1
             return True
         return len(self._connections) - self._of_peers <= self.limits.max_connections
+
+    def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None:
+        """So much of a connection's answers is not taken. Those that have stood longest go when it is too much."""
+        self.unread.size_bytes += size_bytes - self._unread.pop(connection, 0)
+        if size_bytes:
+            self._unread[connection] = size_bytes
+        while self.unread.size_bytes > self.limits.unread_budget_bytes:
+            longest = next(iter(self._unread))
+            self.unread.size_bytes -= self._unread.pop(longest)
+            asyncio.get_running_loop().call_soon(longest.abort, "does not take its answers")
+
+    def _regulate_all(self) -> None:
+        for connection in self._connections:
+            connection.regulate_reading()
 
     def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)

@@ -5,8 +5,8 @@ from __future__ import annotations
 LENGTH_BYTES = 4
 DIRECT_READ_BYTES = 32 * 1024
 """A frame with more bytes to come than this is read straight into its own buffer."""
-FIRST_ALLOCATION_BYTES = 1024 * 1024
-"""A frame's buffer grows with what came of it: a length alone costs a client nothing, and must not cost us memory."""
+FIRST_ALLOCATION_BYTES = 64 * 1024
+"""A frame's buffer grows with what came of it, to half as much again: a length alone costs a client nothing."""
 NOT_A_FRAME = bytearray()
 """Stands for a length that is not allowed: behind it, the stream means nothing."""
 
@@ -77,13 +77,13 @@ class FrameReceiver:
 
     def _begin(self, length: int, head: memoryview) -> None:
         self._length = length
-        self._frame = bytearray(min(length, max(2 * len(head), FIRST_ALLOCATION_BYTES)))
+        self._frame = bytearray(min(length, max(len(head) * 3 // 2, FIRST_ALLOCATION_BYTES)))
         self._filled = len(head)
         self._frame[: self._filled] = head
 
 
 def _grown(frame: bytearray, length: int) -> bytearray:
     """A copy: who reads may still hold the buffer, and one that is held cannot grow."""
-    grown = bytearray(min(length, 2 * len(frame)))
+    grown = bytearray(min(length, len(frame) * 3 // 2))
     grown[: len(frame)] = frame
     return grown

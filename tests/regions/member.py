@@ -32,10 +32,11 @@ class Members:
         self._abandoned = False
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
-        settings = {
+        defaults = {
             "bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
-            "enable.auto.commit": False, "session.timeout.ms": 6_000, "reconnect.backoff.max.ms": 500, **config,
+            "enable.auto.commit": False, "session.timeout.ms": 6_000, "reconnect.backoff.max.ms": 500,
         }  # fmt: skip
+        settings = {name: value for name, value in {**defaults, **config}.items() if value is not None}
         self._threads = [
             threading.Thread(target=self._live, args=(f"member {number}", settings), daemon=True)
             for number in range(count)

@@ -128,13 +128,20 @@ class FakeServer:
         self.limits = Limits(**limits)
         self.metrics = Metrics()
         self.unread = Unread()
-        self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes)
+        self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes, self._regulate_all)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.connections: set[KafkaConnection] = set()
 
     def opened(self, connection: KafkaConnection) -> bool:
         self.connections.add(connection)
         return len(self.connections) <= self.limits.max_connections
+
+    def _regulate_all(self) -> None:
+        for connection in self.connections:
+            connection.regulate_reading()
+
+    def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None:
+        self.unread.size_bytes = size_bytes
 
     def closed(self, connection: KafkaConnection) -> None:
         self.connections.discard(connection)

@@ -354,13 +354,11 @@ async def test_a_client_that_leaves_gives_back_its_memory(request_: str) -> None
 async def test_nobody_reads_above_the_budget_until_answers_are_given() -> None:
     conversation = Conversation(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
     other, transport = conversation.connect()
-    conversation.feed(frame("f1", MIB - 4))
+    _, unread = conversation.connect()
     other.get_buffer(-1)[:3] = b"\0\0\0"
     other.buffer_updated(3)
+    conversation.feed(frame("f1", MIB - 4))
     assert transport.reading, "one client may send the rest of its request"
-    third, unread = conversation.connect()
-    third.get_buffer(-1)[:3] = b"\0\0\0"
-    third.buffer_updated(3)
     assert not unread.reading
     conversation.dispatcher.futures["1"].set_result("1")
     await until_answered(conversation, "1")

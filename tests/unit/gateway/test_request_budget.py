@@ -30,7 +30,7 @@ class Connection:
 
 @pytest.fixture
 def budget() -> RequestBudget:
-    return RequestBudget(BUDGET, Tally())
+    return RequestBudget(BUDGET, Tally(), lambda: None)
 
 
 async def test_everybody_reads_below_the_budget(budget: RequestBudget) -> None:

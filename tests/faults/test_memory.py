@@ -1,0 +1,145 @@
+"""Thousands of clients that do their worst: the gateway's memory stays bounded, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.standalone import PulsarStandalone
+from protocol.kafka.records import Record, encode_batch
+from tests.integration.confluent import Sender, create_topic, read_all
+from tests.integration.servers import lone_gateway_on, metric, running
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+from tests.support.raw_client import encode_request
+
+MB = 1024 * 1024
+MEMORY_MB = 512
+"""Of the container that the gateway is to live in, clients and all."""
+HALF_SENT, SLOW_READERS, LARGE_PRODUCERS, IDLE = 1_500, 1_000, 100, 2_400
+BATCH_BYTES = 900_000
+LOAD_S = 10.0
+CONNECT_AT_ONCE = 200
+
+
+@pytest.fixture
+def gateway(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with running(lone_gateway_on(pulsar, tmp_path)) as server:
+        yield server
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def peak_mb(pid: int) -> float:
+    """The most that was ever resident."""
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def framed(api: str, version: int, fields: dict[str, Any]) -> bytes:
+    frame = encode_request(api, version, fields)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def produce(topic: str, partition: int) -> bytes:
+    batch = bytes(encode_batch([Record(0, 1_000, None, os.urandom(BATCH_BYTES))], base_offset=0))
+    rows = [{"index": partition, "records": batch}]
+    fields = {"transactional_id": None, "acks": -1, "timeout_ms": 30_000,
+              "topic_data": [{"name": topic, "partition_data": rows}]}  # fmt: skip
+    return framed("Produce", 9, fields)
+
+
+def fetch(topic: str, partition: int, offset: int) -> bytes:
+    row = {"partition": partition, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1,
+           "log_start_offset": -1, "partition_max_bytes": 8 * MB}  # fmt: skip
+    fields = {
+        "replica_id": -1, "max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50 * MB, "isolation_level": 0,
+        "session_id": 0, "session_epoch": -1, "topics": [{"topic": topic, "partitions": [row]}],
+        "forgotten_topics_data": [], "rack_id": "",
+    }  # fmt: skip
+    return framed("Fetch", 12, fields)
+
+
+class Mob:
+    """Clients without manners; the gateway may close their connections, and they do not come back."""
+
+    def __init__(self, gateway: GatewayProcess, topic: str, partitions: int) -> None:
+        self._host, port = gateway.bootstrap.split(":")
+        self._port = int(port)
+        self._topic, self._partitions = topic, partitions
+        self._gate = asyncio.Semaphore(CONNECT_AT_ONCE)
+
+    async def riot(self) -> None:
+        kinds = ((HALF_SENT, self._send_half), (SLOW_READERS, self._read_nothing), (IDLE, self._idle))
+        members = [kind(number) for count, kind in kinds for number in range(count)]
+        members += [self._produce_without_reading(number) for number in range(LARGE_PRODUCERS)]
+        random.Random(7).shuffle(members)
+        await asyncio.gather(*members)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        async with self._gate:
+            return await asyncio.open_connection(self._host, self._port, limit=1)
+
+    async def _send_half(self, number: int) -> None:
+        """A part of a request that says it will be large."""
+        with contextlib.suppress(OSError):
+            _, writer = await self._connect()
+            writer.write((50 * MB).to_bytes(4, "big") + b"\0" * 200_000)
+            await self._stay(writer)
+
+    async def _read_nothing(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            _, writer = await self._connect()
+            writer.write(b"".join(fetch(self._topic, number % self._partitions, offset) for offset in range(8)))
+            await self._stay(writer)
+
+    async def _produce_without_reading(self, number: int) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            _, writer = await self._connect()
+            async with asyncio.timeout(LOAD_S):
+                for _ in range(4):
+                    writer.write(produce(self._topic, number % self._partitions))
+                    await writer.drain()
+            await self._stay(writer)
+
+    async def _idle(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            _, writer = await self._connect()
+            await self._stay(writer)
+
+    async def _stay(self, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(LOAD_S)
+        writer.transport.abort()
+
+
+def test_memory_is_bounded_whatever_clients_do(gateway: GatewayProcess) -> None:
+    topic, watched = unique_topic("mob"), unique_topic("watched")
+    create_topic(gateway.bootstrap, topic, 8)
+    create_topic(gateway.bootstrap, watched)
+    sender = Sender(gateway.bootstrap, watched, enable_idempotence=True)
+
+    async def run() -> None:
+        mob = asyncio.create_task(Mob(gateway, topic, 8).riot())
+        number = 0
+        while not mob.done():
+            sender.send([f"{number}".encode()])
+            number += 1
+            await asyncio.sleep(0.02)
+        await mob
+
+    asyncio.run(run())
+    sender.flush()
+    assert sender.errors == []
+    assert sorted(read_all(gateway.bootstrap, watched)) == sorted(sender.sent)
+    assert gateway.running
+    assert peak_mb(gateway.pid) < MEMORY_MB
+    assert metric(gateway, "kafka_gateway_unexpected_failures_total") == 0

@@ -1,0 +1,142 @@
+"""`make soak`: hours of mixed load with restarts; what clients saw is checked, and memory has to stay flat.
+
+`python -m tests.soak [--minutes 120]`. A gateway is restarted every 5 minutes, Pulsar every 20. Writes
+docs/reports/soak.md when it ran for two hours, or where `--report` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.soak.load import Round
+from tests.soak.measure import LogFindings, Sample, Sampler, sample, slope_mb_per_hour
+from tests.soak.servers import GATEWAY_EVERY_S, PULSAR_EVERY_S, Faults, Servers
+from tests.support.gateway_process import REPOSITORY
+
+REPORT = REPOSITORY / "docs" / "reports" / "soak.md"
+ROUND_S = 90.0
+WHOLE_MINUTES = 120.0
+WARM_UP = 0.25
+"""Of the samples: caches fill."""
+FLAT_MB_PER_HOUR = 10.0
+"""A slope counts as growth when it is above this and above three times its standard error."""
+QUIET_S = 90.0
+"""Clients have gone; logs and readers that nobody uses are still open."""
+
+
+class Soak:
+    def __init__(self, folder: Path, minutes: float) -> None:
+        self.servers = Servers(folder)
+        self.before = sample(self.servers.veteran)
+        self.failures: list[str] = []
+        self.rounds = self.records = self.topics_deleted = 0
+        self.findings = LogFindings()
+        self._minutes = minutes
+        self._faults = Faults(self.servers, GATEWAY_EVERY_S, PULSAR_EVERY_S)
+        self._sampler = Sampler(self.servers.veteran)
+        self.after = self.before
+
+    def run(self) -> None:
+        end = time.monotonic() + self._minutes * 60
+        with self._sampler.going_on(), self._faults.going_on():
+            while time.monotonic() < end:
+                self._run_round()
+        time.sleep(QUIET_S)
+        self.after = sample(self.servers.veteran)
+        for gateway in self.servers.gateways:
+            self.findings.read(gateway.log_path)
+        self._judge()
+
+    def _run_round(self) -> None:
+        turn = Round(self.servers.bootstrap, ROUND_S)
+        turn.run()
+        self.rounds += 1
+        self.records += turn.records
+        self.topics_deleted += turn.topics_deleted
+        self.failures += [f"round {self.rounds}: {text}" for text in turn.failures]
+        print(f"round {self.rounds}: {turn.records} records, {len(turn.failures)} failures", *turn.failures, flush=True)
+
+    @property
+    def samples(self) -> list[Sample]:
+        return self._sampler.samples[int(WARM_UP * len(self._sampler.samples)) :]
+
+    def _judge(self) -> None:
+        slope, error = slope_mb_per_hour(self.samples)
+        if slope > max(FLAT_MB_PER_HOUR, 3 * error):
+            self.failures.append(f"memory grows by {slope:.1f} MB an hour")
+        if self.findings.failed_requests or self.findings.failed_tasks:
+            self.failures.append(
+                f"{self.findings.failed_requests} requests and {self.findings.failed_tasks} background tasks failed "
+                "by an unexpected exception"
+            )
+
+    def report(self) -> str:
+        slope, error = slope_mb_per_hour(self.samples)
+        resident = sorted(each.resident_mb for each in self.samples)
+        quiet = f"{QUIET_S:.0f} s after the last client"
+        rows = {
+            "minutes": f"{self._minutes:.0f}",
+            "rounds, records written and checked": f"{self.rounds}, {self.records}",
+            "topics made and deleted under a writer": str(self.topics_deleted),
+            "restarts of a gateway, of Pulsar": f"{self._faults.gateway_restarts}, {self._faults.pulsar_restarts}",
+            "failures": str(len(self.failures)),
+            "memory of the gateway that was not restarted": (
+                f"{self.before.resident_mb:.0f} MB at first, {resident[len(resident) // 2]:.0f} in the median, "
+                f"{resident[-1]:.0f} at the most, {self.after.resident_mb:.0f} in the end"
+            ),
+            "its growth": f"{slope:.1f} ± {error:.1f} MB an hour",
+            "its sockets": f"{self.before.sockets} at first, {self.after.sockets} {quiet}",
+            "its tasks": f"{self.before.tasks} at first, {self.after.tasks} {quiet}",
+            "event loop stalls over 100 ms, all gateways": (
+                f"{self.findings.stalls}, the longest took {self.findings.longest_stall_cpu_ms} ms of CPU"
+            ),
+        }
+        table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+        listed = "\n".join(f"* {text}" for text in self.failures)
+        text = f"# Soak\n\nWritten by `make soak`: {_where()}.\n\n| | |\n| --- | --- |\n{table}\n\n{listed}"
+        return text.rstrip() + "\n"
+
+
+def _where() -> str:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    cores = len(os.sched_getaffinity(0))
+    return f"{datetime.now(UTC):%Y-%m-%d}, commit {commit}, {cores} cores, Python {platform.python_version()}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=WHOLE_MINUTES)
+    parser.add_argument("--report", type=Path)
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="kafka-gateway-soak-"))
+    soak = Soak(folder, options.minutes)
+    try:
+        soak.run()
+    finally:
+        soak.servers.stop()
+    text = soak.report()
+    print(text)
+    file = options.report or (REPORT if options.minutes >= WHOLE_MINUTES else None)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    if soak.failures:
+        print(f"logs are in {folder}", file=sys.stderr)
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

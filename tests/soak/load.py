@@ -1,0 +1,138 @@
+"""One round of mixed load: topics of every format, groups that come and go, and what a checker says of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+from tests.integration.confluent import committed, create_topic, read_all_values
+from tests.regions.lab import Writer, until
+from tests.regions.member import Members
+from tests.support.history import Allowed, History, Lookup, check
+from tests.support.names import unique_topic
+
+PARTITIONS = 2
+PER_SECOND = 20
+PATIENCE: dict[str, Any] = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 500, "log_level": 3}
+IN_ORDER: dict[str, Any] = {"max.in.flight.requests.per.connection": 1}
+"""Without sequence numbers, a batch that is sent again would come behind its successors."""
+IDEMPOTENT: dict[str, Any] = {"enable.idempotence": True}
+MESSAGE_SETS: dict[str, Any] = {"api.version.request": False, **IN_ORDER}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to write a topic, and to read it."""
+
+    name: str
+    producer: dict[str, Any]
+    topic: dict[str, str] = field(default_factory=dict)
+    consumer: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def allowed(self) -> Allowed:
+        return Allowed(copies="enable.idempotence" not in self.producer)
+
+
+_KIP_848 = {"group.protocol": "consumer", "session.timeout.ms": None}
+KINDS = (
+    Kind("idempotent-lz4", {**IDEMPOTENT, "compression.type": "lz4"}),
+    Kind("idempotent-zstd", {**IDEMPOTENT, "compression.type": "zstd"}, consumer=_KIP_848),
+    Kind("plain-gzip", {**IN_ORDER, "compression.type": "gzip"}, {"message.timestamp.type": "LogAppendTime"}),
+    Kind("message-set-0.9", {**MESSAGE_SETS, "broker.version.fallback": "0.9.0.1", "compression.type": "snappy"}),
+    Kind("message-set-0.10", {**MESSAGE_SETS, "broker.version.fallback": "0.10.1.0"}, consumer=_KIP_848),
+    Kind("native-messages", IDEMPOTENT, {"entry.format": "pulsar"}),
+)
+
+
+class Round:
+    """Load on new topics for so many seconds. Failures are texts: one topic's does not end the others."""
+
+    def __init__(self, bootstrap: str, seconds: float) -> None:
+        self.failures: list[str] = []
+        self.records = 0
+        self.topics_deleted = 0
+        self._bootstrap = bootstrap
+        self._seconds = seconds
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        works: list[tuple[str, Callable[[], None]]] = [(kind.name, self._work(kind)) for kind in KINDS]
+        works.append(("topics made and deleted", self._churn))
+        threads = [threading.Thread(target=self._guard, args=work, daemon=True) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _guard(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            with self._lock:
+                self.failures.append(f"{name}: {type(error).__name__}: {error}")
+
+    def _work(self, kind: Kind) -> Callable[[], None]:
+        return lambda: self._write_and_read(kind)
+
+    def _write_and_read(self, kind: Kind) -> None:
+        topic = group = unique_topic(kind.name)
+        until(lambda: self._create(topic, PARTITIONS, kind.topic), f"{topic} is created")
+        writer = Writer(self._bootstrap, topic, PARTITIONS, **{**PATIENCE, **kind.producer})
+        options = {**PATIENCE, **kind.consumer}
+        with Members(self._bootstrap, group, topic, count=2, **options) as members:
+            writer.write(self._seconds / 3, PER_SECOND)
+            with Members(self._bootstrap, group, topic, count=1, **options) as guest:
+                writer.write(self._seconds / 3, PER_SECOND)
+            writer.write(self._seconds / 3, PER_SECOND)
+            writer.flush()
+            writer.check_no_errors()
+            members.await_values({*writer.offsets} - guest.values)
+        history = History(
+            writer.writes, reads=[*members.reads, *(read._replace(member="guest") for read in guest.reads)],
+            commits=[*members.commits, *guest.commits],
+        )  # fmt: skip
+        self._look_up(history, group, topic)
+        check(history, kind.allowed)
+        with self._lock:
+            self.records += len(history.writes)
+        until(lambda: self._delete(topic), f"{topic} is deleted")
+
+    def _look_up(self, history: History, group: str, topic: str) -> None:
+        def look() -> bool:
+            asked = time.monotonic()
+            offsets = committed(self._bootstrap, group, topic, PARTITIONS)
+            history.lookups = [Lookup(each, offset, asked, time.monotonic()) for each, offset in enumerate(offsets)]
+            history.logs = {each: read_all_values(self._bootstrap, topic, each) for each in range(PARTITIONS)}
+            return True
+
+        until(look, f"{topic} is read")
+
+    def _churn(self) -> None:
+        """Topics that live for a moment, under a client that is writing to them."""
+        end = time.monotonic() + self._seconds
+        while time.monotonic() < end:
+            topic = unique_topic("brief")
+            until(lambda topic=topic: self._create(topic, 3, {}), f"{topic} is created")  # type: ignore[misc]
+            writer = Writer(self._bootstrap, topic, 3, **PATIENCE)
+            writer.write(2, PER_SECOND)
+            until(lambda topic=topic: self._delete(topic), f"{topic} is deleted")  # type: ignore[misc]
+            writer.abandon()
+            self.topics_deleted += 1
+
+    def _create(self, topic: str, partitions: int, config: dict[str, str]) -> bool:
+        """A create whose answer was lost has succeeded all the same."""
+        if topic not in AdminClient({"bootstrap.servers": self._bootstrap}).list_topics(timeout=10).topics:
+            create_topic(self._bootstrap, topic, partitions, config)
+        return True
+
+    def _delete(self, topic: str) -> bool:
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        if topic in admin.list_topics(timeout=10).topics:
+            admin.delete_topics([topic])[topic].result(30)
+        return True

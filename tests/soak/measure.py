@@ -1,0 +1,95 @@
+"""What a gateway holds while it works, and what is left of it when its clients have gone."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.integration.servers import metric, resident_bytes
+from tests.support.gateway_process import GatewayProcess
+
+SAMPLE_S = 15.0
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Sample:
+    at_s: float
+    resident_mb: float
+    sockets: int
+    tasks: int
+
+
+def sample(gateway: GatewayProcess) -> Sample:
+    """Sockets without those of /metrics itself."""
+    tasks = int(metric(gateway, "kafka_gateway_tasks"))
+    return Sample(time.monotonic(), resident_bytes(gateway.pid) / MB, sockets(gateway.pid), tasks)
+
+
+def sockets(pid: int) -> int:
+    count = 0
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            count += each.readlink().name.startswith("socket:")
+    return count
+
+
+class Sampler:
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.samples: list[Sample] = []
+        self._gateway = gateway
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(SAMPLE_S):
+            self.samples.append(sample(self._gateway))
+
+
+def slope_mb_per_hour(samples: Sequence[Sample]) -> tuple[float, float]:
+    """Growth of resident memory by least squares, and its standard error."""
+    times = [each.at_s / 3600 for each in samples]
+    sizes = [each.resident_mb for each in samples]
+    fit = statistics.linear_regression(times, sizes)
+    residuals = [size - fit.intercept - fit.slope * at for at, size in zip(times, sizes, strict=True)]
+    spread = sum((at - statistics.fmean(times)) ** 2 for at in times)
+    error = (sum(each**2 for each in residuals) / max(1, len(samples) - 2) / spread) ** 0.5
+    return fit.slope, error
+
+
+@dataclass
+class LogFindings:
+    """Lines of gateways' logs that should not be there."""
+
+    failed_requests: int = 0
+    failed_tasks: int = 0
+    stalls: int = 0
+    longest_stall_cpu_ms: int = 0
+
+    def read(self, log: Path) -> None:
+        for line in log.read_text(errors="replace").splitlines():
+            with suppress(ValueError):
+                self._take(json.loads(line))
+
+    def _take(self, entry: dict[str, object]) -> None:
+        event, cpu_ms = entry.get("event"), entry.get("cpu_ms", 0)
+        self.failed_requests += event == "request failed"
+        self.failed_tasks += event == "background task failed"
+        if event == "event loop stalled" and isinstance(cpu_ms, int):
+            self.stalls += 1
+            self.longest_stall_cpu_ms = max(self.longest_stall_cpu_ms, cpu_ms)
