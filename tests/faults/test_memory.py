@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 import resource
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,42 +83,40 @@ class Mob:
         members = [kind(number) for count, kind in kinds for number in range(count)]
         members += [self._produce_without_reading(number) for number in range(LARGE_PRODUCERS)]
         random.Random(7).shuffle(members)
-        await asyncio.gather(*members)
+        ended = await asyncio.gather(*members, return_exceptions=True)
+        unexpected = [each for each in ended if each is not None and not isinstance(each, OSError | TimeoutError)]
+        assert not unexpected, unexpected
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[asyncio.StreamWriter]:
         async with self._gate:
-            return await asyncio.open_connection(self._host, self._port, limit=1)
+            _, writer = await asyncio.open_connection(self._host, self._port, limit=1)
+        try:
+            yield writer
+        finally:
+            writer.transport.abort()
 
     async def _send_half(self, number: int) -> None:
         """A part of a request that says it will be large."""
-        with contextlib.suppress(OSError):
-            _, writer = await self._connect()
+        async with self._connected() as writer:
             writer.write((50 * MB).to_bytes(4, "big") + b"\0" * 200_000)
-            await self._stay(writer)
+            await asyncio.sleep(LOAD_S)
 
     async def _read_nothing(self, number: int) -> None:
-        with contextlib.suppress(OSError):
-            _, writer = await self._connect()
+        async with self._connected() as writer:
             writer.write(b"".join(fetch(self._topic, number % self._partitions, offset) for offset in range(8)))
-            await self._stay(writer)
+            await asyncio.sleep(LOAD_S)
 
     async def _produce_without_reading(self, number: int) -> None:
-        with contextlib.suppress(OSError, TimeoutError):
-            _, writer = await self._connect()
-            async with asyncio.timeout(LOAD_S):
-                for _ in range(4):
-                    writer.write(produce(self._topic, number % self._partitions))
-                    await writer.drain()
-            await self._stay(writer)
+        async with self._connected() as writer, asyncio.timeout(LOAD_S):
+            for _ in range(4):
+                writer.write(produce(self._topic, number % self._partitions))
+                await writer.drain()
+            await asyncio.sleep(LOAD_S)
 
     async def _idle(self, number: int) -> None:
-        with contextlib.suppress(OSError):
-            _, writer = await self._connect()
-            await self._stay(writer)
-
-    async def _stay(self, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(LOAD_S)
-        writer.transport.abort()
+        async with self._connected():
+            await asyncio.sleep(LOAD_S)
 
 
 def test_memory_is_bounded_whatever_clients_do(gateway: GatewayProcess) -> None:
