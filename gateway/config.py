@@ -193,6 +193,8 @@ class Limits(Section):
     """Requests of one connection that wait for their answers; more are not read."""
     max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
     """Default of a topic's max.message.bytes, as Kafka's."""
+    decoding_threads: int = Field(default=2, ge=1)
+    """They look at records where that takes long; each holds what one record set unfolds to."""
     max_decompressed_bytes: int = Field(default=64 * MIB, ge=MIB)
     """What one compressed record set may unfold to, where the gateway has to look inside."""
     append_max_entry_bytes: int = Field(default=1 * MIB, ge=1024)

@@ -7,13 +7,16 @@ diverging epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17 dire
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Coroutine
 from functools import partial
+from types import CoroutineType
 from typing import Any
 
 from gateway.handlers.call import Call, Outcome
 from gateway.handlers.cluster import check_leader
+from gateway.handlers.down_converted_fetch import down_converted
 from gateway.handlers.fan_out import Slices
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import (
@@ -36,6 +39,7 @@ NO_EPOCH = -1
 """What Kafka takes every negative one for, here."""
 RESOLVED_AT_ONCE = 500
 """Partitions that are looked at without giving others their turn."""
+FIRST_BATCH_VERSION = 4
 TOPIC_ID_VERSION = 13
 SESSION_VERSION = 7
 ISOLATION_LEVELS = {0, 1}
@@ -53,6 +57,13 @@ def fetch(
     call: Call, fetched: list[FetchedPartition], session: FetchSession | None
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
     """Of logs that this gateway leads."""
+    outcome = _fetch(call, fetched, session)
+    return outcome if call.version >= FIRST_BATCH_VERSION else _message_sets(call, outcome)
+
+
+def _fetch(
+    call: Call, fetched: list[FetchedPartition], session: FetchSession | None
+) -> Outcome | Coroutine[Any, Any, Outcome]:
     if len(fetched) > RESOLVED_AT_ONCE:
         return _fetch_many(call, fetched, session)
     return _park(call, [_resolve(call, part) for part in fetched], session)
@@ -70,6 +81,12 @@ def _park(call: Call, parts: list[Wanted], session: FetchSession | None) -> Outc
     if call.request.isolation_level not in ISOLATION_LEVELS:
         return _refuse_all(call, parts)
     return ParkedFetch(call, parts, session, partial(_open, call)).start()
+
+
+async def _message_sets(call: Call, outcome: Outcome | Coroutine[Any, Any, Outcome]) -> FetchAnswer:
+    outcome = await outcome if isinstance(outcome, CoroutineType) else outcome
+    answer: Any = await outcome if isinstance(outcome, asyncio.Future) else outcome
+    return await down_converted(call, answer)
 
 
 async def _open(call: Call, part: Wanted) -> None:

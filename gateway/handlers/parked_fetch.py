@@ -6,23 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-import structlog
-
 from gateway.handlers.call import Call, Node, Outcome, Response
 from gateway.handlers.cluster import Cluster
 from gateway.handlers.fan_out import fan_out
-from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
+from gateway.handlers.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import FetchedPartition, FetchSession, tells
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import error_code
 from gateway.storage.partition_log import PartitionLog
-from protocol.kafka.batch import CorruptBatch, InvalidBatch
-from protocol.kafka.codec import Buffer, RecordChunks
-from protocol.kafka.compression import DecompressionError, UnsupportedCompression
-from protocol.kafka.down_conversion import down_convert
+from protocol.kafka.codec import RecordChunks
 from protocol.kafka.errors import ErrorCode
 
-FIRST_BATCH_VERSION = 4
 WHOLE_FIRST_BATCH_VERSION = 3
 TOPIC_ID_VERSION = 13
 LEADER_HINT_VERSION = 16
@@ -36,8 +30,6 @@ OPENING_GRACE_S = 0.5
 """Opening a log takes milliseconds, unless there are thousands to open, or Pulsar does not serve one."""
 
 OpenLog = Callable[["Wanted"], Awaitable[None]]
-
-log = structlog.get_logger()
 
 
 class Wanted:
@@ -262,10 +254,7 @@ class ParkedFetch:
         if fetched.offset < partition_log.start.offset:  # beyond the end it is an error once the broker was asked
             self._call.count_error(ErrorCode.OFFSET_OUT_OF_RANGE)
             return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-        code, records = self._records(part, partition_log, min(room, fetched.max_bytes), at_least_one=at_least_one)
-        if code:
-            self._call.count_error(code)
-            return PartitionAnswer(fetched, error_code=code)
+        records = self._records(part, partition_log, min(room, fetched.max_bytes), at_least_one=at_least_one)
         row = PartitionAnswer(
             fetched,
             high_watermark=partition_log.end_offset,
@@ -287,27 +276,13 @@ class ParkedFetch:
 
     def _records(
         self, part: Wanted, partition_log: PartitionLog, max_bytes: int, *, at_least_one: bool
-    ) -> tuple[ErrorCode, RecordChunks]:
+    ) -> RecordChunks:
         offset = part.fetched.offset
         found = partition_log.read(offset, max(0, max_bytes), at_least_one=at_least_one)
         if found is None:
             partition_log.prefetch(offset)
-            return ErrorCode.NONE, RecordChunks((), 0)
+            return NO_RECORDS
         chunks, size_bytes = found
         if max_bytes <= 0:  # clients leave their answers lying: this one must not pin the entry that it is a part of
             chunks = [bytes(chunk) for chunk in chunks]
-        if self._call.version >= FIRST_BATCH_VERSION:
-            return ErrorCode.NONE, RecordChunks(chunks, size_bytes)
-        return self._down_converted(chunks, offset)
-
-    def _down_converted(self, chunks: list[Buffer], offset: int) -> tuple[ErrorCode, RecordChunks]:
-        magic = 0 if self._call.version < 2 else 1
-        limit = self._call.services.config.limits.max_decompressed_bytes
-        try:
-            converted = [down_convert(chunk, magic, offset, limit) for chunk in chunks]
-        except UnsupportedCompression:
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, RecordChunks((), 0)
-        except (CorruptBatch, InvalidBatch, DecompressionError) as error:
-            log.error("cannot convert down", error=str(error), client_id=self._call.client_id)
-            return ErrorCode.CORRUPT_MESSAGE, RecordChunks((), 0)
-        return ErrorCode.NONE, RecordChunks(converted, sum(map(len, converted)))
+        return RecordChunks(chunks, size_bytes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
@@ -18,9 +19,16 @@ from gateway.handlers.call import Call, ClosesConnection, Outcome, Response
 from gateway.handlers.cluster import Cluster, LeaderHint, check_leader
 from gateway.handlers.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.errors import KafkaError, RejectedRecords, error_code
+from gateway.storage.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
 from gateway.storage.partition_log import STALLED_S, PartitionLog
-from gateway.storage.produced import FIRST_BATCH_VERSION, Produced, check_produced
+from gateway.storage.produced import (
+    FIRST_BATCH_VERSION,
+    IN_THE_LOOP,
+    Effort,
+    HeavyRecordsError,
+    Produced,
+    check_produced,
+)
 from gateway.storage.topic import Topic
 from gateway.storage.topic_names import INTERNAL_TOPICS
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
@@ -41,6 +49,7 @@ _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutE
 log = structlog.get_logger()
 
 
+_FOUND_IN_BATCH = InvalidBatch | RejectedRecords | UndecompressableRecords
 _FOUND_WHILE_APPENDING = {
     ErrorCode.INVALID_TIMESTAMP,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -92,7 +101,7 @@ class ProduceAnswer:
 class _Part:
     """One partition of the request, on its way."""
 
-    __slots__ = ("answer", "log", "name", "produced", "records", "tells_start", "topic", "waits")
+    __slots__ = ("answer", "is_heavy", "log", "name", "produced", "records", "tells_start", "topic", "waits")
 
     def __init__(self, answer: PartitionAnswer, name: str, records: memoryview | None) -> None:
         self.answer = answer
@@ -101,6 +110,8 @@ class _Part:
         self.topic: Topic | None = None
         self.produced: Produced | None = None
         self.log: PartitionLog | None = None
+        self.is_heavy = False
+        """Its records are to be looked at in a thread."""
         self.tells_start = False
         """The error was found in the batch: its answer names the log start, as Kafka's does."""
         self.waits = False
@@ -152,19 +163,22 @@ class ProduceCall:
         part.log = self.call.services.logs.get(topic, index)
 
     def _judge(self, part: _Part) -> None:
+        try:
+            part.produced = self._checked(part, IN_THE_LOOP)
+        except HeavyRecordsError:
+            part.is_heavy = True
+
+    def _checked(self, part: _Part, effort: Effort | None) -> Produced | None:
         assert part.topic is not None
-        request = self.call.request
-        part.produced = check_produced(
+        return check_produced(
             part.records, self.call.version, part.topic, self.call.services.config.limits, int(time.time() * 1000),
-            transactional=request.transactional_id is not None,
+            transactional=self.call.request.transactional_id is not None, effort=effort,
         )  # fmt: skip
-        if part.produced is None:  # v0-v2: an empty set is taken, and nothing written
-            part.answer.error_code = 0
 
     @property
     def ready(self) -> bool:
         """Every partition's log can take its batch right now."""
-        if any(part.tells_start and part.log is None for part in self._parts):
+        if any(part.is_heavy or (part.tells_start and part.log is None) for part in self._parts):
             return False
         client = self.call.client
         return all(
@@ -205,6 +219,8 @@ class ProduceCall:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 self._find(part)
                 self._judge(part)
+            if part.is_heavy:
+                part.produced = await self.call.services.logs.decoding.run(partial(self._checked, part, None))
             if part.produced is None or part.topic is None:
                 return
             part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)
@@ -286,7 +302,7 @@ class ProduceCall:
         part.answer.error_message = error.text if isinstance(error, KafkaError) else None
         if isinstance(error, RejectedRecords):
             part.answer.record_errors = [_RecordError(index, text) for index, text in error.reasons.items()]
-        found_in_batch = isinstance(error, InvalidBatch | RejectedRecords) or code in _FOUND_WHILE_APPENDING
+        found_in_batch = isinstance(error, _FOUND_IN_BATCH) or code in _FOUND_WHILE_APPENDING
         part.tells_start = found_in_batch and part.topic is not None
         if part.tells_start and part.log is not None:
             part.answer.log_start_offset = part.log.start.offset

@@ -16,6 +16,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 from gateway.storage.chunked_messages import ChunkedMessages, is_piece
+from gateway.storage.decoding import DecodingThreads, OrderedConversions
 from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_entry import LogEntry, Slice, collect, from_pulsar
@@ -63,6 +64,7 @@ class ReaderOwner(Protocol):
     entries: EntryLookup
     limits: Limits
     metrics: Metrics
+    decoding: DecodingThreads
 
     @property
     def share_bytes(self) -> int: ...
@@ -104,6 +106,9 @@ class CatchUpReader:
         self._look_backs: dict[bytes, int] = {}
         self._looking_back: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
+        self._conversions = OrderedConversions(
+            owner.decoding, self._convert, self._converted, self._fail, wanted=self._is_wanted
+        )
         self._task = asyncio.create_task(self._open())
 
     @property
@@ -158,6 +163,7 @@ class CatchUpReader:
         for task in (self._task, self._asking, self._looking_back, self._checking):
             if task is not None:
                 task.cancel()
+        self._conversions.close()
         if self._silence is not None:
             self._silence.cancel()
         reader, self._reader = self._reader, None
@@ -165,14 +171,22 @@ class CatchUpReader:
             asyncio.get_running_loop().create_task(reader.close())
 
     def on_entry(self, entry: Entry) -> None:
-        if self._looking_back is not None:
-            return  # it will come again
-        self._outstanding -= entry.num_messages
-        self._owner.metrics.entries_read.inc()
-        self._position = entry.position
+        if self._looking_back is None:  # else it will come again
+            self._owner.metrics.entries_read.inc()
+            self._conversions.take(entry)
+
+    def _is_wanted(self, entry: Entry) -> bool:
         if is_piece(entry) and self._chunked.lacks_pieces(entry) and self._looks_back(entry):
-            return
-        read = from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes, chunked=self._chunked)
+            self._conversions.clear()
+            return False
+        return True
+
+    def _convert(self, entry: Entry) -> LogEntry | None:
+        return from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes, chunked=self._chunked)
+
+    def _converted(self, entry: Entry, read: LogEntry | None) -> None:
+        self._outstanding -= entry.num_messages
+        self._position = entry.position
         if read is None or read.next_offset <= max(self.offset, self._next_offset):
             self._top_up()
         else:

@@ -27,6 +27,13 @@ class RejectedRecords(KafkaError):
         self.reasons = reasons
 
 
+class UndecompressableRecords(KafkaError):
+    """Their compressed bytes are damaged. Kafka has no code for that."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+
+
 _BY_EXCEPTION: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
     (InvalidBatch, ErrorCode.INVALID_RECORD),

@@ -64,9 +64,9 @@ class EncodedEntry(NamedTuple):
     fields: bytes
 
 
-def encode_records(records: Sequence[Record], *, compacted: bool) -> bytes:
-    """The messages of one batch. ``compacted`` guards empty values against Pulsar's compaction."""
-    return b"".join([_message(record, compacted) for record in records])
+def encode_record(record: Record, *, compacted: bool) -> bytes:
+    """Its message. ``compacted`` guards empty values against Pulsar's compaction."""
+    return _message(record, compacted)
 
 
 def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]]) -> EncodedEntry:

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -17,6 +18,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry, Reader, Start
+from gateway.storage.decoding import DecodingThreads, converted
 from gateway.storage.deleted_records import read_deleted
 from gateway.storage.log_entry import LogEntry, from_pulsar
 
@@ -194,15 +196,17 @@ async def read_tail(
     stats: InternalStats,
     last: Position,
     limits: Limits,
+    decoding: DecodingThreads,
     take: Callable[[LogEntry], None],
 ) -> None:
     """Hand the last ``producer_state_scan_bytes`` of the log to ``take``, in order. Raises PulsarError."""
     if last.entry_id < 0:
         return
     start = scan_start(stats, limits.producer_state_scan_bytes)
+    convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     async with aclosing(read_entries(client, topic, start, last)) as entries:
         async for entry in entries:
-            read = from_pulsar(entry, max_bytes=limits.max_decompressed_bytes)
+            read = await converted(decoding, convert, entry)
             if read is not None:
                 take(read)
 

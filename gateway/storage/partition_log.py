@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 import structlog
 
-from gateway.pulsar.errors import ClientClosedError, PulsarError
+from gateway.pulsar.errors import ClientClosedError, ListenerError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
 from gateway.storage.appender import Appender, PendingBatch, SentEntry
 from gateway.storage.cache import LogTail
 from gateway.storage.chunked_messages import is_piece
+from gateway.storage.decoding import OrderedConversions
 from gateway.storage.end_refresh import EndRefresh
 from gateway.storage.errors import KafkaError
 from gateway.storage.known_producers import KnownProducers
@@ -51,6 +52,7 @@ class PartitionLog:
         self.admin = shared.admin
         self.limits = shared.limits
         self.metrics = shared.metrics
+        self.decoding = shared.decoding
         self.start = LogStart(self, bounds)
         self.compacted = False
         """Older data is read as Pulsar's compaction left it."""
@@ -65,6 +67,9 @@ class PartitionLog:
         self._appender = Appender(self, predecessor)
         self._writer = Writer(self, self._appender)
         self._follower = TailFollower(self)
+        self._conversions = OrderedConversions(
+            self.decoding, self._convert, self._converted, self._conversion_failed, wanted=self._is_news
+        )
         self.end = EndRefresh(self, self._follower, shared.limits.refresh_timeout_ms, bounds.asked_at)
         self._written_at = 0.0
         self._judges_since = math.inf
@@ -142,7 +147,7 @@ class PartitionLog:
     async def _read_producers(self, take: Callable[[LogEntry], None]) -> None:
         stats = await settled(self.admin, self.pulsar_topic)
         await self.end.refresh()
-        await read_tail(self.client, self.pulsar_topic, stats, self._end.last, self.limits, take)
+        await read_tail(self.client, self.pulsar_topic, stats, self._end.last, self.limits, self.decoding, take)
 
     def append(
         self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: bytes | None = None
@@ -329,15 +334,24 @@ class PartitionLog:
     def entry_read(self, entry: Entry) -> None:
         """The follower read an entry; it moves the end unless it was known."""
         self.metrics.entries_read.inc()
-        position = entry.position
-        if position > self._end.last:
-            self._advance(entry)
-        self.end.known_up_to(position)
+        self._conversions.take(entry)
 
-    def _advance(self, entry: Entry) -> None:
-        read = from_pulsar(entry, max_bytes=self.limits.max_decompressed_bytes)
-        if read is None:
-            return
+    def _is_news(self, entry: Entry) -> bool:
+        self.end.known_up_to(min(entry.position, self._end.last))
+        return entry.position > self._end.last
+
+    def _convert(self, entry: Entry) -> LogEntry | None:
+        return from_pulsar(entry, max_bytes=self.limits.max_decompressed_bytes)
+
+    def _converted(self, entry: Entry, read: LogEntry | None) -> None:
+        if read is not None and entry.position > self._end.last:
+            self._advance(entry, read)
+        self.end.known_up_to(entry.position)
+
+    def _conversion_failed(self, error: Exception) -> None:
+        self.reader_failed(ListenerError(repr(error)))
+
+    def _advance(self, entry: Entry, read: LogEntry) -> None:
         claimed = self._appender.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
         if read.base_offset != self.end_offset:
             self.forget()  # what lies between, if anything does, is not in memory: its readers look in Pulsar
@@ -386,6 +400,7 @@ class PartitionLog:
         self.start.close()
         self.end.close()
         self._catch_up.cancel()
+        self._conversions.close()
         self._tail.clear()
         self._shared.readers.close_all(self)
         await self._follower.close()

@@ -5,33 +5,48 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.config import Limits
-from gateway.storage.errors import KafkaError, RejectedRecords
-from gateway.storage.message_entry import encode_records
+from gateway.storage.errors import KafkaError, RejectedRecords, UndecompressableRecords
+from gateway.storage.message_entry import encode_record
 from gateway.storage.topic import Topic
 from protocol.kafka.batch import (
     HEADER_BYTES,
     MAGIC_V2,
     BatchHeader,
+    InvalidBatch,
     InvalidTimestamp,
     check_batch,
     parse_header,
     set_log_append_time,
 )
-from protocol.kafka.compression import DecompressionError, UnsupportedCompression
+from protocol.kafka.compression import (
+    NONE,
+    ZSTD,
+    DecompressedTooLarge,
+    DecompressionError,
+    UnsupportedCompression,
+    decompress,
+    decompress_start,
+)
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.recompression import recompress
-from protocol.kafka.records import Record, decode_records
+from protocol.kafka.records import check_records, parse_records
 from protocol.kafka.up_conversion import up_convert
 
 FIRST_BATCH_VERSION = 3
 FIRST_ZSTD_VERSION = 7
-ZSTD = 4
 MAGIC_OFFSET = 16
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": ZSTD}
 """By ``compression.type``; any other keeps the producer's."""
 TIMESTAMP_AFTER, TIMESTAMP_BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
 TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
 """Counts where the other two are not set."""
+
+
+CHECKED_RECORDS, CHECKED_BYTES = 8, 4 * 1024
+"""The start of a batch's records that is looked at before they are stored as they came."""
+MAX_NAMED_RECORDS = 1_000
+"""Of the bad records of a batch, so many are named."""
+_ANY_NUMBER = 2**31
 
 
 class Produced(NamedTuple):
@@ -44,29 +59,83 @@ class Produced(NamedTuple):
     """The records as Pulsar messages, where the topic holds those."""
 
 
+class Effort(NamedTuple):
+    """How much may be unfolded and looked at."""
+
+    max_bytes: int
+    max_records: int
+
+    @property
+    def is_limited(self) -> bool:
+        """There is a thread for what takes more."""
+        return self.max_records < _ANY_NUMBER
+
+
+IN_THE_LOOP = Effort(256 * 1024, 1_000)
+"""About two milliseconds of work."""
+
+
+class HeavyRecordsError(Exception):
+    """To look at the records takes more than the effort that is allowed."""
+
+
 def check_produced(
-    records: memoryview | None, version: int, topic: Topic, limits: Limits, now_ms: int, *, transactional: bool
+    records: memoryview | None,
+    version: int,
+    topic: Topic,
+    limits: Limits,
+    now_ms: int,
+    *,
+    transactional: bool,
+    effort: Effort | None = None,
 ) -> Produced | None:
     """The one batch of ``records``; None for an empty message set of old clients, which is taken and not written.
 
-    Raises KafkaError, CorruptBatch or InvalidBatch.
+    Raises KafkaError, CorruptBatch or InvalidBatch, and HeavyRecordsError while nothing is changed: then it may be
+    called again, in a thread, without a limit to the effort.
     """
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
-    data = (
-        _batch(records, version, transactional=transactional)
-        if version >= FIRST_BATCH_VERSION
-        else _converted(records, limits)
-    )
-    if data is None:
-        return None
-    header = parse_header(data)
+    effort = effort or Effort(limits.max_decompressed_bytes, _ANY_NUMBER)
+    try:
+        data, plain = _opened(records, version, topic, effort, transactional=transactional)
+    except (InvalidBatch, KafkaError) as error:
+        if effort.is_limited and _is_too_large(error):
+            raise HeavyRecordsError from error
+        raise
+    return None if data is None else _accepted(data, plain, topic, limits, now_ms)
+
+
+def _opened(
+    records: memoryview, version: int, topic: Topic, effort: Effort, *, transactional: bool
+) -> tuple[memoryview | None, bytes | None]:
+    """The batch, and its records uncompressed where more is to be done with them than to store them."""
     if version < FIRST_BATCH_VERSION:
-        _check_allowed(header, version, transactional=transactional)
-    if topic.compacts:
-        _check_keys(_decoded(data, header, limits))
-    if "compression.type" in topic.configs:
-        data, header = _recompressed(data, header, topic.configs["compression.type"], limits)
+        if effort.is_limited and len(records) > effort.max_bytes:
+            raise HeavyRecordsError
+        data = _converted(records, effort.max_bytes)
+        if data is None:
+            return None, None
+        _check_allowed(parse_header(data), version, transactional=transactional)
+    else:
+        data = _batch(records, version, transactional=transactional)
+    header = parse_header(data)
+    if _codec(topic, header) == header.compression and not topic.compacts and not topic.writes_messages:
+        _check_start(data, header)
+        return data, None
+    if effort.is_limited and (header.record_count > effort.max_records or header.size_bytes > effort.max_bytes):
+        raise HeavyRecordsError
+    return data, _plain(data, header, effort.max_bytes)
+
+
+def _accepted(data: memoryview, plain: bytes | None, topic: Topic, limits: Limits, now_ms: int) -> Produced:
+    header = parse_header(data)
+    if plain is not None:
+        _check_each(plain, header, keyed=topic.compacts)
+    codec = _codec(topic, header)
+    if plain is not None and codec != header.compression:
+        data = memoryview(recompress(data, header, codec, plain))
+        header = parse_header(data)
     if header.size_bytes > int(topic.config("max.message.bytes")):
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     log_append_time_ms = -1
@@ -75,10 +144,21 @@ def check_produced(
         header, log_append_time_ms = parse_header(data), now_ms
     else:
         _check_timestamps(header, topic, now_ms)
-    if not topic.writes_messages:
+    if plain is None or not topic.writes_messages:
         return Produced(data, header, log_append_time_ms)
-    messages = encode_records(_decoded(data, header, limits), compacted=topic.compacts)
+    messages = _messages(plain, header, limits.max_decompressed_bytes, compacted=topic.compacts)
     return Produced(data, header, log_append_time_ms, messages)
+
+
+def _codec(topic: Topic, header: BatchHeader) -> int:
+    """Of the batch as it is stored."""
+    return CODECS.get(topic.configs.get("compression.type", ""), header.compression)
+
+
+def _is_too_large(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, DecompressedTooLarge):
+        error = error.__cause__
+    return error is not None
 
 
 def _batch(records: memoryview, version: int, *, transactional: bool) -> memoryview:
@@ -103,9 +183,9 @@ def _batch(records: memoryview, version: int, *, transactional: bool) -> memoryv
     return records[: header.size_bytes]
 
 
-def _converted(records: memoryview, limits: Limits) -> memoryview | None:
+def _converted(records: memoryview, max_bytes: int) -> memoryview | None:
     try:
-        data = up_convert(records, max_bytes=limits.max_decompressed_bytes)
+        data = up_convert(records, max_bytes=max_bytes)
     except InvalidTimestamp as error:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, str(error)) from error
     except UnsupportedCompression as error:
@@ -126,33 +206,44 @@ def _check_allowed(header: BatchHeader, version: int, *, transactional: bool) ->
         raise KafkaError(code, "transactions are not served by this gateway")
 
 
-def _decoded(data: memoryview, header: BatchHeader, limits: Limits) -> list[Record]:
-    """Records are looked into only where their keys count, or where each becomes a message."""
+def _check_start(data: memoryview, header: BatchHeader) -> None:
+    """Kafka looks at every record. That would cost more than all else that is done with a batch, so it is the first
+    few here: what is no record at all, or counts wrongly in a small batch, is refused.
+    """
+    body = data[HEADER_BYTES:]
     try:
-        return decode_records(data, 0, header, limits.max_decompressed_bytes)
+        start = decompress_start(header.compression, body, CHECKED_BYTES)
     except DecompressionError as error:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        raise UndecompressableRecords(str(error)) from error
+    if start is not None:
+        plain = header.compression == NONE
+        whole = len(start) == len(body) if plain else len(start) < CHECKED_BYTES
+        check_records(start, header.record_count, CHECKED_RECORDS, whole=whole, sized=plain)
 
 
-def _recompressed(
-    data: memoryview, header: BatchHeader, compression_type: str, limits: Limits
-) -> tuple[memoryview, BatchHeader]:
-    """The batch with the topic's codec."""
-    codec = CODECS.get(compression_type, header.compression)
-    if codec == header.compression:
-        return data, header
+def _plain(data: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
     try:
-        data = memoryview(recompress(data, header, codec, limits.max_decompressed_bytes))
+        return decompress(header.compression, data[HEADER_BYTES : header.size_bytes], max_bytes)
     except DecompressionError as error:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-    return data, parse_header(data)
+        raise UndecompressableRecords(str(error)) from error
 
 
-def _check_keys(records: list[Record]) -> None:
+def _check_each(plain: bytes, header: BatchHeader, *, keyed: bool) -> None:
     """Compaction keeps the last record of each key."""
-    keyless = [number for number, record in enumerate(records) if record.key is None]
+    keyless = [number for number, record in enumerate(parse_records(plain, header)) if record.key is None and keyed]
     if keyless:
-        raise RejectedRecords(dict.fromkeys(keyless, "Compacted topic cannot accept message without key."))
+        reason = "Compacted topic cannot accept message without key."
+        raise RejectedRecords(dict.fromkeys(keyless[:MAX_NAMED_RECORDS], reason))
+
+
+def _messages(plain: bytes, header: BatchHeader, max_bytes: int, *, compacted: bool) -> bytes:
+    """Raises KafkaError MESSAGE_TOO_LARGE for what could not be read again."""
+    messages = bytearray()
+    for record in parse_records(plain, header):
+        messages += encode_record(record, compacted=compacted)
+        if len(messages) > max_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    return bytes(messages)
 
 
 def _check_timestamps(header: BatchHeader, topic: Topic, now_ms: int) -> None:

@@ -17,6 +17,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.storage.catch_up import CatchUpReader, ReadLog
+from gateway.storage.decoding import DecodingThreads
 from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.log_entry import Slice
 from gateway.storage.positions import SparseIndex
@@ -37,7 +38,10 @@ ReadPosition = tuple[ReadLog, int]
 class CatchUpReaders:
     """At most ``max_readers`` are open at a time."""
 
-    def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics, decoding: DecodingThreads
+    ) -> None:
+        self.decoding = decoding
         self.client = client
         self.admin = admin
         self.entries = EntryLookup(client, admin)

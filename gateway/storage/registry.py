@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import structlog
 
+from gateway.storage.decoding import DecodingThreads
 from gateway.storage.errors import KafkaError
 from gateway.storage.opening_turns import HOLD_AGAIN_S, OpeningTurns
 from gateway.storage.partition_log import PartitionLog, open_log
@@ -53,6 +54,10 @@ class LogRegistry:
         self._turns = OpeningTurns(shared.limits.max_log_openings)
         self._exhausted: dict[Key, Patience] = {}
         """Of partitions that could not be opened, after long."""
+
+    @property
+    def decoding(self) -> DecodingThreads:
+        return self.shared.decoding
 
     def get(self, topic: Topic, partition: int) -> PartitionLog | None:
         """The log if it is open."""
@@ -187,6 +192,7 @@ class LogRegistry:
             opening.task.cancel()
         logs, self._logs = list(self._logs.values()), {}
         await asyncio.gather(*(opened.close() for opened in logs), return_exceptions=True)
+        self.decoding.close()
 
 
 async def _each(close: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:

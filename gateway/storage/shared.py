@@ -7,6 +7,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.storage.cache import TailCache
+from gateway.storage.decoding import DecodingThreads
 from gateway.storage.producer_ids import ProducerIds
 from gateway.storage.producer_state import AllProducers
 from gateway.storage.readers import CatchUpReaders
@@ -23,4 +24,5 @@ class Shared:
         self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
         self.producer_ids = ProducerIds()
         self.producers = AllProducers(limits.max_producers, limits.producer_id_expiration_ms / 1000)
-        self.readers: CatchUpReaders = CatchUpReaders(client, admin, limits, metrics)
+        self.decoding = DecodingThreads(limits.decoding_threads)
+        self.readers: CatchUpReaders = CatchUpReaders(client, admin, limits, metrics, self.decoding)

@@ -7,18 +7,25 @@ time asked for, and batches are skipped by their headers from there on.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import structlog
 
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
 from gateway.storage.chunked_messages import ChunkedMessages
+from gateway.storage.decoding import HEAVY_MESSAGES, converted
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.opening import read_entries, scan_start
 from gateway.storage.partition_log import PartitionLog
-from protocol.kafka.batch import BatchHeader, iter_headers
-from protocol.kafka.records import decode_records
+from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, iter_headers
+from protocol.kafka.records import iter_records
+
+T = TypeVar("T")
+logger = structlog.get_logger()
 
 START_AGE_S = 1.0
 CLOCK_SKEW_MS = 60_000
@@ -28,6 +35,9 @@ CLOCK_SKEW_MS = 60_000
 class FoundOffset(NamedTuple):
     offset: int
     timestamp: int
+
+
+_NONE = FoundOffset(-1, -1)
 
 
 async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | None:
@@ -40,7 +50,7 @@ async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | 
         async for entry in entries:
             for position, header in iter_headers(entry.data):
                 if header.max_timestamp >= timestamp and header.last_offset >= log.start.offset:
-                    found = _first_in_batch(log, entry.data, position, header, timestamp)
+                    found = await _first_in_batch(log, entry.data, position, header, timestamp)
                     if found is not None:
                         return found
     return None
@@ -61,7 +71,7 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
             for position, header in iter_headers(entry.data):
                 if not header.record_count or header.last_offset < log.start.offset:
                     continue
-                latest = _latest_in_batch(log, entry.data, position, header)
+                latest = await _latest_in_batch(log, entry.data, position, header)
                 if best is None or latest > best[0]:
                     best = latest, header, bytes(entry.data[position : position + header.size_bytes])
     if best is None:
@@ -69,28 +79,52 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
     latest, header, data = best
     if latest < 0:
         return FoundOffset(log.start.offset, -1)
-    return _first_in_batch(log, data, 0, header, latest)
+    return await _first_in_batch(log, data, 0, header, latest)
 
 
-def _latest_in_batch(log: PartitionLog, data: Buffer, position: int, header: BatchHeader) -> int:
+async def _latest_in_batch(log: PartitionLog, data: Buffer, position: int, header: BatchHeader) -> int:
     """The header tells, unless records of the batch are deleted."""
     if header.base_offset >= log.start.offset or header.log_append_time:
         return header.max_timestamp
     left = log.start.offset - header.base_offset
-    records = decode_records(data, position, header, log.limits.max_decompressed_bytes)
-    return max((record.timestamp for record in records if record.offset_delta >= left), default=-1)
+
+    def latest() -> int:
+        records = iter_records(data, position, header, log.limits.max_decompressed_bytes)
+        return max((record.timestamp for record in records if record.offset_delta >= left), default=-1)
+
+    found = await _look_inside(log, header, latest)
+    return header.max_timestamp if found is None else found
 
 
-def _first_in_batch(
+async def _first_in_batch(
     log: PartitionLog, data: Buffer, position: int, header: BatchHeader, timestamp: int
 ) -> FoundOffset | None:
     if header.log_append_time:
         return FoundOffset(max(header.base_offset, log.start.offset), header.max_timestamp)
-    for record in decode_records(data, position, header, log.limits.max_decompressed_bytes):
-        offset = header.base_offset + record.offset_delta
-        if record.timestamp >= timestamp and record.timestamp >= 0 and offset >= log.start.offset:
-            return FoundOffset(offset, record.timestamp)
-    return None
+    log_start = log.start.offset
+
+    def first() -> FoundOffset:
+        for record in iter_records(data, position, header, log.limits.max_decompressed_bytes):
+            offset = header.base_offset + record.offset_delta
+            if record.timestamp >= timestamp and record.timestamp >= 0 and offset >= log_start:
+                return FoundOffset(offset, record.timestamp)
+        return _NONE
+
+    found = await _look_inside(log, header, first)
+    if found is None:
+        return FoundOffset(max(header.base_offset, log_start), header.max_timestamp)
+    return None if found is _NONE else found
+
+
+async def _look_inside(log: PartitionLog, header: BatchHeader, work: Callable[[], T]) -> T | None:
+    """In a thread if it may take long; None if the records cannot be read: then the batch's header has to do."""
+    try:
+        if header.compression or header.record_count > HEAVY_MESSAGES:
+            return await log.decoding.run(work)
+        return work()
+    except (CorruptBatch, InvalidBatch) as error:
+        logger.warning("unreadable records", topic=log.pulsar_topic, offset=header.base_offset, error=str(error))
+        return None
 
 
 async def _search_start(log: PartitionLog, timestamp: int) -> Start:
@@ -108,10 +142,10 @@ async def _entries(log: PartitionLog, start: Start) -> AsyncGenerator[LogEntry, 
     if last.entry_id < 0 or (isinstance(start, Position) and start > last):
         return
     max_bytes = log.limits.max_decompressed_bytes
-    chunked = ChunkedMessages(max_bytes)
+    convert = partial(from_pulsar, max_bytes=max_bytes, chunked=ChunkedMessages(max_bytes))
     found = read_entries(log.client, log.pulsar_topic, start, last, read_compacted=log.compacted)
     async with aclosing(found) as entries:
         async for entry in entries:
-            read = from_pulsar(entry, max_bytes=max_bytes, chunked=chunked)
+            read = await converted(log.decoding, convert, entry)
             if read is not None:
                 yield read

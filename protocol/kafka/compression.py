@@ -8,6 +8,7 @@ format of xerial's snappy-java, which Kafka's Java clients write.
 import gzip
 import io
 import struct
+import threading
 import zlib
 from typing import Final, Protocol
 
@@ -21,6 +22,7 @@ SNAPPY: Final = 2
 LZ4: Final = 3
 ZSTD: Final = 4
 
+_GZIP_WINDOW_BITS: Final = zlib.MAX_WBITS | 16
 _READ_CHUNK_BYTES: Final = 256 * 1024
 _ZSTD_MAX_WINDOW_BYTES: Final = 2**27  # what level 22 asks for, and where zstd's own default limit lies
 
@@ -39,6 +41,9 @@ _LZ4_DICTIONARY_FLAG: Final = 0x01
 _LZ4_MAX_RATIO: Final = 255
 
 Buffer = bytes | bytearray | memoryview
+
+
+_of_thread = threading.local()
 
 
 class UnsupportedCompression(ValueError):
@@ -87,9 +92,51 @@ def _decompress(codec: int, data: Buffer, max_bytes: int, magic: int) -> bytes:
     if codec == LZ4:
         return _lz4_decompress(data if magic > 0 else _with_right_lz4_checksum(data), max_bytes)
     if codec == ZSTD:
-        context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
-        return _read_bounded(context.stream_reader(data, read_across_frames=True), max_bytes)
+        return _read_bounded(_zstd_context().stream_reader(data, read_across_frames=True), max_bytes)
     raise UnsupportedCompression(f"codec {codec}")
+
+
+def _zstd_context() -> zstandard.ZstdDecompressor:
+    """Each thread's own: to make one costs more than to use it."""
+    context: zstandard.ZstdDecompressor | None = getattr(_of_thread, "zstd", None)
+    if context is None:
+        context = _of_thread.zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+    return context
+
+
+def decompress_start(codec: int, data: Buffer, max_bytes: int) -> bytes | None:
+    """The first bytes of what `data` unfolds to, about `max_bytes` at the most, whatever follows.
+
+    None where that cannot be had so cheaply. Raises DecompressionError or UnsupportedCompression.
+    """
+    try:
+        if codec == GZIP:
+            return zlib.decompressobj(_GZIP_WINDOW_BITS).decompress(data, max_bytes)
+        if codec == LZ4:
+            return bytes(lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=max_bytes))
+        if codec == ZSTD:
+            return _zstd_context().stream_reader(data, read_across_frames=True).read(max_bytes)
+        if codec == SNAPPY:
+            return _snappy_start(memoryview(data), max_bytes)
+    except _LIBRARY_ERRORS as error:
+        raise DecompressionError(f"codec {codec}: {error}") from error
+    if codec == NONE:
+        return bytes(memoryview(data)[:max_bytes])
+    raise UnsupportedCompression(f"codec {codec}")
+
+
+def _snappy_start(data: memoryview, max_bytes: int) -> bytes | None:
+    if bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+        start = len(_XERIAL_HEADER) + _LENGTH.size
+        if start >= len(data):
+            return b""
+        end = start + _LENGTH.unpack_from(data, len(_XERIAL_HEADER))[0]
+        if not start < end <= len(data):
+            raise DecompressionError("snappy: block cut short")
+        data = data[start:end]
+    if cramjam.snappy.decompress_raw_len(data) > max(max_bytes, _XERIAL_BLOCK_BYTES):
+        return None
+    return bytes(cramjam.snappy.decompress_raw(data))
 
 
 def _read_bounded(stream: _Readable, max_bytes: int) -> bytes:

@@ -13,7 +13,7 @@ from protocol.kafka.batch import (
     BatchHeader,
     Buffer,
 )
-from protocol.kafka.compression import compress, decompress
+from protocol.kafka.compression import compress
 
 _BATCH_LENGTH: Final = struct.Struct(">i")
 _BATCH_LENGTH_OFFSET: Final = 8
@@ -22,13 +22,9 @@ _CRC: Final = struct.Struct(">I")
 _CRC_OFFSET: Final = 17
 
 
-def recompress(data: Buffer, header: BatchHeader, codec: int, max_bytes: int) -> bytearray:
-    """The batch `data` with its records compressed by `codec`; they may unfold to at most `max_bytes`.
-
-    Raises DecompressionError and UnsupportedCompression.
-    """
+def recompress(data: Buffer, header: BatchHeader, codec: int, plain: bytes) -> bytearray:
+    """The batch `data` with its records, which are `plain`, compressed by `codec`. Raises UnsupportedCompression."""
     view = memoryview(data)
-    plain = decompress(header.compression, view[HEADER_BYTES : header.size_bytes], max_bytes)
     batch = bytearray(view[:HEADER_BYTES])
     batch += compress(codec, plain)
     _BATCH_LENGTH.pack_into(batch, _BATCH_LENGTH_OFFSET, len(batch) - LOG_OVERHEAD_BYTES)

@@ -15,7 +15,7 @@ versions, group state); the produce and fetch path never does.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -63,20 +63,29 @@ class Record(NamedTuple):
 
 def decode_records(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> list[Record]:
     """The records of the batch at `position`, which unfold to at most `max_bytes`. Raises InvalidBatch."""
+    return list(iter_records(buffer, position, header, max_bytes))
+
+
+def iter_records(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
+    """As `decode_records`, without a list of them: a batch of 64 MB may hold nine million."""
     end = position + header.batch_length + LOG_OVERHEAD_BYTES
     try:
         body = decompress(header.compression, memoryview(buffer)[position + HEADER_BYTES : end], max_bytes)
     except (DecompressionError, UnsupportedCompression) as error:
         raise InvalidBatch(f"records do not decompress: {error}") from error
-    if header.log_append_time:
-        records = _parse_records(body, header.record_count, 0)
-        return [record._replace(timestamp=header.max_timestamp) for record in records]
-    return _parse_records(body, header.record_count, header.base_timestamp)
+    return parse_records(body, header)
 
 
-def _parse_records(body: bytes, count: int, base_timestamp: int) -> list[Record]:
+def parse_records(body: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in the uncompressed `body` of a batch. Raises InvalidBatch at the first that is none."""
+    if not header.log_append_time:
+        return _parse_records(body, header.record_count, header.base_timestamp)
+    records = _parse_records(body, header.record_count, 0)
+    return (record._replace(timestamp=header.max_timestamp) for record in records)
+
+
+def _parse_records(body: bytes, count: int, base_timestamp: int) -> Iterator[Record]:
     # Nearly every varint is one byte long, so those are read in place: a call for each would double the cost.
-    records: list[Record] = []
     at = 0
     try:
         for _ in range(count):
@@ -95,12 +104,41 @@ def _parse_records(body: bytes, count: int, base_timestamp: int) -> list[Record]
             timestamp = base_timestamp + delta
             if not _MIN_INT64 <= timestamp <= _MAX_INT64:
                 timestamp = (timestamp - _MIN_INT64) % 2**64 + _MIN_INT64  # as in Java
-            records.append(Record(offset_delta, timestamp, key, value, headers))
+            yield Record(offset_delta, timestamp, key, value, headers)
     except IndexError as error:
-        raise InvalidBatch(f"{count} records announced, the bytes end in number {len(records) + 1}") from error
+        raise InvalidBatch(f"{count} records announced, the bytes end before the last one") from error
     if at != len(body):
         raise InvalidBatch(f"{len(body) - at} bytes after the last of {count} records")
-    return records
+
+
+def check_records(body: bytes, count: int, most: int, *, whole: bool, sized: bool) -> None:
+    """Look at the first records, `most` of them, as far as they lie in `body`; nothing is made of them.
+
+    `whole`: no more bytes follow. `sized`: a record may not be longer or shorter than it says; brokers do not look at
+    that in compressed batches. Raises InvalidBatch.
+    """
+    at = 0
+    try:
+        for _ in range(min(count, most)):
+            length, at = (_ZIGZAG[byte], at + 1) if (byte := body[at]) < 0x80 else _read_varint(body, at)
+            end = at + length
+            at += 1  # attributes
+            at = at + 1 if body[at] < 0x80 else _read_varlong(body, at)[1]
+            at = at + 1 if body[at] < 0x80 else _read_varint(body, at)[1]
+            for _ in range(2):  # key and value
+                size, at = (_ZIGZAG[byte], at + 1) if (byte := body[at]) < 0x80 else _read_varint(body, at)
+                at += max(0, size)
+            at = at + 1 if body[at] == 0 else _read_headers(body, at)[1]
+            if sized and at != end:
+                raise InvalidBatch(f"record of {length} bytes has its fields end {at - end} bytes off")
+    except IndexError:
+        if whole:
+            raise InvalidBatch(f"{count} records announced, the bytes end before the last one") from None
+        return
+    if whole and at > len(body):
+        raise InvalidBatch("the last record is cut short")
+    if whole and count <= most and at < len(body):
+        raise InvalidBatch(f"{len(body) - at} bytes after the last of {count} records")
 
 
 _ZIGZAG: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))

@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.conversation import Conversation, case
 from tests.conformance.records import (
     CODECS,
+    COMPRESSORS,
     CONTROL,
     GZIP,
     LOG_APPEND_TIME,
@@ -243,6 +244,54 @@ def test_batch_without_records(conversation: Conversation, version: int) -> None
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_that_do_not_parse(conversation: Conversation, version: int, codec: str) -> None:
     try_to_write(conversation, version, batch(records(1), CODECS[codec], body=b"\x7fgarbage" * 9))
+
+
+RECORD = bytes.fromhex("14 00 00 00 04 6b30 04 7630 00")  # key k0, value v0, no headers
+WRONG_RECORDS = {
+    "garbage": b"\x7fgarbage" * 9,
+    "nothing": b"",
+    "zeros": bytes(40),
+    "one byte": b"\x02",
+    "cut short": RECORD[:-3],
+    "longer than it says": b"\x12" + RECORD[1:],
+    "shorter than it says": b"\x16" + RECORD[1:] + b"\0",
+    "length below zero": b"\x01" + RECORD[1:],
+    "key beyond the record": RECORD[:4] + b"\x40" + RECORD[5:],
+    "value beyond the record": RECORD[:7] + b"\x40" + RECORD[8:],
+    "headers beyond the record": RECORD[:-1] + b"\x10",
+    "headers below zero": RECORD[:-1] + b"\x01",
+    "header without a key": b"\x18" + RECORD[1:-1] + b"\x02\x01\x01",
+    "bytes behind it": RECORD + b"\0\0\0",
+    "another record behind it": RECORD + RECORD,
+    "endless varint": b"\xff" * 12,
+    "endless timestamp": RECORD[:2] + b"\xff" * 12,
+    "another offset": RECORD[:3] + b"\x0a" + RECORD[4:],
+}
+
+
+@case("Produce", [3, 8, 11])
+@pytest.mark.parametrize("wrong", WRONG_RECORDS)
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_record_that_does_not_parse(conversation: Conversation, version: int, codec: str, wrong: str) -> None:
+    """The checksum and the compression are right."""
+    if codec == "zstd" and version < 7:
+        pytest.skip("zstd needs v7")
+    body = COMPRESSORS[CODECS[codec]](WRONG_RECORDS[wrong])
+    try_to_write(conversation, version, batch(records(1), CODECS[codec], body=body))
+
+
+@case("Produce", [3, 8, 11])
+@pytest.mark.parametrize("at", [0, 1, 2, 7, 9])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_record_among_others_that_does_not_parse(
+    conversation: Conversation, version: int, codec: str, at: int
+) -> None:
+    if codec == "zstd" and version < 7:
+        pytest.skip("zstd needs v7")
+    body = b"".join(
+        (RECORD[:3] + bytes([2 * number]) + RECORD[4:]) if number != at else b"\x17garbage" * 2 for number in range(10)
+    )
+    try_to_write(conversation, version, batch(records(10), CODECS[codec], body=COMPRESSORS[CODECS[codec]](body)))
 
 
 @case("Produce", [3, 8, 11])

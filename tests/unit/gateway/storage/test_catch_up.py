@@ -16,6 +16,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.storage import catch_up
+from gateway.storage.decoding import DecodingThreads
 from gateway.storage.readers import CatchUpReaders
 from protocol.kafka.batch import iter_headers
 from protocol.kafka.offset_span import empty_batch
@@ -41,7 +42,7 @@ class Scene:
     def __init__(self, **limits: int) -> None:
         self.topic, self.log = FakeTopic(), FakeLog()
         admin, client = cast(AdminClient, self.topic), cast(PulsarClient, self.topic)
-        self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics())
+        self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics(), DecodingThreads(1))
 
     def write(self, count: int, size_bytes: int) -> None:
         """An entry of ``count`` offsets, in batches of about ``size_bytes`` altogether."""

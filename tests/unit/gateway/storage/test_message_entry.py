@@ -11,7 +11,7 @@ from gateway.storage.message_entry import (
     BATCHES_PROPERTY,
     FORMAT_PROPERTY,
     encode_entry,
-    encode_records,
+    encode_record,
 )
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
 from protocol.kafka.records import Headers, Record, decode_records, encode_batch
@@ -45,7 +45,9 @@ def entry_of(*encoded: bytearray, compacted: bool = True) -> Entry:
     parts: list[tuple[BatchHeader, bytes]] = []
     for data in encoded:
         header = parse_header(data)
-        parts.append((header, encode_records(decode_records(data, 0, header, MAX_BYTES), compacted=compacted)))
+        records = decode_records(data, 0, header, MAX_BYTES)
+        messages = [encode_record(record, compacted=compacted) for record in records]
+        parts.append((header, b"".join(messages)))
     payload, fields = encode_entry(parts)
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=5)
     metadata.MergeFromString(fields)

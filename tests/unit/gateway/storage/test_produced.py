@@ -9,9 +9,10 @@ from crc32c import crc32c
 
 from gateway.config import Limits
 from gateway.storage.errors import KafkaError, RejectedRecords, error_code
-from gateway.storage.produced import Produced, check_produced
+from gateway.storage.produced import IN_THE_LOOP, MAX_NAMED_RECORDS, HeavyRecordsError, Produced, check_produced
 from gateway.storage.topic import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch, check_batch, parse_header
+from protocol.kafka.compression import GZIP, ZSTD
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.message_set import LegacyMessage, encode_message_set
 from protocol.kafka.records import Record, decode_records, encode_batch
@@ -167,7 +168,7 @@ def test_records_that_cannot_be_read_become_no_messages() -> None:
     damaged[-1] ^= 0xFF
     damaged[-3] ^= 0xFF
     struct.pack_into(">I", damaged, 17, crc32c(memoryview(damaged)[21:]))
-    assert check(damaged) is not None
+    assert refusal(damaged) == ErrorCode.INVALID_RECORD
     assert refusal(damaged, to=topic(entry_format="pulsar")) == ErrorCode.INVALID_RECORD
 
 
@@ -176,3 +177,56 @@ def test_one_bound_for_past_and_future() -> None:
     assert refusal(batch(timestamp=NOW_MS - 1_001), to=bounded) == ErrorCode.INVALID_TIMESTAMP
     assert refusal(batch(timestamp=NOW_MS + 1_001), to=bounded) == ErrorCode.INVALID_TIMESTAMP
     assert check(batch(timestamp=NOW_MS + 1_000), to=bounded) is not None
+
+
+def bomb(records: int, *, size: int = 1) -> bytearray:
+    """A few hundred bytes that unfold to much."""
+    return encode_batch([Record(number, NOW_MS, b"k", bytes(size)) for number in range(records)], compression=ZSTD)
+
+
+@pytest.mark.parametrize(
+    "configs", [{"entry_format": "pulsar"}, {"cleanup_policy": "compact"}, {"compression_type": "gzip"}]
+)
+@pytest.mark.parametrize("heavy", [bomb(1, size=1 << 20), bomb(5_000)], ids=["bytes", "records"])
+def test_what_unfolds_to_much_is_not_looked_at_in_the_event_loop(configs: dict[str, str], heavy: bytearray) -> None:
+    data, to = memoryview(bytearray(heavy)), topic(**configs)
+    with pytest.raises(HeavyRecordsError):
+        check_produced(data, 9, to, LIMITS, NOW_MS, transactional=False, effort=IN_THE_LOOP)
+    assert data == heavy
+    produced = check_produced(data, 9, to, LIMITS, NOW_MS, transactional=False)
+    assert produced is not None
+    assert produced.header.record_count == parse_header(heavy).record_count
+
+
+def test_a_message_set_that_unfolds_to_much() -> None:
+    messages = [LegacyMessage(1, 0, number, NOW_MS, b"k", bytes(1_000)) for number in range(1_000)]
+    data = memoryview(bytearray(encode_message_set(messages, GZIP)))
+    with pytest.raises(HeavyRecordsError):
+        check_produced(data, 2, topic(), LIMITS, NOW_MS, transactional=False, effort=IN_THE_LOOP)
+    produced = check_produced(data, 2, topic(), LIMITS, NOW_MS, transactional=False)
+    assert produced is not None
+    assert produced.header.record_count == 1_000
+
+
+def test_what_unfolds_to_more_than_the_limit_is_refused() -> None:
+    small = Limits(max_decompressed_bytes=1 << 20)
+    with pytest.raises(KafkaError) as error:
+        check_produced(
+            memoryview(bomb(1, size=1 << 21)), 9, topic(entry_format="pulsar"), small, NOW_MS, transactional=False
+        )
+    assert error.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_messages_that_could_not_be_read_again_are_refused() -> None:
+    """Each record becomes a longer message."""
+    small = Limits(max_decompressed_bytes=1 << 20)
+    with pytest.raises(KafkaError) as error:
+        check_produced(memoryview(bomb(80_000)), 9, topic(entry_format="pulsar"), small, NOW_MS, transactional=False)
+    assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_so_many_bad_records_are_named() -> None:
+    keyless = encode_batch([Record(number, NOW_MS, None, b"v") for number in range(5_000)])
+    with pytest.raises(RejectedRecords) as error:
+        check(keyless, to=topic(cleanup_policy="compact"))
+    assert list(error.value.reasons) == list(range(MAX_NAMED_RECORDS))

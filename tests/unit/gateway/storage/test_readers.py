@@ -13,6 +13,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.storage import readers
+from gateway.storage.decoding import DecodingThreads
 from gateway.storage.readers import CatchUpReaders
 from protocol.kafka.offset_span import empty_batch
 from tests.unit.gateway.storage.fake_pulsar import FakeReader, FakeTopic
@@ -32,7 +33,7 @@ class Scene:
             log.end_offset = self.topic.next_index
             log.start.at_first_entry = True
         admin, client = cast(AdminClient, self.topic), cast(PulsarClient, self.topic)
-        self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics())
+        self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics(), DecodingThreads(1))
 
     @property
     def open_readers(self) -> list[FakeReader]:

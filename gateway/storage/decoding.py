@@ -1,0 +1,101 @@
+"""Records that take long to unfold or to look at: in threads, while the event loop goes on.
+
+A few bytes may unfold to as much as `max_decompressed_bytes`, and an entry may hold hundreds of thousands of messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from gateway.pulsar.reader import Entry
+from gateway.storage.log_entry import LogEntry, is_kafka_format
+
+HEAVY_MESSAGES = 1_000
+HEAVY_BYTES = 1024 * 1024
+"""What a native entry may have, and unfold to, that is converted in the event loop: a few milliseconds of work."""
+
+T = TypeVar("T")
+
+
+class DecodingThreads:
+    """So many at the same time; what comes meanwhile waits."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, "decoding")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Raises what the work raises. It goes on if its waiter is cancelled."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def is_heavy(entry: Entry) -> bool:
+    """Kafka's own batches are numbered, and not unfolded."""
+    metadata = entry.metadata
+    large = max(metadata.uncompressed_size, metadata.total_chunk_msg_size) > HEAVY_BYTES
+    return (large or metadata.num_messages_in_batch > HEAVY_MESSAGES) and not is_kafka_format(entry)
+
+
+async def converted(
+    threads: DecodingThreads, convert: Callable[[Entry], LogEntry | None], entry: Entry
+) -> LogEntry | None:
+    return await threads.run(partial(convert, entry)) if is_heavy(entry) else convert(entry)
+
+
+class OrderedConversions:
+    """The entries of one reader, converted and handed on in the order in which they came."""
+
+    def __init__(
+        self,
+        threads: DecodingThreads,
+        convert: Callable[[Entry], LogEntry | None],
+        deliver: Callable[[Entry, LogEntry | None], None],
+        fail: Callable[[Exception], None],
+        *,
+        wanted: Callable[[Entry], bool] = lambda entry: True,
+    ) -> None:
+        """`wanted` is asked in an entry's turn. `fail` hears of an exception of `deliver` that nobody else gets."""
+        self._threads = threads
+        self._convert = convert
+        self._deliver = deliver
+        self._fail = fail
+        self._wanted = wanted
+        self._waiting: deque[Entry] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def take(self, entry: Entry) -> None:
+        if self._task is None and not is_heavy(entry):
+            if self._wanted(entry):
+                self._deliver(entry, self._convert(entry))
+            return
+        self._waiting.append(entry)
+        if self._task is None:
+            self._task = asyncio.create_task(self._work_off())
+
+    def clear(self) -> None:
+        """Forget the entries that wait."""
+        self._waiting.clear()
+
+    def close(self) -> None:
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work_off(self) -> None:
+        try:
+            while self._waiting:
+                entry = self._waiting.popleft()
+                if self._wanted(entry):
+                    self._deliver(entry, await converted(self._threads, self._convert, entry))
+        except Exception as error:
+            self._waiting.clear()
+            self._fail(error)
+        finally:
+            self._task = None
