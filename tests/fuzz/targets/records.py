@@ -10,6 +10,7 @@ from random import Random
 from crc32c import crc32c
 
 from protocol.kafka.batch import (
+    HEADER_BYTES,
     CorruptBatch,
     InvalidBatch,
     check_batch,
@@ -24,7 +25,7 @@ from protocol.kafka.down_conversion import down_convert
 from protocol.kafka.message_set import LegacyMessage, encode_message_set, parse_message_set
 from protocol.kafka.offset_span import batch_extents
 from protocol.kafka.recompression import recompress
-from protocol.kafka.records import Record, decode_records, encode_batch
+from protocol.kafka.records import Record, check_records, decode_records, encode_batch
 from protocol.kafka.up_conversion import up_convert
 from tests.fuzz.target import Target, reason
 
@@ -99,7 +100,12 @@ def _check_batch(data: bytes, position: int) -> str:
     set_log_append_time(changed, position, 5)
     again = decode_records(changed, position, parse_header(changed, position), MAX_BYTES)
     assert {record.timestamp for record in again} <= {5}
-    _refused(lambda: recompress(memoryview(data)[position:], header, 0, MAX_BYTES))
+    plain = decompress(
+        header.compression, memoryview(data)[position + HEADER_BYTES : position + header.size_bytes], MAX_BYTES
+    )
+    check_records(plain, header.record_count, len(records), whole=True, sized=True)
+    unpacked = recompress(memoryview(data)[position:], header, 0, plain)
+    assert decode_records(unpacked, 0, parse_header(unpacked), MAX_BYTES) == records
     return f"{outcome} decoded {header.compression} ".translate(_LETTERS)
 
 
