@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import structlog
 
 from gateway.config import Limits
 from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position, first_index
@@ -190,33 +190,67 @@ async def settled(admin: AdminClient, topic: str) -> InternalStats:
     raise RequestTimeoutError("the broker does not come to an end with writing")
 
 
+class Tail(NamedTuple):
+    """What is read of a log to know its idempotent producers again."""
+
+    last: Position
+    taken_over: Position
+    """The last entry when this gateway began with the log. What another one left unanswered lies before it, and others
+    may have written much since, without sequences."""
+
+
 async def read_tail(
     client: PulsarClient,
     topic: str,
     stats: InternalStats,
-    last: Position,
+    tail: Tail,
     limits: Limits,
     decoding: DecodingThreads,
     take: Callable[[LogEntry], None],
 ) -> None:
-    """Hand the last ``producer_state_scan_bytes`` of the log to ``take``, in order. Raises PulsarError."""
-    if last.entry_id < 0:
-        return
-    start = scan_start(stats, limits.producer_state_scan_bytes)
+    """Hand the last ``producer_state_scan_bytes`` of the log to ``take``, in order, and as much of what was there when
+    it was taken over. Raises PulsarError.
+    """
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
-    async with aclosing(read_entries(client, topic, start, last)) as entries:
-        async for entry in entries:
-            read = await converted(decoding, convert, entry)
-            if read is not None:
-                take(read)
+    for start, last in scan_ranges(stats, tail, limits):
+        async with aclosing(read_entries(client, topic, start, last)) as entries:
+            async for entry in entries:
+                read = await converted(decoding, convert, entry)
+                if read is not None:
+                    take(read)
 
 
-def scan_start(stats: InternalStats, scan_bytes: int) -> Start:
-    """The position about ``scan_bytes`` before the end, by the ledgers' average entry sizes."""
-    left = scan_bytes
-    for ledger in reversed(stats.ledgers):
-        if ledger.size_bytes > left:
-            skipped = int(ledger.entries * (1 - left / ledger.size_bytes))
-            return Position(ledger.ledger_id, skipped)
-        left -= ledger.size_bytes
+def scan_ranges(stats: InternalStats, tail: Tail, limits: Limits) -> list[tuple[Start, Position]]:
+    """Each from its first to its last entry. They hold at least what one gateway may have had in flight."""
+    if tail.last.entry_id < 0:
+        return []
+    scan_bytes, scan_entries = limits.producer_state_scan_bytes, 2 * limits.append_max_in_flight_entries
+    start = scan_start(stats.ledgers, scan_bytes, scan_entries)
+    before = _up_to(stats.ledgers, tail.taken_over)
+    if not before or not isinstance(start, Position):
+        return [(start, tail.last)]
+    earlier = scan_start(before, scan_bytes, scan_entries)
+    if start <= tail.taken_over:
+        return [("earliest" if earlier == "earliest" else min(earlier, start), tail.last)]
+    return [(earlier, tail.taken_over), (start, tail.last)]
+
+
+def _up_to(ledgers: Sequence[Ledger], last: Position) -> list[Ledger]:
+    """As they were when that was the last entry."""
+    found = [ledger for ledger in ledgers if ledger.ledger_id < last.ledger_id]
+    for ledger in ledgers:
+        if ledger.ledger_id == last.ledger_id and 0 <= last.entry_id < ledger.entries:
+            entries = last.entry_id + 1
+            found.append(ledger._replace(entries=entries, size_bytes=ledger.size_bytes * entries // ledger.entries))
+    return found
+
+
+def scan_start(ledgers: Sequence[Ledger], scan_bytes: int, scan_entries: int = 0) -> Start:
+    """About ``scan_bytes`` before the end by the ledgers' average entry sizes, and so many entries at least."""
+    for ledger in reversed(ledgers):
+        share = 1.0 if ledger.size_bytes <= scan_bytes else scan_bytes / ledger.size_bytes
+        wanted = max(math.ceil(ledger.entries * share), min(scan_entries, ledger.entries))
+        scan_bytes, scan_entries = max(0, scan_bytes - ledger.size_bytes), max(0, scan_entries - ledger.entries)
+        if wanted < ledger.entries or (scan_bytes == 0 and scan_entries == 0):
+            return Position(ledger.ledger_id, ledger.entries - wanted)
     return "earliest"

@@ -24,7 +24,7 @@ from gateway.storage.log_bounds import read_bounds
 from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.log_start import LogStart
-from gateway.storage.opening import LogBounds, read_tail, settled
+from gateway.storage.opening import LogBounds, Tail, read_tail, settled
 from gateway.storage.positions import SparseIndex
 from gateway.storage.producer_state import ActiveProducer, Done
 from gateway.storage.shared import Shared
@@ -61,7 +61,7 @@ class PartitionLog:
         self._shared = shared
         self._end = LogEnd(bounds.last, bounds.next_offset)
         self._tail = LogTail(shared.cache)
-        self._taken = bounds.last
+        self._taken = self._taken_over = bounds.last
         self._known = KnownProducers(shared.limits.max_producers_per_partition, shared.producers)
         self._producers = self._known.state
         self._appender = Appender(self, predecessor)
@@ -147,7 +147,8 @@ class PartitionLog:
     async def _read_producers(self, take: Callable[[LogEntry], None]) -> None:
         stats = await settled(self.admin, self.pulsar_topic)
         await self.end.refresh()
-        await read_tail(self.client, self.pulsar_topic, stats, self._end.last, self.limits, self.decoding, take)
+        tail = Tail(self._end.last, self._taken_over)
+        await read_tail(self.client, self.pulsar_topic, stats, tail, self.limits, self.decoding, take)
 
     def append(
         self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: bytes | None = None

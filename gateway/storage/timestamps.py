@@ -66,7 +66,7 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
         return None
     stats = await log.admin.topics.internal_stats(log.pulsar_topic)
     best: tuple[int, BatchHeader, bytes] | None = None
-    async with aclosing(_entries(log, scan_start(stats, log.limits.timestamp_scan_bytes))) as entries:
+    async with aclosing(_entries(log, scan_start(stats.ledgers, log.limits.timestamp_scan_bytes))) as entries:
         async for entry in entries:
             for position, header in iter_headers(entry.data):
                 if not header.record_count or header.last_offset < log.start.offset:
