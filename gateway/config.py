@@ -61,7 +61,8 @@ class KafkaSection(ListenerSection):
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Of each gateway in a namespace its own; by default the lowest that is free when it starts."""
     rack: str | None = Field(default=None, min_length=1)
-    """Kafka's broker.rack: the region or zone in which this gateway is."""
+    """Kafka's broker.rack: the region or zone in which this gateway is. A consumer that has the same as client.rack
+    reads from a gateway of its rack, whoever leads (KIP-392)."""
     cluster_id: str | None = Field(default=None, min_length=1)
     """By default one that the first gateway of the namespace makes up, for all that come after it."""
     auto_create_topics: bool = True

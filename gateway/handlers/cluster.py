@@ -77,6 +77,34 @@ class Cluster:
             return self._successor(PartitionKey(topic, partition))
         return member
 
+    @property
+    def replication_factor(self) -> int:
+        """Of every partition, as clients see it: a gateway in each rack may serve its consumers."""
+        return max(1, len(self._readers))
+
+    def replicas(self, topic: str, partition: int, leader_id: int) -> list[int]:
+        """The leader, and for each other rack the gateway that reads the partition for consumers there (KIP-392)."""
+        key = PartitionKey(topic, partition)
+        own_rack = next((member.rack for member in self._fleet.members if member.node_id == leader_id), None)
+        others = (placement.leader(key) for rack, placement in self._readers.items() if rack != own_rack)
+        return [leader_id, *(node_id for node_id in others if node_id is not None)]
+
+    def reader(self, topic: str, partition: int, rack: str) -> int | None:
+        """The gateway of a rack that reads the partition for consumers there, if there is one."""
+        placement = self._readers.get(rack)
+        return None if placement is None else placement.leader(PartitionKey(topic, partition))
+
+    @cached_property
+    def _readers(self) -> dict[str, Placement]:
+        """By rack. At a single address, and between gateways, clients do not choose whom they ask."""
+        if self._is_single or self._listener == FORWARDING_LISTENER:
+            return {}
+        racks: dict[str, list[int]] = {}
+        for member in self._fleet.members:
+            if member.rack is not None and self._listener in member.addresses:
+                racks.setdefault(member.rack, []).append(member.node_id)
+        return {rack: Placement(node_ids) for rack, node_ids in racks.items()} if len(racks) > 1 else {}
+
     def hint(self, topic: str, partition: int) -> tuple[LeaderHint, Node] | None:
         """For who asked the wrong gateway; at a single address there is no other to ask."""
         if self._is_single or self._listener == FORWARDING_LISTENER:
@@ -104,13 +132,29 @@ class Cluster:
         return Node(member.node_id, address.host, address.port, member.rack)
 
 
-def check_leader(call: Call, topic: str, partition: int, client_epoch: int = -1) -> None:
+def preferred_reader(call: Call, topic: str, partition: int, rack: str) -> int | None:
+    """Whom a consumer in a rack is to ask instead of this gateway, which leads the partition (KIP-392)."""
+    if rack == call.services.config.kafka.rack:
+        return None
+    reader = Cluster(call).reader(topic, partition, rack)
+    return None if reader == call.services.node_id else reader
+
+
+def may_read(call: Call, topic: str, partition: int, rack: str) -> bool:
+    """This gateway reads the partition for consumers of its rack, though another one leads it."""
+    return rack == call.services.config.kafka.rack and Cluster(call).reader(topic, partition, rack) == (
+        call.services.node_id
+    )
+
+
+def check_leader(call: Call, topic: str, partition: int, client_epoch: int = -1, rack: str = "") -> None:
     """Raises KafkaError when another gateway leads the partition, or the client's leader epoch is not of this fleet.
 
-    An older epoch than ours is fine: no log is ever cut back, so what the client knows from then still holds.
+    An older epoch than ours is fine: no log is ever cut back, so what the client knows from then still holds. Consumers
+    of this gateway's ``rack`` may read what another one leads.
     """
     fleet = call.services.fleet
-    if not fleet.leads(topic, partition):
+    if not fleet.leads(topic, partition) and not (rack and may_read(call, topic, partition, rack)):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if client_epoch > fleet.epoch:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)

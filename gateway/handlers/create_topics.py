@@ -12,6 +12,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 
 from gateway.handlers.broker_configs import effective_configs
 from gateway.handlers.call import Call, Response
+from gateway.handlers.cluster import Cluster
 from gateway.handlers.fan_out import fan_out
 from gateway.handlers.replica_assignment import check_assignments
 from gateway.pulsar.errors import PulsarError
@@ -95,7 +96,8 @@ def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
 def _created(call: Call, name: str, topic_id: object, partitions: int, configs: Mapping[str, str]) -> Response:
     row = CreateTopicsResponse.CreatableTopicResult
     return row(
-        name=name, topic_id=topic_id, error_code=0, error_message=None, num_partitions=partitions, replication_factor=1,
+        name=name, topic_id=topic_id, error_code=0, error_message=None, num_partitions=partitions,
+        replication_factor=Cluster(call).replication_factor,
         configs=[
             row.CreatableTopicConfigs(
                 name=each.config.name, value=each.value, read_only=False, config_source=each.source, is_sensitive=False

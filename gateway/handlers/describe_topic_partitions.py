@@ -107,10 +107,11 @@ def _row(call: Call, topic: Topic, numbers: range) -> Response:
 
 def _partition(cluster: Cluster, topic: str, number: int) -> Response:
     leader, error = cluster.leader_or_error(topic, number)
+    replicas = cluster.replicas(topic, number, leader.node_id)
     return _Partition(
         error_code=error, partition_index=number,
-        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=[leader.node_id],
-        isr_nodes=[leader.node_id], eligible_leader_replicas=[], last_known_elr=[], offline_replicas=[],
+        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=replicas,
+        isr_nodes=replicas, eligible_leader_replicas=[], last_known_elr=[], offline_replicas=[],
     )  # fmt: skip
 
 

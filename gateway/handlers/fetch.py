@@ -1,7 +1,7 @@
 """Fetch (key 1), v0-v17.
 
 v0-v1 answer magic 0, v2-v3 magic 1 (down-converted); v1 throttle time; v3 response max_bytes, first batch whole
-(KIP-74); v4 isolation level; v5 log start; v7 sessions (KIP-227); v9 leader epochs; v10 zstd; v11 rack; v12 flexible,
+(KIP-74); v4 isolation level; v5 log start; v7 sessions (KIP-227); v9 leader epochs; v10 zstd; v11 rack (KIP-392); v12 flexible,
 diverging epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17 directory ids.
 """
 
@@ -15,7 +15,7 @@ from types import CoroutineType
 from typing import Any
 
 from gateway.handlers.call import Call, Outcome
-from gateway.handlers.cluster import check_leader
+from gateway.handlers.cluster import check_leader, preferred_reader
 from gateway.handlers.down_converted_fetch import down_converted
 from gateway.handlers.fan_out import Slices
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
@@ -40,6 +40,7 @@ NO_EPOCH = -1
 RESOLVED_AT_ONCE = 500
 """Partitions that are looked at without giving others their turn."""
 FIRST_BATCH_VERSION = 4
+RACK_VERSION = 11
 TOPIC_ID_VERSION = 13
 SESSION_VERSION = 7
 ISOLATION_LEVELS = {0, 1}
@@ -100,7 +101,8 @@ async def _open(call: Call, part: Wanted) -> None:
             part.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return
         part.name, part.error = topic.name, _check(call, topic, fetched)
-        if not part.error:
+        part.preferred_reader = _preferred_reader(call, topic, fetched)
+        if not part.error and part.preferred_reader is None:
             part.log = await call.services.logs.open(topic, fetched.partition)
     except (KafkaError, PulsarError, TimeoutError) as error:
         part.error = error_code(error)
@@ -116,6 +118,7 @@ def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
         part.name, part.error = topic.name, _check(call, topic, fetched)
         if not part.error:
             part.log = call.services.logs.get(topic, fetched.partition)
+            part.preferred_reader = _preferred_reader(call, topic, fetched)
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR
     elif not part.error and fetched.fetched_epoch > RECORDS_EPOCH:
@@ -123,14 +126,24 @@ def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
     return part
 
 
+def _preferred_reader(call: Call, topic: Topic, fetched: FetchedPartition) -> int | None:
+    rack = _rack(call)
+    return preferred_reader(call, topic.name, fetched.partition, rack) if rack else None
+
+
 def _check(call: Call, topic: Topic, fetched: FetchedPartition) -> ErrorCode:
     if not 0 <= fetched.partition < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
-        check_leader(call, topic.name, fetched.partition, max(NO_EPOCH, fetched.leader_epoch))
+        check_leader(call, topic.name, fetched.partition, max(NO_EPOCH, fetched.leader_epoch), _rack(call))
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
+
+
+def _rack(call: Call) -> str:
+    """Of the consumer; empty if it does not say."""
+    return (call.request.rack_id or "") if call.version >= RACK_VERSION else ""
 
 
 def wanted(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:

@@ -80,6 +80,7 @@ class AnsweredPartition(Protocol):
     error_code: int
     high_watermark: int
     log_start_offset: int
+    preferred_read_replica: int
     records: RecordChunks
 
 
@@ -95,6 +96,7 @@ def tells(session: FetchSession | None, session_epoch: int, row: AnsweredPartiti
     first, fetched = names_all(session, session_epoch), row.fetched
     news = (
         row.records.size_bytes > 0
+        or row.preferred_read_replica >= 0
         or row.error_code != 0
         or fetched.answered_watermark != row.high_watermark
         or fetched.answered_start != row.log_start_offset

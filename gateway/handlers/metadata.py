@@ -174,14 +174,14 @@ async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
 
 
 def _partition(cluster: Cluster, version: int, topic: str, number: int) -> Response:
-    """Its leader is its only replica."""
     leader, error = cluster.leader_or_error(topic, number)
+    replicas = cluster.replicas(topic, number, leader.node_id)
     if error is ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_ERROR_VERSION:
         error = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
         error_code=error, partition_index=number,
-        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=[leader.node_id],
-        isr_nodes=[leader.node_id], offline_replicas=[],
+        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=replicas,
+        isr_nodes=replicas, offline_replicas=[],
     )  # fmt: skip
 
 

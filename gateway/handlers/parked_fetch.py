@@ -35,7 +35,7 @@ OpenLog = Callable[["Wanted"], Awaitable[None]]
 class Wanted:
     """One partition of the fetch."""
 
-    __slots__ = ("asked", "error", "fetched", "log", "name", "opening", "refreshing")
+    __slots__ = ("asked", "error", "fetched", "log", "name", "opening", "preferred_reader", "refreshing")
 
     def __init__(self, fetched: FetchedPartition) -> None:
         self.fetched = fetched
@@ -43,6 +43,8 @@ class Wanted:
         self.name: str | None = None
         """Of the topic, if it is known."""
         self.log: PartitionLog | None = None
+        self.preferred_reader: int | None = None
+        """The consumer is to ask this gateway, of its rack, instead (KIP-392)."""
         self.asked = self.refreshing = False
         self.opening = False
         """Its log is on its way. If the fetch cannot wait for it, its row is one that clients ask again after."""
@@ -71,7 +73,9 @@ class ParkedFetch:
 
     def start(self) -> Outcome:
         """The answer now, if there is enough or nothing to wait for; else a future one."""
-        cold = [part for part in self._parts if not part.error and part.log is None]
+        cold = [
+            part for part in self._parts if not part.error and part.log is None and part.preferred_reader is None
+        ]
         for part in cold:
             part.opening = True
         if cold:
@@ -170,6 +174,8 @@ class ParkedFetch:
         total = failed = 0
         looked_up = self._pending = False
         for part in self._parts:
+            if part.preferred_reader is not None and not part.error:
+                return True
             if part.opening:
                 looked_up = self._pending = True
                 continue
@@ -244,6 +250,10 @@ class ParkedFetch:
 
     def _partition(self, part: Wanted, room: int, *, at_least_one: bool) -> PartitionAnswer:
         fetched, partition_log = part.fetched, part.log
+        if part.preferred_reader is not None and not part.error:
+            row = PartitionAnswer(fetched)
+            row.preferred_read_replica = part.preferred_reader
+            return row
         if part.error or partition_log is None:
             code = part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER
             self._call.count_error(code)

@@ -13,10 +13,21 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import TIMEOUT_S, Sender, commit, committed, create_topic, read_all
+from tests.integration.confluent import (
+    TIMEOUT_S,
+    Record,
+    Sender,
+    assigned,
+    commit,
+    committed,
+    create_topic,
+    produce,
+    read_all,
+    take,
+)
 from tests.integration.fleet_history import FleetMember, history_of
 from tests.integration.native import wait_for
-from tests.integration.servers import lone_gateway_on, running
+from tests.integration.servers import gateway_on, lone_gateway_on, metric, running
 from tests.support.coordinator_probe import CoordinatorProbe
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.haproxy_fleet import free_ports
@@ -28,19 +39,18 @@ PARTITIONS = 8
 MOVED_S = 10.0
 NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR = 6, 16
 OFFSETS_TOPIC = "__consumer_offsets"
+RACKS = ("first", "second")
 
 
 @pytest.fixture(scope="module")
 def gateways(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[GatewayProcess]]:
     """Two, in a namespace of their own. Who ends one starts it again."""
     tmp_path = tmp_path_factory.mktemp("fleet")
-    namespace = {"pulsar": {"namespace": unique_topic("fleet")}}
+    namespace = {"namespace": unique_topic("fleet")}
     with ExitStack() as stack:
         yield [
-            stack.enter_context(
-                running(GatewayProcess(tmp_path / name, pulsar.service_url, pulsar.admin_url, namespace))
-            )
-            for name in ("first", "second")
+            stack.enter_context(running(gateway_on(pulsar, tmp_path / name, pulsar=namespace, kafka={"rack": name})))
+            for name in RACKS
         ]
 
 
@@ -122,6 +132,31 @@ def test_the_cluster_id_is_the_namespaces(
     assert metadata(first)["cluster_id"] == cluster_id
     with running(lone_gateway_on(pulsar, tmp_path)) as other:
         assert metadata(other)["cluster_id"] != cluster_id
+
+
+@pytest.mark.parametrize("rack", [*RACKS, "elsewhere"])
+def test_consumers_read_from_their_own_rack(gateways: list[GatewayProcess], rack: str) -> None:
+    """KIP-392: a gateway of the consumer's rack reads what another one leads, up to its end, and on."""
+    topic, partitions = unique_topic("racks"), 6
+    create_topic(gateways[0].bootstrap, topic, partitions)
+    values = {number: [f"{number}-{each}".encode() for each in range(40)] for number in range(partitions)}
+    for number, sent in values.items():
+        produce(gateways[0].bootstrap, topic, [Record(value) for value in sent[:20]], partition=number)
+    before = [metric(each, "kafka_gateway_request_latency_seconds_count", api="Fetch") for each in gateways]
+    settings: dict[str, Any] = {"client_rack": rack, "auto_offset_reset": "earliest", "fetch_wait_max_ms": 100}
+    for number, sent in values.items():
+        with assigned(gateways[0].bootstrap, topic, partition=number, **settings) as consumer:
+            assert [message.value() for message in take(consumer, 20)] == sent[:20]
+            produce(gateways[0].bootstrap, topic, [Record(value) for value in sent[20:]], partition=number)
+            assert [message.value() for message in take(consumer, 20)] == sent[20:]
+    after = [metric(each, "kafka_gateway_request_latency_seconds_count", api="Fetch") for each in gateways]
+    fetches = dict(zip(RACKS, (late - early for late, early in zip(after, before, strict=True)), strict=True))
+    others = {name: count for name, count in fetches.items() if name != rack}
+    if rack in fetches:  # each partition that another gateway leads is asked of that one once
+        assert all(count <= 2 * partitions for count in others.values()), fetches
+        assert fetches[rack] > 2 * partitions
+    else:
+        assert all(count > 0 for count in others.values()), fetches
 
 
 def test_a_deleted_topic_is_gone_everywhere(gateways: list[GatewayProcess]) -> None:

@@ -92,3 +92,28 @@ async def test_no_client_is_sent_to_another_listener() -> None:
     assert cluster.nodes == [] and cluster.own is None and cluster.controller_id == -1
     assert cluster.leader("t", OTHER) is None and cluster.hint("t", OTHER) is None
     assert cluster.leader_or_error("t", OTHER) == (NOBODY, ErrorCode.LISTENER_NOT_FOUND)
+
+
+def racked_fleet(racks: dict[int, str | None]) -> Fleet:
+    fleet = fleet_of(0.1, True, tuple(racks))
+    for member in fleet.members:
+        member.rack = racks[member.node_id]
+    return fleet
+
+
+async def test_each_rack_has_a_reader_of_every_partition() -> None:
+    cluster = cluster_of(racked_fleet({1: "a", 2: "b", 3: "b"}))
+    assert cluster.replication_factor == 2
+    readers = {number: cluster.reader("t", number, "b") for number in range(50)}
+    assert {*readers.values()} == {2, 3}, "the gateways of a rack share its partitions"
+    for number, reader in readers.items():
+        assert cluster.replicas("t", number, leader_id=1) == [1, reader]
+        assert cluster.replicas("t", number, leader_id=2) == [2, 1]
+    assert cluster.reader("t", 0, "c") is None
+
+
+@pytest.mark.parametrize("racks", [{1: None, 2: None}, {1: "a", 2: "a"}, {1: "a", 2: None}])
+async def test_without_several_racks_leaders_are_the_only_replicas(racks: dict[int, str | None]) -> None:
+    cluster = cluster_of(racked_fleet(racks))
+    assert cluster.replication_factor == 1
+    assert cluster.replicas("t", 0, leader_id=1) == [1] and cluster.reader("t", 0, "a") is None
