@@ -5,14 +5,15 @@ from __future__ import annotations
 import tomllib
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from coordinator.fleet.times import FleetTimes
 from gateway.pulsar.settings import PulsarSettings
 
-Networks = tuple[IPv4Network | IPv6Network, ...]
+Networks = tuple[Annotated[IPv4Network, Strict(False)] | Annotated[IPv6Network, Strict(False)], ...]
+"""TOML has them as texts."""
 
 MIB = 1024 * 1024
 DAY_MINUTES = 24 * 60

@@ -82,7 +82,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
         TopicConfig("compression.zstd.level", _I, "3", whole(_I, -131072, 22), "compression.zstd.level",
             "Level for compression.type=zstd." + _KEPT + "the default level is used."),
         TopicConfig("delete.retention.ms", _L, "86400000", whole(_L, 0), "log.cleaner.delete.retention.ms",
-            "How long tombstones of compacted topics stay." + _COMPACTOR),
+            "How long tombstones of compacted topics stay." + _KEPT + "Pulsar's compaction removes them at once."),
         TopicConfig(ENTRY_FORMAT, _S, "auto", one_of("auto", "kafka", "pulsar"), None,
             "How records lie in Pulsar: kafka keeps whole record batches, pulsar writes a message for each record, "
             "which native Pulsar consumers read. auto means pulsar for compacted topics and kafka for all others.",

@@ -110,3 +110,14 @@ def test_a_file(tmp_path: Path) -> None:
 def test_session_timeouts_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ValidationError, match="min_session_timeout_ms"):
         Config.model_validate({"groups": {"min_session_timeout_ms": 7_000, "max_session_timeout_ms": 6_999}})
+
+
+def test_networks_are_texts_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        '[kafka]\ntrusted_proxies = ["10.1.0.0/16", "::1"]\n[fleet.forwarding]\ntrusted_peers = ["10.2.3.4"]\n'
+    )
+    config = load(file)
+    assert [str(network) for network in config.kafka.trusted_proxies] == ["10.1.0.0/16", "::1/128"]
+    assert config.fleet.forwarding is not None
+    assert [str(network) for network in config.fleet.forwarding.trusted_peers] == ["10.2.3.4/32"]
