@@ -294,6 +294,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if isinstance(error, ClosesConnection):
             self._close(str(error))
             return
+        self._owner.metrics.unexpected_failures.labels("request").inc()
         log.error(
             "request failed",
             api=call and call.api.name,
