@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45), v0 (KIP-455).
+"""AlterPartitionReassignments (key 45), v0-v1 (KIP-455). v1 may forbid another replication factor (KIP-860).
 
 Each partition has one replica, its leader; Pulsar places the data. To ask for what is so anyway is granted, anything
 else is refused, and there is never a reassignment to cancel.
@@ -25,6 +25,7 @@ async def handle(call: Call) -> Response:
     asked = [(topic.name, part) for topic in topics for part in topic.partitions]
     rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
     return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=call.version < 1 or call.request.allow_replication_factor_change,
         error_code=0,
         error_message=None,
         responses=[_Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions]) for topic in topics],

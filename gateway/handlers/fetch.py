@@ -1,8 +1,9 @@
-"""Fetch (key 1), v0-v17.
+"""Fetch (key 1), v0-v18.
 
 v0-v1 answer magic 0, v2-v3 magic 1 (down-converted); v1 throttle time; v3 response max_bytes, first batch whole
 (KIP-74); v4 isolation level; v5 log start; v7 sessions (KIP-227); v9 leader epochs; v10 zstd; v11 rack (KIP-392);
-v12 flexible, diverging epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17 directory ids.
+v12 flexible, diverging epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17 directory ids;
+v18 high watermarks of followers (KIP-1166), which consumers leave out.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class ProduceOrder:
     def answered(self, request: Any, response: Any) -> None:
         """By a peer."""
         codes = {
-            (topic.name, row.index): row.error_code
+            (topic.name if topic.topic_id is None else str(topic.topic_id), row.index): row.error_code
             for topic in response.responses
             for row in topic.partition_responses
             if row.error_code
@@ -78,4 +78,4 @@ def _sequenced(request: Any) -> Iterator[tuple[str, int, BatchHeader]]:
             except CorruptBatch:
                 continue
             if header is not None and header.magic == MAGIC_V2 and header.producer_id >= 0:
-                yield topic.name, row.index, header
+                yield topic.key, row.index, header

@@ -23,6 +23,7 @@ from gateway.handlers.fetch_answer import FetchAnswer
 from gateway.handlers.forwarded_fetch import ForwardedFetches
 from gateway.handlers.forwarded_produce import ProduceOrder
 from gateway.handlers.passed_fetch import PassedFetches
+from gateway.handlers.produce import look_up_names, names_known
 from gateway.handlers.routes import FETCH, PRODUCE, ROUTES, Route, Shares
 from gateway.storage.errors import KafkaError
 from gateway.storage.topic_names import CONSUMER_OFFSETS
@@ -109,6 +110,15 @@ class Forwarder:
     # Produce
 
     def _produce(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+        if not names_known(call):
+            return self._produce_when_named(call)
+        return self._produce_named(call)
+
+    async def _produce_when_named(self, call: Call) -> Outcome:
+        await look_up_names(call)
+        return await _begun(self._produce_named(call))
+
+    def _produce_named(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
         order, epoch = self._produce_order, self._leaders.epoch
         if not order.is_settled(epoch):
             return self._produce_when_settled(call)
@@ -121,7 +131,7 @@ class Forwarder:
     async def _produce_when_settled(self, call: Call) -> Outcome:
         while not self._produce_order.is_settled(self._leaders.epoch):
             await self._produce_order.settled()
-        return await _begun(self._produce(call))
+        return await _begun(self._produce_named(call))
 
     async def _produced(self, handing_out: Coroutine[Any, Any, Outcome], epoch: int) -> Outcome:
         outcome = await handing_out

@@ -1,7 +1,8 @@
-"""Produce (key 0), v0-v12.
+"""Produce (key 0), v0-v13.
 
 v0-v2 message sets (magic 0 and 1, also 2); v1 throttle time; v2 log append time; v3 one v2 batch, transactional id;
-v5 log start offset; v7 zstd; v8 record errors and a message; v9 flexible; v10 leader hints (KIP-951); v12 as v11.
+v5 log start offset; v7 zstd; v8 record errors and a message; v9 flexible; v10 leader hints (KIP-951); v12 as v11;
+v13 topic ids instead of names (KIP-516).
 acks=0 has no answer: where an answer would carry an error, the connection ends, as in Kafka.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from functools import partial
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 import structlog
@@ -34,10 +36,12 @@ from gateway.storage.topic_names import INTERNAL_TOPICS
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
 from protocol.kafka.codec import Buffer, encode_response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.produce_request import ProducedTopic
 from protocol.kafka.produce_response import encode_written
 
 NO_OFFSET = NO_TIMESTAMP = -1
 LEADER_HINT_VERSION = 10
+TOPIC_ID_VERSION = 13
 MIN_TIMEOUT_S = 1.0
 """What Kafka's leader answers at once goes to Pulsar here: a timeout of some milliseconds is too short for that."""
 ANSWERED_BY_THEN_S = STALLED_S + 5.0
@@ -83,9 +87,9 @@ class PartitionAnswer:
 class TopicAnswer:
     __slots__ = ("name", "partition_responses", "topic_id")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.topic_id = None
+    def __init__(self, topic: ProducedTopic) -> None:
+        self.name = topic.name
+        self.topic_id = topic.topic_id
         self.partition_responses: list[PartitionAnswer] = []
 
 
@@ -101,11 +105,12 @@ class ProduceAnswer:
 class _Part:
     """One partition of the request, on its way."""
 
-    __slots__ = ("answer", "is_heavy", "log", "name", "produced", "records", "tells_start", "topic", "waits")
+    __slots__ = ("answer", "is_heavy", "key", "log", "name", "produced", "records", "tells_start", "topic", "waits")
 
-    def __init__(self, answer: PartitionAnswer, name: str, records: memoryview | None) -> None:
+    def __init__(self, answer: PartitionAnswer, topic: ProducedTopic, records: memoryview | None) -> None:
         self.answer = answer
-        self.name = name
+        self.name = topic.name
+        self.key = topic.key
         self.records = records
         self.topic: Topic | None = None
         self.produced: Produced | None = None
@@ -133,11 +138,11 @@ class ProduceCall:
         for topic in self.call.request.topic_data:
             if not topic.partition_data:
                 continue
-            answer = TopicAnswer(topic.name)
+            answer = TopicAnswer(topic)
             self.response.responses.append(answer)
             latest = {partition.index: partition.records for partition in topic.partition_data}
             for index, records in latest.items():
-                part = _Part(PartitionAnswer(index), topic.name, records)
+                part = _Part(PartitionAnswer(index), topic, records)
                 answer.partition_responses.append(part.answer)
                 self._parts.append(part)
                 try:
@@ -149,6 +154,8 @@ class ProduceCall:
 
     def _find(self, part: _Part) -> None:
         name, index = part.name, part.answer.index
+        if not name and self.call.version >= TOPIC_ID_VERSION:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         if self.call.request.acks not in {-1, 0, 1}:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if name in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
@@ -240,7 +247,7 @@ class ProduceCall:
             part.answer.log_append_time_ms = part.produced.log_append_time_ms
             try:
                 self._check_leader(part, part.produced.header)
-                self.call.client.refused.check(part.name, part.answer.index, part.produced.header, part.log)
+                self.call.client.refused.check(part.key, part.answer.index, part.produced.header, part.log)
                 produced, source = part.produced, self.call.client.number
                 if part.log.append(produced.data, produced.header, source, self._done(part), produced.messages):
                     # Kafka tells the time that the repeated batch was first written with.
@@ -308,7 +315,7 @@ class ProduceCall:
             part.answer.log_start_offset = part.log.start.offset
         header = _header(part)
         if header is not None and self.call.version >= FIRST_BATCH_VERSION:
-            self.call.client.refused.refuse(part.name, part.answer.index, header, code)
+            self.call.client.refused.refuse(part.key, part.answer.index, header, code)
         if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._point_to_leader(part)
         self.call.count_error(code)
@@ -346,6 +353,40 @@ def encode(schema: Any, version: int, correlation_id: int, response: ProduceAnsw
 
 
 def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    return _handle_named(call) if names_known(call) else _handle_when_named(call)
+
+
+async def _handle_when_named(call: Call) -> Outcome:
+    await look_up_names(call)
+    outcome = _handle_named(call)
+    return await outcome if isinstance(outcome, CoroutineType) else outcome
+
+
+def names_known(call: Call) -> bool:
+    """Whether the topics have their names; fills in what is known of those that are given by their ids."""
+    if call.version < TOPIC_ID_VERSION:
+        return True
+    cached_name = call.services.topics.cached_name
+    for topic in call.request.topic_data:
+        topic.name = topic.name or cached_name(topic.topic_id) or ""
+    return all(topic.name for topic in call.request.topic_data)
+
+
+async def look_up_names(call: Call) -> None:
+    """Those that are not known then have the ids of no topics."""
+
+    async def look_up(topic: ProducedTopic) -> None:
+        try:
+            found = await call.services.topics.get_by_id(topic.topic_id)
+        except PulsarError as error:
+            log.warning("cannot look up topic", topic_id=str(topic.topic_id), error=str(error))
+        else:
+            topic.name = "" if found is None else found.name
+
+    await fan_out(look_up, [topic for topic in call.request.topic_data if not topic.name])
+
+
+def _handle_named(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
     produce = ProduceCall(call)
     produce.check()
     if produce.ready:

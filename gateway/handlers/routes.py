@@ -70,9 +70,9 @@ def _by_partition(asked: _Rows, number: str | None, answered: _Rows) -> Route:
         }
 
     def merge(responses: Sequence[Response]) -> Response:
-        topics: dict[str, Any] = {}
+        topics: dict[object, Any] = {}
         for topic in _concatenated(responses, answered.topics):
-            known = topics.setdefault(getattr(topic, answered.name), topic)
+            known = topics.setdefault(getattr(topic, "topic_id", None) or getattr(topic, answered.name), topic)
             if known is not topic:
                 getattr(known, answered.partitions).extend(getattr(topic, answered.partitions))
         return _with(responses[0], answered.topics, list(topics.values()))

@@ -49,9 +49,9 @@ APIS: dict[int, Api] = {
     api.key: api
     for api in (
         Api(
-            0, 0, 12, producer.ProduceRequest, producer.ProduceResponse, produce.handle, decode_produce, produce.encode,
+            0, 0, 13, producer.ProduceRequest, producer.ProduceResponse, produce.handle, decode_produce, produce.encode,
         ),
-        Api(1, 0, 17, consumer.FetchRequest, consumer.FetchResponse, fetch.handle),
+        Api(1, 0, 18, consumer.FetchRequest, consumer.FetchResponse, fetch.handle),
         Api(
             2, 0, 10, consumer.ListOffsetsRequest, consumer.ListOffsetsResponse, list_offsets.handle,
             encode=list_offsets.encode,
@@ -86,7 +86,7 @@ APIS: dict[int, Api] = {
             incremental_alter_configs.handle,
         ),
         Api(
-            45, 0, 0, admin.AlterPartitionReassignmentsRequest, admin.AlterPartitionReassignmentsResponse,
+            45, 0, 1, admin.AlterPartitionReassignmentsRequest, admin.AlterPartitionReassignmentsResponse,
             alter_partition_reassignments.handle,
         ),
         Api(

@@ -8,11 +8,13 @@ Layout (https://kafka.apache.org/protocol, Produce API):
     v0     acks int16, timeout int32, topics [name, partitions [index int32, records (nullable bytes)]]
     v3     transactional id (nullable string), first
     v9     flexible: compact lengths, and tagged fields behind each struct
+    v13    topics have an id (16 bytes) instead of their name
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +22,11 @@ from protocol.kafka.codec import MalformedRequest, read_varint, skip_tagged_fiel
 
 FIRST_TRANSACTIONAL_VERSION = 3
 FIRST_FLEXIBLE_VERSION = 9
+FIRST_TOPIC_ID_VERSION = 13
 MAX_PARTITIONS = 20_000
 """Java's producers put at most as many batches into a request as `max.request.size` (1 MB) holds."""
 
+_ID_BYTES = 16
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -38,8 +42,16 @@ class ProducedPartition:
 
 @dataclass(slots=True)
 class ProducedTopic:
+    """`name` is empty, at first, where the client gives an id instead."""
+
     name: str
     partition_data: list[ProducedPartition]
+    topic_id: uuid.UUID | None = None
+
+    @property
+    def key(self) -> str:
+        """What the client calls the topic."""
+        return self.name if self.topic_id is None else str(self.topic_id)
 
 
 @dataclass(slots=True)
@@ -70,13 +82,17 @@ def _decode(version: int, frame: memoryview, position: int) -> Produce:
     room = _room(MAX_PARTITIONS, count)
     topics: list[ProducedTopic] = []
     for _ in range(count):
-        name, position = _string(frame, position, flexible)
-        if name is None:
-            raise ValueError("a topic without a name")
+        topic_id: uuid.UUID | None = None
+        if version >= FIRST_TOPIC_ID_VERSION:
+            id_bytes = bytes(take(frame, position, _ID_BYTES))
+            name, topic_id = "", uuid.UUID(bytes=id_bytes) if any(id_bytes) else None
+            position += _ID_BYTES
+        else:
+            name, position = _name(frame, position, flexible)
         rows, position = _length(frame, position, flexible, _INT)
         room = _room(room, rows)
         partitions, position = _partitions(rows, frame, position, flexible)
-        topics.append(ProducedTopic(name, partitions))
+        topics.append(ProducedTopic(name, partitions, topic_id))
         if flexible:
             position = skip_tagged_fields(frame, position)
     if flexible:
@@ -104,6 +120,13 @@ def _room(room: int, count: int) -> int:
     if not 0 <= count <= room:
         raise ValueError(f"an array of {count} items where {room} are left of {MAX_PARTITIONS}")
     return room - count
+
+
+def _name(frame: memoryview, position: int, flexible: bool) -> tuple[str, int]:
+    name, position = _string(frame, position, flexible)
+    if name is None:
+        raise ValueError("a topic without a name")
+    return name, position
 
 
 def _string(frame: memoryview, position: int, flexible: bool) -> tuple[str | None, int]:

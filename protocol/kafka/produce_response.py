@@ -10,11 +10,13 @@ Layout (https://kafka.apache.org/protocol, Produce API):
     v5     + log start offset int64
     v8     + record errors (array), error message (nullable string)
     v9     flexible: compact lengths, and tagged fields behind each struct
+    v13    topics have an id (16 bytes) instead of their name
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -22,6 +24,8 @@ from protocol.kafka.codec import read_varint
 from protocol.kafka.lengths import array_length, encoded_string
 
 FIRST_FLEXIBLE_VERSION = 9
+FIRST_TOPIC_ID_VERSION = 13
+_ID_BYTES = 16
 _INT = struct.Struct(">i")
 
 
@@ -37,6 +41,9 @@ class WrittenPartition(Protocol):
 class WrittenTopic(Protocol):
     @property
     def name(self) -> str: ...
+
+    @property
+    def topic_id(self) -> uuid.UUID | None: ...
 
     @property
     def partition_responses(self) -> Sequence[WrittenPartition]: ...
@@ -58,7 +65,7 @@ def encode_written(
     parts = [b"", b"\0" if flexible else b"", array_length(len(topics), flexible=flexible)]
     for topic in topics:
         rows = topic.partition_responses
-        parts += (encoded_string(topic.name, flexible=flexible), array_length(len(rows), flexible=flexible))
+        parts += (_named(version, topic), array_length(len(rows), flexible=flexible))
         parts += [_encode_row(version, row) for row in rows]
         if flexible:
             parts.append(b"\0")
@@ -69,6 +76,12 @@ def encode_written(
     size = sum(map(len, parts)) + 4
     parts[0] = struct.pack(">ii", size, correlation_id)
     return b"".join(parts)
+
+
+def _named(version: int, topic: WrittenTopic) -> bytes:
+    if version < FIRST_TOPIC_ID_VERSION:
+        return encoded_string(topic.name, flexible=version >= FIRST_FLEXIBLE_VERSION)
+    return bytes(_ID_BYTES) if topic.topic_id is None else topic.topic_id.bytes
 
 
 def _row(version: int) -> struct.Struct:
@@ -110,7 +123,9 @@ def _is_written(version: int, frame: memoryview) -> bool:
     topics, position = _count(frame, _INT.size + flexible, flexible)
     row = _row(version)
     for _ in range(topics):
-        if flexible:
+        if version >= FIRST_TOPIC_ID_VERSION:
+            size = _ID_BYTES
+        elif flexible:
             size, position = _count(frame, position, flexible)
         else:
             size, position = int.from_bytes(frame[position : position + 2], "big"), position + 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ def request(sequence: int, partition: int = 0, producer_id: int = PRODUCER_ID) -
 
 def response(partition: int, code: ErrorCode) -> Any:
     row = SimpleNamespace(index=partition, error_code=code)
-    return SimpleNamespace(responses=[SimpleNamespace(name="t", partition_responses=[row])])
+    return SimpleNamespace(responses=[SimpleNamespace(name="t", topic_id=None, partition_responses=[row])])
 
 
 async def test_a_new_epoch_waits_for_what_was_sent_in_the_old_one() -> None:
@@ -69,3 +70,17 @@ def test_records_without_a_sequence_pass() -> None:
         plain.topic_data[0].partition_data[0].records = records
         order.answered(plain, response(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         assert order.may_follow(plain)
+
+
+def test_topics_are_known_by_the_ids_that_the_client_gives() -> None:
+    """A gateway may not know a new topic's name yet when it refuses the first batch, and know it for the second."""
+    order, topic_id = ProduceOrder(RefusedBatches()), uuid.uuid4()
+    first, second = request(0), request(1)
+    for asked, name in ((first, ""), (second, "t")):
+        asked.topic_data[0].topic_id, asked.topic_data[0].name = topic_id, name
+    answer = response(0, ErrorCode.UNKNOWN_TOPIC_ID)
+    answer.responses[0].name, answer.responses[0].topic_id = "", topic_id
+    order.answered(first, answer)
+    assert not order.may_follow(second)
+    assert order.may_follow(first)
+    assert order.may_follow(second)

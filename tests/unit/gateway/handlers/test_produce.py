@@ -13,6 +13,7 @@ from gateway.handlers import produce as produce_handler
 from gateway.handlers.call import Call, ClosesConnection
 from gateway.handlers.produce import PartitionAnswer, ProduceCall, _Part
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.produce_request import ProducedTopic
 
 
 class Log:
@@ -35,7 +36,7 @@ def produce(acks: int, timeout_ms: int = 30_000) -> tuple[ProduceCall, Log]:
         client=SimpleNamespace(number=1, address="a", refused=nothing), services=SimpleNamespace(fleet=fleet),
     )  # fmt: skip
     found, log = ProduceCall(cast(Call, call)), Log()
-    part = _Part(PartitionAnswer(0), "t", None)
+    part = _Part(PartitionAnswer(0), ProducedTopic("t", []), None)
     header = SimpleNamespace(producer_id=-1, max_timestamp=0)
     part.produced = cast(Any, SimpleNamespace(header=header, data=b"", messages=None, log_append_time_ms=-1))
     part.log = cast(Any, log)
@@ -96,7 +97,7 @@ async def test_acks_0_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_partition_that_does_not_open_costs_only_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce_handler, "MIN_TIMEOUT_S", 0)
     call, log = produce(-1, timeout_ms=50)
-    slow = _Part(PartitionAnswer(1), "t", None)
+    slow = _Part(PartitionAnswer(1), ProducedTopic("t", []), None)
     slow.produced = call._parts[0].produced
     call._parts.append(slow)
 

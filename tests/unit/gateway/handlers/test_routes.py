@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -159,3 +160,22 @@ def test_what_has_a_leader_has_a_route() -> None:
         "OffsetDelete", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
     }  # fmt: skip
     assert producer.ProduceRequest.API_KEY == PRODUCE
+
+
+def test_produced_topics_that_have_ids_are_merged_by_them() -> None:
+    """Another gateway's answer has no names, this one's own has both."""
+    topic = producer.ProduceResponse.TopicProduceResponse
+    row = topic.PartitionProduceResponse
+    a, b = uuid.uuid4(), uuid.uuid4()
+
+    def answer(*topics: tuple[str, uuid.UUID, list[int]]) -> Any:
+        return producer.ProduceResponse(
+            responses=[
+                topic(name=name, topic_id=topic_id, partition_responses=[row(index=number) for number in parts])
+                for name, topic_id, parts in topics
+            ]
+        )
+
+    merged = ROUTES[PRODUCE].merge([answer(("a", a, [0]), ("b", b, [1])), answer(("", b, [0]), ("", a, [2, 1]))])
+    found = {each.topic_id: [row.index for row in each.partition_responses] for each in merged.responses}
+    assert found == {a: [0, 2, 1], b: [1, 0]}

@@ -12,13 +12,14 @@ from kafka.protocol.producer import ProduceRequest
 from protocol.kafka.codec import MalformedRequest, decode_request
 from protocol.kafka.produce_request import MAX_PARTITIONS, Produce, decode_produce
 
-VERSIONS = range(13)
+VERSIONS = range(14)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=150)
 TopicData: Any = ProduceRequest.TopicProduceData
 PARTITIONS = st.builds(
     TopicData.PartitionProduceData, index=st.integers(-1, 2**31 - 1), records=st.none() | st.binary(max_size=200)
 )
-TOPICS = st.builds(TopicData, name=TEXT, partition_data=st.lists(PARTITIONS, max_size=4))
+IDS = st.none() | st.uuids().filter(lambda each: each.int != 0)
+TOPICS = st.builds(TopicData, name=TEXT, topic_id=IDS, partition_data=st.lists(PARTITIONS, max_size=4))
 REQUESTS = st.builds(
     ProduceRequest,
     transactional_id=st.none() | TEXT, acks=st.integers(-3, 3), timeout_ms=st.integers(0, 2**31 - 1),
@@ -33,7 +34,11 @@ def body(request: Any, version: int) -> bytearray:
 def plain(request: Any) -> tuple[Any, ...]:
     """What both decoders' results have in common."""
     topics = [
-        (topic.name, [(row.index, None if row.records is None else bytes(row.records)) for row in topic.partition_data])
+        (
+            topic.name,
+            topic.topic_id,
+            [(row.index, None if row.records is None else bytes(row.records)) for row in topic.partition_data],
+        )
         for topic in request.topic_data
     ]
     return request.transactional_id, request.acks, request.timeout_ms, topics

@@ -22,11 +22,12 @@ PARTITIONS = st.builds(
 TOPICS = st.builds(
     TopicResponse,
     name=st.text(st.characters(codec="utf-8"), max_size=200),
+    topic_id=st.none() | st.uuids().filter(lambda each: each.int != 0),
     partition_responses=st.lists(PARTITIONS, max_size=10),
 )
 
 
-@pytest.mark.parametrize("version", range(13))
+@pytest.mark.parametrize("version", range(14))
 @given(topics=st.lists(TOPICS, max_size=4), throttle_time_ms=st.integers(0, 2**31 - 1))
 def test_as_the_schema_has_it(version: int, topics: list[Any], throttle_time_ms: int) -> None:
     response = ProduceResponse(responses=topics, throttle_time_ms=throttle_time_ms)
@@ -37,7 +38,7 @@ def test_as_the_schema_has_it(version: int, topics: list[Any], throttle_time_ms:
     assert not is_written(version, memoryview(written)[4:-1])
 
 
-@pytest.mark.parametrize("version", range(13))
+@pytest.mark.parametrize("version", range(14))
 @pytest.mark.parametrize("failed", [0, 1, 2])
 def test_an_answer_with_an_error_is_told_from_it(version: int, failed: int) -> None:
     rows = [
