@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -15,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from deploy.local.standalone import PulsarStandalone
+from tests.conformance.records import batch, records
 from tests.integration.confluent import TIMEOUT_S, Sender, commit, committed, create_topic, read_all
 from tests.integration.fleet_history import FleetMember, history_of
 from tests.integration.native import wait_for
@@ -31,6 +33,8 @@ PARTITIONS = 8
 MOVED_S = 10.0
 SEND_PAUSE_S = 0.05
 """Between two records of a steady producer."""
+UNKNOWN_TOPIC_ID = 100
+NO_CREATION = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +117,7 @@ def test_requests_that_span_leaders(fleet: HaproxyFleet) -> None:
 
 def check_fetches(client: RawClient, topic: str) -> None:
     """A session over all partitions: all at once, then only what is new, and an empty answer after the wait."""
-    parts = [
-        {"partition": number, "fetch_offset": 0, "partition_max_bytes": 1_000_000} for number in range(PARTITIONS)
-    ]
+    parts = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1_000_000} for number in range(PARTITIONS)]
     first = fetch(client, session_id=0, session_epoch=0, topics=[{"topic": topic, "partitions": parts}])
     rows = first["responses"][0]["partitions"]
     assert {row["partition_index"] for row in rows} == set(range(PARTITIONS))
@@ -143,6 +145,28 @@ def fetch(client: RawClient, *, max_wait_ms: int = 1_000, **fields: Any) -> dict
     )  # fmt: skip
 
 
+def test_topics_are_written_to_by_their_ids(fleet: HaproxyFleet) -> None:
+    """All partitions in one request, which is split among their leaders, and an id of no topic."""
+    topic, unknown = unique_topic("ids"), uuid.uuid4()
+    create_topic(fleet.single, topic, PARTITIONS)
+    with connected(fleet.single) as client:
+        (found,) = client.call("Metadata", 12, topics=[{"topic_id": None, "name": topic}], **NO_CREATION)["topics"]
+        parts = [{"index": number, "records": bytes(batch(records(1)))} for number in range(PARTITIONS)]
+        asked = [{"topic_id": each, "partition_data": parts} for each in (found["topic_id"], unknown)]
+        for offset in range(3):
+            fields = {"transactional_id": None, "acks": -1, "timeout_ms": 10_000, "topic_data": asked}
+            answer = client.call("Produce", 13, **fields)
+            rows = {
+                (each["topic_id"], row["index"]): (row["error_code"], row["base_offset"])
+                for each in answer["responses"]
+                for row in each["partition_responses"]
+            }
+            numbers = range(PARTITIONS)
+            expected = {(found["topic_id"], number): (0, offset) for number in numbers}
+            assert rows == expected | {(unknown, number): (UNKNOWN_TOPIC_ID, -1) for number in numbers}
+            assert len(answer["responses"]) == 2
+
+
 def test_kafka_python_without_acks(fleet: HaproxyFleet) -> None:
     """acks=0 has no answers that could go astray; a group reads all partitions."""
     topic = unique_topic("haproxy")
@@ -152,9 +176,7 @@ def test_kafka_python_without_acks(fleet: HaproxyFleet) -> None:
         for value in sent:
             producer.send(topic, value, partition=int(value) % PARTITIONS)
         producer.flush(TIMEOUT_S)
-    consumer = kafka.KafkaConsumer(
-        topic, bootstrap_servers=fleet.single, group_id=topic, auto_offset_reset="earliest"
-    )
+    consumer = kafka.KafkaConsumer(topic, bootstrap_servers=fleet.single, group_id=topic, auto_offset_reset="earliest")
     with closing(consumer):
         read: set[bytes] = set()
         deadline = time.monotonic() + TIMEOUT_S
@@ -257,9 +279,7 @@ class Traffic:
             member.process.terminate()
         for member in self.members:
             assert member.process.wait(TIMEOUT_S) == 0
-        history = history_of(
-            self.bootstrap, self.topic, self.group, self.members, self.producer.writes, PARTITIONS
-        )
+        history = history_of(self.bootstrap, self.topic, self.group, self.members, self.producer.writes, PARTITIONS)
         for partition, values in self.producer.sent.items():
             assert [value for _, value in history.logs[partition]] == values
         check(history)
