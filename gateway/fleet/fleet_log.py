@@ -220,7 +220,7 @@ class FleetLog:
 
     def on_entry(self, entry: Entry) -> None:
         self._start, self._inclusive = entry.position, False
-        self._permits -= entry.num_messages
+        self._permits -= entry.permits
         self._grant()
         message = self._decode(entry)
         if message is not None:

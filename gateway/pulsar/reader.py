@@ -18,6 +18,9 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 
 Start = Position | Literal["earliest", "latest"]
 
+MAX_COUNTED = 1 << 24
+"""Messages of one entry. What producers say beyond that is not so, and brokers count it all the same."""
+_MAX_INT32 = 2**31 - 1
 _LATEST = Position((1 << 63) - 1, (1 << 63) - 1)
 _EARLIEST = Position(-1, -1)
 
@@ -61,6 +64,11 @@ class Entry:
         return self.metadata.num_messages_in_batch
 
     @property
+    def permits(self) -> int:
+        """What the entry takes of the permits given to its reader."""
+        return _counted(self.metadata)
+
+    @property
     def publish_time_ms(self) -> int:
         return self.metadata.publish_time
 
@@ -95,6 +103,8 @@ class Reader(Consumer):
         self._listener = listener
         self._dropped: Start | None = None
         """The entry that it starts behind: the broker sends it all the same."""
+        self._surplus = 0
+        """What the broker counts as its permits beyond what was given; an int32, which overflows."""
 
     async def open(self, start: Start, *, inclusive: bool, read_compacted: bool) -> None:
         """Subscribe. Raises PulsarError, and then the broker holds nothing of it.
@@ -124,15 +134,32 @@ class Reader(Consumer):
         broker_metadata, metadata, payload = parse_message(frame, offset)
         message_id = command.message_id
         position = Position(message_id.ledger_id, message_id.entry_id)
+        self._count(metadata)
         if position == self._dropped:
-            self.flow(metadata.num_messages_in_batch)
+            self.flow(_counted(metadata))
             return
         if not private:
             payload = memoryview(bytearray(payload))
         self._listener.on_entry(Entry(position, broker_metadata, metadata, payload))
 
+    def _count(self, metadata: MessageMetadata) -> None:
+        """Where the producer's count cannot be, make up for what the broker took of the permits, or gave to them."""
+        odd = metadata.num_messages_in_batch - _counted(metadata)
+        if not odd:
+            return
+        self._surplus = (self._surplus - odd) % 2**32
+        if self._surplus >= 2**30:  # soon, or already, below zero
+            while self._surplus:
+                permits = min(2**32 - self._surplus, _MAX_INT32)
+                self.flow(permits)
+                self._surplus = (self._surplus + permits) % 2**32
+
     def _on_closed(self, error: PulsarError) -> None:
         self._listener.on_reader_closed(error)
+
+
+def _counted(metadata: MessageMetadata) -> int:
+    return metadata.num_messages_in_batch if 0 < metadata.num_messages_in_batch <= MAX_COUNTED else 1
 
 
 def _start_message_id(start: Start) -> MessageIdData:

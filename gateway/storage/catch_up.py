@@ -185,13 +185,13 @@ class CatchUpReader:
         return from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes, chunked=self._chunked)
 
     def _converted(self, entry: Entry, read: LogEntry | None) -> None:
-        self._outstanding -= entry.num_messages
+        self._outstanding -= entry.permits
         self._position = entry.position
         if read is None or read.next_offset <= max(self.offset, self._next_offset):
             self._top_up()
         else:
             self._owner.index(self.log).learn(read)
-            self._messages += entry.num_messages
+            self._messages += entry.permits
             self._bytes += max(read.size_bytes, len(entry.payload))
             self._take(read)
         self._step_over()

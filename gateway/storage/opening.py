@@ -101,7 +101,7 @@ async def read_on(reader: Reader, queue: EntryQueue, last: Position) -> AsyncGen
             entry = await queue.entries.get()
         if isinstance(entry, PulsarError):
             raise entry
-        outstanding -= entry.num_messages
+        outstanding -= entry.permits
         yield entry
         if entry.position >= last:
             return

@@ -93,7 +93,7 @@ class TailFollower:
         self._drop()
 
     def on_entry(self, entry: Entry) -> None:
-        self._permits -= entry.num_messages
+        self._permits -= entry.permits
         self._echo_entries = max(0, self._echo_entries - 1)
         self._log.entry_read(entry)
         if self._reader is not None and self._log.wants_entries():

@@ -2,46 +2,26 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from deploy.local.standalone import PulsarStandalone
-from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import PulsarError
-from gateway.pulsar.position import Position
-from gateway.pulsar.settings import PulsarSettings
 from protocol.kafka.records import Record as BatchRecord
 from protocol.kafka.records import encode_batch
 from protocol.pulsar.entry import encode_message
-from protocol.pulsar.pulsar_commands_pb2 import CompressionType, KeyValue, MessageMetadata
+from protocol.pulsar.pulsar_commands_pb2 import CompressionType
 from tests.integration.confluent import TIMEOUT_S, Record, assigned, create_topic, produce, take
-from tests.integration.native import full_name, producer
+from tests.integration.native import producer
+from tests.integration.odd_entries import Odd, write
 from tests.integration.servers import metric
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
 FIRST, LAST = b"before all", b"behind all"
 MESSAGES = encode_message(b"one") + encode_message(b"two")
-
-
-@dataclass(frozen=True)
-class Odd:
-    """An entry as no client library writes it."""
-
-    payload: bytes
-    count: int = 1
-    metadata: dict[str, Any] = field(default_factory=dict)
-    properties: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def fields(self) -> bytes:
-        metadata = MessageMetadata(**self.metadata)
-        metadata.properties.extend(KeyValue(key=k.encode(), value=v.encode()) for k, v in self.properties.items())
-        return metadata.SerializePartialToString()
 
 
 def batch(magic: int = 2) -> bytes:
@@ -77,46 +57,6 @@ ODD_ENTRIES = [
     piece(2, 3, 15, b"only the last"), piece(-1, 3, 15, b"below"), piece(2**31 - 2, 2**31 - 1, 1, b"endless"),
     piece(1, 2, 2**31 - 1, b"huge"),
 ]  # fmt: skip
-
-
-class _Receipts:
-    """Waits until all is written."""
-
-    def __init__(self, count: int) -> None:
-        self._left = count
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def on_receipt(self, sequence_id: int, position: Position) -> None:
-        self._left -= 1
-        if not self._left:
-            self.done.set_result(None)
-
-    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
-        self.done.set_exception(error)
-
-    def on_producer_closed(self, error: PulsarError) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-
-
-class _Events:
-    def on_connection_state(self, *_: object) -> None: ...
-
-
-async def write(server: PulsarStandalone, topic: str, entries: Sequence[Odd]) -> None:
-    client = PulsarClient(PulsarSettings(service_url=server.service_url, admin_url=server.admin_url), _Events())
-    try:
-        receipts = _Receipts(len(entries))
-        writer = await client.open_producer(full_name(topic), receipts)
-        for odd in entries:
-            writer.send(
-                [odd.payload], num_messages=odd.count, publish_time_ms=int(time.time() * 1000), properties=odd.fields
-            )
-        async with asyncio.timeout(TIMEOUT_S):
-            await receipts.done
-        await writer.close()
-    finally:
-        await client.close()
 
 
 @pytest.fixture
