@@ -19,7 +19,7 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.storage.errors import KafkaError
 from gateway.storage.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
-from gateway.storage.message_entry import encode_entry
+from gateway.storage.message_entry import EncodedEntry, Messages, encode_entry
 from gateway.storage.producer_state import Done, SequencedBatch
 from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
@@ -46,12 +46,12 @@ class PendingBatch:
         count: int,
         sequenced: SequencedBatch | None,
         done: Done,
-        messages: bytes | None = None,
+        messages: Messages | None = None,
     ) -> None:
         self.data = _unpinned(data)
         self.messages = messages
         """The records as Pulsar messages, if the topic holds those (message_entry.py)."""
-        self.size_bytes = len(data) + len(messages or b"")
+        self.size_bytes = len(data) + _size(messages)
         self.count = count
         self.sequenced = sequenced
         self.done = done
@@ -279,13 +279,21 @@ class Appender:
 
 
 def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
-    """An entry holds batches or messages, not both."""
+    """An entry holds batches or messages, not both; and what is encoded already has an entry of its own."""
+    if isinstance(batch.messages, EncodedEntry) or isinstance(other.messages, EncodedEntry):
+        return False
     return (batch.messages is None) == (other.messages is None)
+
+
+def _size(messages: Messages | None) -> int:
+    return len(messages.payload if isinstance(messages, EncodedEntry) else messages or b"")
 
 
 def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
     """An entry's payload and its metadata's fields."""
-    messages = [(parse_header(batch.data), batch.messages) for batch in group if batch.messages is not None]
+    if isinstance(group[0].messages, EncodedEntry):
+        return group[0].messages
+    messages = [(parse_header(batch.data), batch.messages) for batch in group if isinstance(batch.messages, bytes)]
     return encode_entry(messages) if messages else (data, KAFKA_FORMAT_PROPERTIES)
 
 

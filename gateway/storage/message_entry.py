@@ -64,6 +64,10 @@ class EncodedEntry(NamedTuple):
     fields: bytes
 
 
+Messages = bytes | EncodedEntry
+"""Of one batch: to be put into an entry with others, or an entry already."""
+
+
 def encode_record(record: Record, *, compacted: bool) -> bytes:
     """Its message. ``compacted`` guards empty values against Pulsar's compaction."""
     return _message(record, compacted)

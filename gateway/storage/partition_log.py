@@ -24,6 +24,7 @@ from gateway.storage.log_bounds import read_bounds
 from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.log_start import LogStart
+from gateway.storage.message_entry import Messages
 from gateway.storage.opening import LogBounds, Tail, read_tail, settled
 from gateway.storage.positions import SparseIndex
 from gateway.storage.producer_state import ActiveProducer, Done
@@ -151,7 +152,7 @@ class PartitionLog:
         await read_tail(self.client, self.pulsar_topic, stats, tail, self.limits, self.decoding, take)
 
     def append(
-        self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: bytes | None = None
+        self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: Messages | None = None
     ) -> bool:
         """Append one checked batch; ``done`` gets its base offset, or the error. Raises KafkaError at once.
 

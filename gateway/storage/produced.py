@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gateway.config import Limits
 from gateway.storage.errors import KafkaError, RejectedRecords, UndecompressableRecords
-from gateway.storage.message_entry import encode_record
+from gateway.storage.message_entry import Messages, encode_entry, encode_record
 from gateway.storage.topic import Topic
 from protocol.kafka.batch import (
     HEADER_BYTES,
@@ -55,7 +55,7 @@ class Produced(NamedTuple):
     data: memoryview
     header: BatchHeader
     log_append_time_ms: int
-    messages: bytes | None = None
+    messages: Messages | None = None
     """The records as Pulsar messages, where the topic holds those."""
 
 
@@ -147,7 +147,10 @@ def _accepted(data: memoryview, plain: bytes | None, topic: Topic, limits: Limit
     if plain is None or not topic.writes_messages:
         return Produced(data, header, log_append_time_ms)
     messages = _messages(plain, header, limits.max_decompressed_bytes, compacted=topic.compacts)
-    return Produced(data, header, log_append_time_ms, messages)
+    if len(messages) <= IN_THE_LOOP.max_bytes:
+        return Produced(data, header, log_append_time_ms, messages)
+    # To compress them takes long, too.
+    return Produced(data, header, log_append_time_ms, encode_entry([(header, messages)]))
 
 
 def _codec(topic: Topic, header: BatchHeader) -> int:

@@ -17,7 +17,10 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.storage.appender import UNANSWERED_S, Appender, PendingBatch, SentEntry
 from gateway.storage.errors import KafkaError
+from gateway.storage.message_entry import EncodedEntry, encode_record
 from gateway.storage.producer_state import SequencedBatch
+from protocol.kafka.records import Record, encode_batch
+from protocol.pulsar.frames import encode_metadata_properties
 
 
 class FakeProducer:
@@ -205,3 +208,16 @@ async def test_without_the_lease_what_waits_of_idempotent_producers_is_given_up(
     assert [bytes(batch.data) for batch in scene.appender.stop_leased()] == [b"2", b"4"]
     scene.confirm()
     assert scene.producer.sent == [b"1", b"3"]
+
+
+async def test_what_is_encoded_already_has_an_entry_of_its_own() -> None:
+    scene = Scene()
+    data = encode_batch([Record(0, 1, b"k", b"v")])
+    messages = encode_record(Record(0, 1, b"k", b"v"), compacted=False)
+    encoded = EncodedEntry(b"encoded", encode_metadata_properties([]))
+    for each in (encoded, messages, messages, encoded):
+        scene.appender.append(PendingBatch(memoryview(bytearray(data)), 1, None, lambda *_: None, each))
+    while scene.confirmed < len(scene.producer.sent) or not scene.producer.sent:
+        await asyncio.sleep(0)
+        scene.confirm()
+    assert scene.producer.sent == [b"encoded", messages + messages, b"encoded"]
