@@ -36,6 +36,10 @@ class LogEnd:
         """Some receipt waits for entries to be read."""
         return bool(self._unresolved)
 
+    @property
+    def first_unresolved(self) -> Unresolved | None:
+        return self._unresolved[0] if self._unresolved else None
+
     def on_receipt(self, position: Position, count: int, resolve: Callable[[int], None]) -> None:
         """An entry of ours with ``count`` offsets was written; ``resolve`` gets its base offset, now or later.
 

@@ -21,13 +21,14 @@ from gateway.storage.end_refresh import EndRefresh
 from gateway.storage.errors import KafkaError
 from gateway.storage.known_producers import KnownProducers
 from gateway.storage.log_bounds import read_bounds
-from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd
+from gateway.storage.log_end import UNKNOWN_OFFSET, LogEnd, Unresolved
 from gateway.storage.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.storage.log_start import LogStart
 from gateway.storage.message_entry import Messages
 from gateway.storage.opening import LogBounds, Tail, read_tail, settled
 from gateway.storage.positions import SparseIndex
 from gateway.storage.producer_state import ActiveProducer, Done
+from gateway.storage.receipt_lookup import ReceiptLookup
 from gateway.storage.shared import Shared
 from gateway.storage.shared_run import SharedRun
 from gateway.storage.tail_follower import TailFollower
@@ -72,6 +73,7 @@ class PartitionLog:
             self.decoding, self._convert, self._converted, self._conversion_failed, wanted=self._is_news
         )
         self.end = EndRefresh(self, self._follower, shared.limits.refresh_timeout_ms, bounds.asked_at)
+        self._lookup = ReceiptLookup(self, shared.readers.entries)
         self._written_at = 0.0
         self._judges_since = math.inf
         """What idempotent producers wrote is known since; nobody else lets them write while this log is open."""
@@ -222,6 +224,20 @@ class PartitionLog:
         self.end.known_up_to(self._end.last)
         if self._end.unresolved:
             self._follower.follow()
+            self._lookup.watch()
+
+    @property
+    def first_unresolved(self) -> Unresolved | None:
+        """The first receipt whose offset is not known."""
+        return self._end.first_unresolved
+
+    def receipt_looked_up(self, receipt: Unresolved, index: int) -> None:
+        """Its entry's index is known, though nothing was read of it, nor perhaps of what others wrote before it."""
+        base_offset = index - receipt.offset_count + 1
+        if base_offset != self.end_offset:
+            self.forget()
+        self._end.on_entry(receipt.position, base_offset, index + 1)
+        self.end.known_up_to(receipt.position)
 
     def _entry_resolved(self, sent: SentEntry, position: Position, base_offset: int) -> None:
         if base_offset == UNKNOWN_OFFSET:
@@ -403,6 +419,7 @@ class PartitionLog:
         self.end.close()
         self._catch_up.cancel()
         self._conversions.close()
+        self._lookup.close()
         self._tail.clear()
         self._shared.readers.close_all(self)
         await self._follower.close()

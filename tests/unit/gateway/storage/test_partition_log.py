@@ -10,6 +10,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicNotFoundError
+from gateway.storage import receipt_lookup
 from gateway.storage.errors import KafkaError
 from gateway.storage.producer_ids import MARK_EVERY_S
 from protocol.kafka.batch import BatchHeader, parse_header
@@ -297,3 +298,28 @@ async def test_one_look_at_the_log_serves_all_batches_that_came_before_it(scene:
     assert scene.log.ready_for(first_batch(3), 1, arrived_s)
     assert not scene.log.ready_for(first_batch(3), 1, time.monotonic()), "it may have come from another gateway since"
     assert not scene.log.ready_for(first_batch(3), 1)
+
+
+@pytest.mark.parametrize("others", [0, 5])
+async def test_what_brokers_hold_back_is_looked_up(
+    scene: Scene, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries behind an open transaction of a native producer are written, but not sent to readers."""
+    monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0.01)
+    scene.topic.delivers = False
+    for reader in scene.topic.readers:
+        reader.permits = -1_000_000
+    if others:
+        scene.topic.write(bytes(batch(others)), others, "transaction", 1)
+    else:
+        scene.topic.roll_over()
+    monkeypatch.setattr(FakeReader, "deliver", lambda reader: None)
+    first, second = scene.append(3), scene.append(2)
+    await settle()
+    for sequence_id in list(scene.producer.sent):
+        scene.producer.write_and_confirm(sequence_id)
+    assert await answered(first) == (1 + others, None)
+    assert await answered(second) == (4 + others, None)
+    assert scene.log.end_offset == 6 + others
+    if not others:  # else what lies between is not in memory
+        assert scene.offsets_read() == [(0, 0), (1, 3), (4, 5)]
