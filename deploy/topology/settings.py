@@ -148,11 +148,12 @@ def broker_settings(places: Places, node: Node) -> Settings:
 
 
 def _trusted(hosts: list[str]) -> list[str]:
-    """Of local processes their addresses: those on loopback come from any of its addresses."""
+    """A proxy on loopback comes from any address of it, and elsewhere from that which its machine chooses."""
     try:
-        return sorted({LOOPBACK if ip_address(host).is_loopback else host for host in hosts})
+        on_loopback = all(ip_address(host).is_loopback for host in hosts)
     except ValueError:
-        return PRIVATE_NETWORKS
+        on_loopback = False
+    return [LOOPBACK] if on_loopback else PRIVATE_NETWORKS
 
 
 def gateway_sections(places: Places, node: Node) -> dict[str, dict[str, Any]]:
