@@ -125,6 +125,8 @@ class GroupsSection(Section):
     """Of members of the new consumer protocol (KIP-848), whom the coordinator tells both; Kafka's group.consumer.*"""
     consumer_session_timeout_ms: int = Field(default=45_000, ge=1)
     consumer_max_size: int = Field(default=2**31 - 1, ge=1)
+    consumer_migration_policy: Literal["disabled", "upgrade", "downgrade", "bidirectional"] = "bidirectional"
+    """Which way a group may change its protocol while it has members: to the consumer protocol, back, or both."""
     mirror: bool = True
     """Show each group to Pulsar as a subscription that stands where the group does."""
     mirror_replicated: bool = False

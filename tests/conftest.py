@@ -47,7 +47,10 @@ def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalon
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Apache Kafka, the reference, with its preview of the consumer protocol (KIP-848)."""
-    protocols = {"group.coordinator.rebalance.protocols": "classic,consumer"}
+    protocols = {
+        "group.coordinator.rebalance.protocols": "classic,consumer",
+        "group.consumer.migration.policy": "bidirectional",
+    }
     with running(KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=protocols)) as server:
         yield server
 

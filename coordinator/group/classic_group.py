@@ -18,7 +18,13 @@ from coordinator.group.offsets import ExpiryRule, GroupOffsets
 from coordinator.group.record_codec import Record, encode_record
 from coordinator.group.records import GroupKey, GroupValue, MemberValue
 from coordinator.group.states import PREVIOUS_STATES, GroupState
-from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from coordinator.group.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    MalformedSubscriptionError,
+    read_assignment,
+    read_subscription,
+    subscribed_topics,
+)
 from protocol.kafka.errors import ErrorCode
 
 CLASSIC_TYPE = "classic"
@@ -218,6 +224,19 @@ class ClassicGroup:
             self.subscribed_topics = subscribed_topics(
                 member.metadata(self.protocol_name or "") for member in self.members.values()
             )
+
+    def consumer_topics(self) -> frozenset[str] | None:
+        """Every topic that members read or own; None if they are not consumers."""
+        if self.members and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                topics |= read_subscription(member.protocols[0][1]).topics
+                topics |= read_assignment(member.assignment).keys()
+        except MalformedSubscriptionError:
+            return None
+        return frozenset(topics)
 
     def may_be_subscribed_to(self, topic: str) -> bool:
         if self.state is GroupState.EMPTY:

@@ -33,6 +33,8 @@ class TimerKind(Enum):
     PENDING_MEMBER = "an id was given, no JoinGroup came with it"
     CONSUMER_SESSION = "silence of a consumer member"
     CONSUMER_REBALANCE = "a consumer member owes partitions"
+    CONSUMER_JOIN = "a classic member of a consumer group is to join again"
+    CONSUMER_SYNC = "a classic member of a consumer group has joined, and is to ask for its assignment"
     OFFSET_EXPIRY = "the next look for expired offsets"
 
 
@@ -86,6 +88,16 @@ class ClassicRebalance:
             if is_new:
                 group.remove(member.member_id)
                 self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member.member_id))
+
+    def dissolve(self, group: ClassicGroup, error: ErrorCode) -> None:
+        """Its members have to join again; nothing of it is waited for any more."""
+        group.answer_all(error)
+        for kind in (TimerKind.JOIN, TimerKind.SYNC):
+            self._timers.cancel(TimerKey(kind, group.group_id))
+        for member_id in group.members:
+            self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member_id))
+        for member_id in group.pending_members:
+            self._timers.cancel(TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id))
 
     def on_session_timeout(self, group: ClassicGroup, member_id: str, now_ms: int) -> None:
         member = group.members.get(member_id)

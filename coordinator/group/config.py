@@ -27,6 +27,8 @@ class GroupConfig:
     consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
     consumer_heartbeat_interval_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
     consumer_max_size: int = 2**31 - 1  # group.consumer.max.size
+    online_upgrade: bool = True  # group.consumer.migration.policy, as Kafka 4 has it: bidirectional
+    online_downgrade: bool = True
     consumer_times: Mapping[str, ConsumerTimes] = field(default_factory=dict)
     """Of groups with configurations of their own; may change at any time."""
 

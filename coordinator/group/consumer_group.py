@@ -5,12 +5,13 @@ an epoch; each member's own says how far it has followed.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from coordinator.group.assignment import Assignment, MemberSpec, TopicIdPartition, TopicInfo, from_value
-from coordinator.group.consumer_member import JOIN_EPOCH, ConsumerMember
+from coordinator.group.assignment import Assignment, MemberSpec, TopicIdPartition, TopicInfo, from_value, partitions_of
+from coordinator.group.consumer_member import JOIN_EPOCH, ConsumerMember, MemberState
 from coordinator.group.consumer_messages import DescribedConsumer, DescribedConsumerGroup
 from coordinator.group.consumer_records import (
     ConsumerGroupKey,
@@ -170,13 +171,41 @@ class ConsumerGroup:
     def _names_of(self, member: ConsumerMember) -> frozenset[str]:
         return member.topics | self.matches.get(member.topic_regex or "", frozenset())
 
+    # --- Members of the classic protocol
+
+    def supports_classic(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
+        """Whether a classic member with these protocols could be one of this group."""
+        others = [{name for name, _ in m.classic.protocols} for m in self.members.values() if m.classic is not None]
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
+            all(name in names for names in others) for name, _ in protocols
+        )
+
+    def must_rejoin(self, member: ConsumerMember) -> bool:
+        """It is behind, has partitions to give back, or could have those that it waits for."""
+        if member.epoch < self.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+            return True
+        if member.state is not MemberState.UNRELEASED_PARTITIONS:
+            return False
+        missing = set(partitions_of(self.target.get(member.member_id, {}))) - set(partitions_of(member.assigned))
+        return not any(map(self.is_taken, missing))
+
+    def only_classic_without(self, member_id: str) -> bool:
+        """Whether there are others, all of the classic protocol, and this member is the last of the consumer's."""
+        others = [member for member in self.members.values() if member.member_id != member_id]
+        leaving = self.members.get(member_id)
+        return (
+            leaving is not None and leaving.classic is None
+            and bool(others) and all(member.classic is not None for member in others)
+        )  # fmt: skip
+
     # --- What OffsetCommands and the coordinator ask of any group
 
     def commit_error(self, request: CommitRequest) -> ErrorCode:
         if request.generation < 0 and not self.members:
             return ErrorCode.NONE
         error = self._epoch_error(request.member_id, request.generation)
-        if error is not ErrorCode.UNKNOWN_MEMBER_ID and request.version < MEMBER_EPOCH_COMMIT_VERSION:
+        member = self.members.get(request.member_id)
+        if member is not None and member.classic is None and request.version < MEMBER_EPOCH_COMMIT_VERSION:
             return ErrorCode.UNSUPPORTED_VERSION
         return error
 
@@ -189,7 +218,9 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if member.epoch == member_epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if member.epoch == member_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def may_be_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscribed_names()
@@ -216,9 +247,17 @@ class ConsumerGroup:
         )
 
     def tombstones(self) -> list[Record]:
-        """Of a group without members: what is left."""
-        keys = (TargetEpochKey(self.group_id), TopicsKey(self.group_id), ConsumerGroupKey(self.group_id))
-        return [*self.writer.unwritten, *(encode_record(key, None) for key in keys)]
+        """Of all that the group has; what the log refused of it is not needed any more."""
+        members = [
+            key(self.group_id, member_id)
+            for member_id in self.members
+            for key in (CurrentMemberKey, TargetMemberKey, ConsumerMemberKey)
+        ]
+        regexes = [RegexKey(self.group_id, regex) for regex in self.matches]
+        own = [TargetEpochKey(self.group_id), TopicsKey(self.group_id), ConsumerGroupKey(self.group_id)]
+        gone = [encode_record(key, None) for key in (*members, *regexes, *own)]
+        keys = {record.key for record in gone}
+        return [*(record for record in self.writer.unwritten if record.key not in keys), *gone]
 
     def die(self, now_ms: int) -> None:
         self.is_dead = True

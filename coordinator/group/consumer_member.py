@@ -4,7 +4,7 @@ A member gives back first: while it still reports partitions that are to be revo
 moves to the target's epoch and gets what its target adds, as far as the former owners have let go.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -16,7 +16,12 @@ from coordinator.group.assignment import (
     to_assignment,
     to_value,
 )
-from coordinator.group.consumer_records import ConsumerMemberValue, CurrentMemberValue
+from coordinator.group.consumer_records import (
+    ClassicMemberValue,
+    ClassicProtocolValue,
+    ConsumerMemberValue,
+    CurrentMemberValue,
+)
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -29,6 +34,25 @@ class MemberState(IntEnum):
     STABLE = 0
     UNREVOKED_PARTITIONS = 1  # must give partitions back
     UNRELEASED_PARTITIONS = 2  # waits for partitions that others have not given back
+
+
+@dataclass(frozen=True)
+class ClassicProtocols:
+    """What a member of the classic protocol joined with; `protocols` are (name, metadata), preferred first."""
+
+    session_timeout_ms: int
+    protocols: Sequence[tuple[str, bytes]]
+
+    @classmethod
+    def from_value(cls, value: ClassicMemberValue | None) -> "ClassicProtocols | None":
+        if value is None:
+            return None
+        return cls(value.session_timeout_ms, tuple((each.name, each.metadata) for each in value.protocols))
+
+    def value(self) -> ClassicMemberValue:
+        return ClassicMemberValue(
+            self.session_timeout_ms, [ClassicProtocolValue(name, data) for name, data in self.protocols]
+        )
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=dict)
     to_revoke: Assignment = field(default_factory=dict)
+    classic: ClassicProtocols | None = None
+    """None: the member uses the consumer protocol."""
 
     def with_subscription(self, value: ConsumerMemberValue) -> "ConsumerMember":
         return replace(
@@ -59,6 +85,7 @@ class ConsumerMember:
             topic_regex=value.subscribed_topic_regex,
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             server_assignor=value.server_assignor,
+            classic=ClassicProtocols.from_value(value.classic),
         )
 
     def subscription(self) -> ConsumerMemberValue:
@@ -71,6 +98,7 @@ class ConsumerMember:
             self.topic_regex,
             self.rebalance_timeout_ms,
             self.server_assignor,
+            None if self.classic is None else self.classic.value(),
         )
 
     def with_current(self, value: CurrentMemberValue) -> "ConsumerMember":

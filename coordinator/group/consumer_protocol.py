@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordinator.group.assignment import Assignor, TopicInfo, to_value
+from coordinator.group.assignment import Assignment, Assignor, TopicInfo, to_value
 from coordinator.group.classic_rebalance import TimerKey, TimerKind
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer_group import DEFAULT_ASSIGNOR, Change, ConsumerGroup
@@ -52,7 +52,15 @@ from protocol.kafka.errors import ErrorCode
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 
+CONSUMER_TIMERS = (
+    TimerKind.CONSUMER_SESSION,
+    TimerKind.CONSUMER_REBALANCE,
+    TimerKind.CONSUMER_JOIN,
+    TimerKind.CONSUMER_SYNC,
+)
 ConsumerHeartbeatReply = Callable[[ConsumerHeartbeatResponse], None]
+Downgrade = Callable[[ConsumerGroup, ConsumerMember, int, Callable[[ErrorCode], None]], bool]
+"""(group, leaving member, now, on durable): whether the group is a classic one without the member."""
 
 
 class Changes:
@@ -68,8 +76,11 @@ class Changes:
 
 
 class ConsumerProtocol:
-    def __init__(self, config: GroupConfig, timers: Timers[TimerKey], topics: Topics, new_id: NewId) -> None:
+    def __init__(
+        self, config: GroupConfig, timers: Timers[TimerKey], topics: Topics, new_id: NewId, downgrade: Downgrade
+    ) -> None:
         self._config = config
+        self._downgrade = downgrade
         self._timers = timers
         self._topics = topics
         self._new_id = new_id
@@ -79,17 +90,24 @@ class ConsumerProtocol:
     ) -> None:
         """The request was checked. Raises RefusedError."""
         changes = Changes(group)
-        response = self._leave(changes, request) if leaves(request) else self._follow(changes, request, now_ms)
 
         def on_durable(error: ErrorCode) -> None:
             reply(ConsumerHeartbeatResponse(CONSUMER_APPEND_ERRORS.get(error, error)) if error else response)
 
+        if leaves(request):
+            member = find_member(group, request)
+            response = ConsumerHeartbeatResponse(ErrorCode.NONE, None, request.member_id, request.member_epoch)
+            if request.member_epoch != LEAVE_STATIC_EPOCH and self._downgrade(group, member, now_ms, on_durable):
+                return
+            self._leave(changes, member, request.member_epoch)
+        else:
+            response = self._follow(changes, request, now_ms)
         group.writer.write(changes.records, on_durable)
 
     def restart_timers(self, group: ConsumerGroup, now_ms: int) -> None:
         """After loading, every member has its full time."""
         for member in group.members.values():
-            self._restart_session(group, member.member_id, now_ms)
+            self.restart_session(group, member.member_id, now_ms)
             self._await_revocation(group, member, now_ms)
 
     # --- Joining and following
@@ -97,25 +115,37 @@ class ConsumerProtocol:
     def _follow(self, changes: Changes, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerHeartbeatResponse:
         group = changes.group
         before = self._sender(changes, request)
-        member_id = before.member_id
-        is_new_epoch = self._update_subscription(changes, before, request)
-        self._update_epoch(changes, is_new_epoch)
-        if group.epoch > group.target_epoch:
-            self._update_target(changes)
-        self._reconcile(changes, group.members[member_id], request, now_ms)
-        self._restart_session(group, member_id, now_ms)
-        member = group.members[member_id]
+        member = self.follow(changes, before, _with_subscription(before, request), request.owned, now_ms)
         is_full = request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != -1 and request.has_subscription and request.owned is not None
         )
         return ConsumerHeartbeatResponse(
             ErrorCode.NONE,
             None,
-            member_id,
+            member.member_id,
             member.epoch,
             self._config.times_of(group.group_id).heartbeat_interval_ms,
             member.assigned if is_full or member.assigned != before.assigned else None,
         )
+
+    def follow(
+        self,
+        changes: Changes,
+        before: ConsumerMember,
+        after: ConsumerMember,
+        reported: Assignment | None,
+        now_ms: int,
+    ) -> ConsumerMember:
+        """The member with its new subscription, a step nearer to its target. `reported` is what it says it owns."""
+        group, member_id = changes.group, before.member_id
+        if after != before:
+            changes.make(ConsumerMemberKey(group.group_id, member_id), after.subscription())
+        self._update_epoch(changes, (after.topics, after.topic_regex) != (before.topics, before.topic_regex))
+        if group.epoch > group.target_epoch:
+            self._update_target(changes)
+        self._reconcile(changes, group.members[member_id], reported, now_ms)
+        self.restart_session(group, member_id, now_ms)
+        return group.members[member_id]
 
     def _sender(self, changes: Changes, request: ConsumerHeartbeatRequest) -> ConsumerMember:
         """The member as it was; a new one is not in the group yet."""
@@ -128,13 +158,13 @@ class ConsumerProtocol:
         member_id = request.member_id or self._new_id()
         if request.instance_id is not None:
             predecessor = released_predecessor(group, request)
-            return self._succeed(changes, predecessor, member_id) if predecessor else ConsumerMember(member_id)
+            return self.succeed(changes, predecessor, member_id) if predecessor else ConsumerMember(member_id)
         known = group.members.get(member_id)
         if known is not None:
             check_epoch(known, request)
         return known or ConsumerMember(member_id)
 
-    def _succeed(self, changes: Changes, predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
+    def succeed(self, changes: Changes, predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
         """The successor takes over subscription, target and partitions; it starts from epoch 0."""
         group = changes.group
         target = group.target.get(predecessor.member_id, {})
@@ -144,25 +174,6 @@ class ConsumerProtocol:
         changes.make(TargetMemberKey(group.group_id, member_id), TargetMemberValue(to_value(target)))
         changes.make(CurrentMemberKey(group.group_id, member_id), member.current())
         return group.members[member_id]
-
-    def _update_subscription(self, changes: Changes, before: ConsumerMember, request: ConsumerHeartbeatRequest) -> bool:
-        """Whether the member reads other topics than before."""
-        names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-        timeout_ms = request.rebalance_timeout_ms
-        after = replace(
-            before,
-            instance_id=request.instance_id or before.instance_id,
-            rack_id=request.rack_id or before.rack_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            topics=before.topics if names is None else frozenset(names),
-            topic_regex=before.topic_regex if regex is None else regex,
-            rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-            server_assignor=request.server_assignor or before.server_assignor,
-        )
-        if after != before:
-            changes.make(ConsumerMemberKey(changes.group.group_id, before.member_id), after.subscription())
-        return (after.topics, after.topic_regex) != (before.topics, before.topic_regex)
 
     def _update_epoch(self, changes: Changes, is_new: bool) -> None:
         group = changes.group
@@ -212,38 +223,39 @@ class ConsumerProtocol:
         changes.make(TargetEpochKey(group.group_id), TargetEpochValue(group.epoch))
 
     def _reconcile(
-        self, changes: Changes, member: ConsumerMember, request: ConsumerHeartbeatRequest, now_ms: int
+        self, changes: Changes, member: ConsumerMember, reported: Assignment | None, now_ms: int
     ) -> None:
         group = changes.group
         target = group.target.get(member.member_id, {})
-        after = reconcile(member, target, group.target_epoch, request.owned, group.is_taken)
+        after = reconcile(member, target, group.target_epoch, reported, group.is_taken)
         if after != member:
             changes.make(CurrentMemberKey(group.group_id, member.member_id), after.current())
             self._await_revocation(group, after, now_ms)
 
     # --- Leaving
 
-    def _leave(self, changes: Changes, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatResponse:
-        member = find_member(changes.group, request)
-        if request.member_epoch == LEAVE_STATIC_EPOCH:
+    def _leave(self, changes: Changes, member: ConsumerMember, epoch: int) -> None:
+        if epoch == LEAVE_STATIC_EPOCH:
             away = replace(member, epoch=LEAVE_STATIC_EPOCH, to_revoke={})
             changes.make(CurrentMemberKey(changes.group.group_id, member.member_id), away.current())
         else:
             self._fence(changes, member)
-        return ConsumerHeartbeatResponse(ErrorCode.NONE, None, request.member_id, request.member_epoch)
 
-    def on_session_timeout(self, group: ConsumerGroup, member_id: str) -> None:
+    def on_member_timeout(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        """It was silent, or did not join or sync in time."""
         member = group.members.get(member_id)
         if member is not None:
-            self._expel(group, member)
+            self.expel(group, member, now_ms)
 
-    def on_rebalance_timeout(self, group: ConsumerGroup, member_id: str) -> None:
+    def on_rebalance_timeout(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         """The member kept partitions that it was to give back."""
         member = group.members.get(member_id)
         if member is not None and member.state is MemberState.UNREVOKED_PARTITIONS:
-            self._expel(group, member)
+            self.expel(group, member, now_ms)
 
-    def _expel(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+    def expel(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        if self._downgrade(group, member, now_ms, lambda error: None):
+            return
         changes = Changes(group)
         self._fence(changes, member)
         group.writer.write(changes.records, lambda error: None)
@@ -258,8 +270,7 @@ class ConsumerProtocol:
         group_id = changes.group.group_id
         for key_class in (CurrentMemberKey, TargetMemberKey, ConsumerMemberKey):
             changes.make(key_class(group_id, member.member_id), None)
-        for kind in (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REBALANCE):
-            self._timers.cancel(TimerKey(kind, group_id, member.member_id))
+        self.cancel_timers(changes.group, member.member_id)
 
     # --- Timers
 
@@ -268,17 +279,44 @@ class ConsumerProtocol:
         member = group.members.get(timer.member_id)
         if member is None:
             return 0
-        if timer.kind is TimerKind.CONSUMER_REBALANCE:
-            return member.rebalance_timeout_ms
+        if timer.kind is TimerKind.CONSUMER_SESSION:
+            return self._session_timeout_ms(group, member)
+        return member.rebalance_timeout_ms
+
+    def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
         return self._config.times_of(group.group_id).session_timeout_ms
 
-    def _restart_session(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+    def restart_session(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         timer = TimerKey(TimerKind.CONSUMER_SESSION, group.group_id, member_id)
-        self._timers.set(timer, now_ms + self._config.times_of(group.group_id).session_timeout_ms)
+        self._timers.set(timer, now_ms + self._session_timeout_ms(group, group.members[member_id]))
+
+    def cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:
+        for kind in CONSUMER_TIMERS:
+            self._timers.cancel(TimerKey(kind, group.group_id, member_id))
 
     def _await_revocation(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        """Members of the classic protocol have other timers: they join and sync for it."""
         timer = TimerKey(TimerKind.CONSUMER_REBALANCE, group.group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
             self._timers.set(timer, now_ms + member.rebalance_timeout_ms)
         else:
             self._timers.cancel(timer)
+
+
+def _with_subscription(before: ConsumerMember, request: ConsumerHeartbeatRequest) -> ConsumerMember:
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        before,
+        instance_id=request.instance_id or before.instance_id,
+        rack_id=request.rack_id or before.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topics=before.topics if names is None else frozenset(names),
+        topic_regex=before.topic_regex if regex is None else regex,
+        rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=request.server_assignor or before.server_assignor,
+        classic=None,
+    )

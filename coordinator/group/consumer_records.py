@@ -7,12 +7,13 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from construct import Construct, Int8sb, Int32sb, Int64sb
+from construct import Construct, Container, Int8sb, Int32sb, Int64sb
 
 from coordinator.group.record_fields import (
+    COMPACT_BYTES,
     COMPACT_NULLABLE_STRING,
     COMPACT_STRING,
     STRING,
@@ -71,6 +72,22 @@ class ConsumerMemberKey:
 
 
 @dataclass(frozen=True)
+class ClassicProtocolValue:
+    name: str
+    metadata: bytes
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class ClassicMemberValue:
+    """Of a member that uses the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: Sequence[ClassicProtocolValue]
+    tagged_fields: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
 class ConsumerMemberValue:
     instance_id: str | None
     rack_id: str | None
@@ -80,7 +97,7 @@ class ConsumerMemberValue:
     subscribed_topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
-    tagged_fields: Sequence[Any] = ()
+    classic: ClassicMemberValue | None = None
 
 
 @dataclass(frozen=True)
@@ -161,7 +178,39 @@ _TOPIC = AsDataclass(
     partition_metadata=compact_array(_RACKS),
     tagged_fields=TAGGED_FIELDS,
 )
-_MEMBER = AsDataclass(
+_CLASSIC = AsDataclass(
+    ClassicMemberValue,
+    session_timeout_ms=Int32sb,
+    protocols=compact_array(
+        AsDataclass(
+            ClassicProtocolValue, name=COMPACT_STRING, metadata=COMPACT_BYTES, tagged_fields=TAGGED_FIELDS
+        )
+    ),
+    tagged_fields=TAGGED_FIELDS,
+)
+_CLASSIC_TAG = 0
+_PRESENT = b"\x01"
+"""In front of a struct that could be null."""
+
+
+class _Member(AsDataclass):
+    """What a member of the classic protocol supports is a tagged field."""
+
+    def _decode(self, obj: Container[Any], context: Any, path: str) -> ConsumerMemberValue:
+        found = [bytes(each.data) for each in obj.pop("tagged_fields") if each.tag == _CLASSIC_TAG]
+        value: ConsumerMemberValue = super()._decode(obj, context, path)
+        if not found or found[0][:1] != _PRESENT:
+            return value
+        return replace(value, classic=_CLASSIC.parse(found[0][1:]))
+
+    def _encode(self, obj: ConsumerMemberValue, context: Any, path: str) -> dict[str, Any]:
+        fields = super()._encode(obj, context, path)
+        classic = fields.pop("classic")
+        tagged = [] if classic is None else [{"tag": _CLASSIC_TAG, "data": _PRESENT + _CLASSIC.build(classic)}]
+        return fields | {"tagged_fields": tagged}
+
+
+_MEMBER = _Member(
     ConsumerMemberValue,
     instance_id=COMPACT_NULLABLE_STRING,
     rack_id=COMPACT_NULLABLE_STRING,

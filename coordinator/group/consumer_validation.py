@@ -100,9 +100,9 @@ def find_member(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> Cons
 
 
 def released_predecessor(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> ConsumerMember | None:
-    """The static member whose place a joining one takes: it must have left for a restart."""
+    """The static member whose place a joining one takes: it must have left for a restart, or be a classic one."""
     member = group.members.get(group.static_members.get(request.instance_id or "", ""))
-    if member is not None and member.epoch != LEAVE_STATIC_EPOCH:
+    if member is not None and member.classic is None and member.epoch != LEAVE_STATIC_EPOCH:
         raise RefusedError(ErrorCode.UNRELEASED_INSTANCE_ID, f"Member {member.member_id} uses the instance id.")
     return member
 

@@ -19,23 +19,24 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from enum import Enum, auto
 
 from coordinator.group.classic_group import ClassicGroup
-from coordinator.group.classic_join import ClassicJoin
 from coordinator.group.classic_member import JoinReply, SyncReply
-from coordinator.group.classic_rebalance import ClassicRebalance, TimerKey, TimerKind
+from coordinator.group.classic_rebalance import TimerKey, TimerKind
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer_group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup
-from coordinator.group.consumer_member import JOIN_EPOCH
 from coordinator.group.consumer_messages import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     DescribedConsumerGroup,
     Topics,
 )
-from coordinator.group.consumer_protocol import ASSIGNORS, ConsumerHeartbeatReply, ConsumerProtocol
+from coordinator.group.consumer_protocol import (
+    ASSIGNORS,
+    ConsumerHeartbeatReply,
+)
 from coordinator.group.consumer_validation import RefusedError, check_request
 from coordinator.group.loading import Loader
+from coordinator.group.membership import Membership
 from coordinator.group.messages import (
-    UNKNOWN_MEMBER_ID,
     CommitRequest,
     DeleteOffsetsResponse,
     DescribedGroup,
@@ -52,7 +53,14 @@ from coordinator.group.messages import (
 )
 from coordinator.group.offset_commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, Group, OffsetCommands
 from coordinator.group.offsets import GroupOffsets
-from coordinator.group.ports import DeletedTopic, GroupTopicPartition, Log, NewId, OffsetsListener, TopicPartition
+from coordinator.group.ports import (
+    DeletedTopic,
+    GroupTopicPartition,
+    Log,
+    NewId,
+    OffsetsListener,
+    TopicPartition,
+)
 from coordinator.group.records import OffsetValue
 from coordinator.group.slices import Background, SliceCounter, Steps
 from coordinator.group.states import GroupState
@@ -95,9 +103,7 @@ class GroupCoordinator:
         self._resumed_ms: int | None = None
         self._background = Background()
         self._deleted_topics: list[DeletedTopic] = []
-        self._rebalance = ClassicRebalance(config, log, self._timers)
-        self._join = ClassicJoin(config, log, self._timers, self._rebalance, new_id)
-        self._consumers = ConsumerProtocol(config, self._timers, topics, new_id)
+        self._members = Membership(config, log, self._timers, self._groups, topics, new_id)
         self._offsets = OffsetCommands(config, log, self._groups, on_offsets_changed)
 
     # --- Lifecycle
@@ -113,10 +119,7 @@ class GroupCoordinator:
         self._loader = Loader(self._log)
         counter = SliceCounter()
         for group in self._groups.values():
-            if isinstance(group, ConsumerGroup):
-                self._consumers.restart_timers(group, now_ms)
-            else:
-                self._rebalance.resume(group, now_ms)
+            self._members.restart_timers(group, now_ms)
             if counter.is_full(1 + len(group.members)):
                 yield
         self._phase = Phase.ACTIVE
@@ -146,9 +149,7 @@ class GroupCoordinator:
 
     def pause(self, now_ms: int) -> None:
         """Members whose requests are parked are sent to find their coordinator."""
-        for group in self._groups.values():
-            if isinstance(group, ClassicGroup) and group.members:
-                self._rebalance.release_parked(group, ErrorCode.NOT_COORDINATOR)
+        self._members.release_parked(ErrorCode.NOT_COORDINATOR)
 
     def resume(self, now_ms: int) -> None:
         """What waits for a member gives it its full time from now: it was not answered meanwhile."""
@@ -159,36 +160,18 @@ class GroupCoordinator:
 
     def tick(self, now_ms: int) -> None:
         while (timer := self._timers.pop_due(now_ms)) is not None:
-            earliest_ms = now_ms if self._resumed_ms is None else self._resumed_ms + self._period_ms(timer)
+            earliest_ms = now_ms if self._resumed_ms is None else self._resumed_ms + self._members.period_ms(timer)
             if now_ms < earliest_ms:
                 self._timers.set(timer, earliest_ms)
             else:
                 self._on_timer(timer, now_ms)
 
-    def _period_ms(self, timer: TimerKey) -> int:
-        """How long the timer runs from its start, 0 if it waits for no member."""
-        group = self._groups.get(timer.group_id)
-        if isinstance(group, ClassicGroup):
-            return self._rebalance.period_ms(group, timer)
-        return 0 if group is None else self._consumers.period_ms(group, timer)
-
     def _on_timer(self, timer: TimerKey, now_ms: int) -> None:
-        group = self._groups.get(timer.group_id)
-        match timer.kind, group:
-            case TimerKind.OFFSET_EXPIRY, _:
-                self._expire_offsets(now_ms)
-            case TimerKind.JOIN, ClassicGroup():
-                self._rebalance.on_join_timeout(group, now_ms)
-            case TimerKind.SYNC, ClassicGroup():
-                self._rebalance.on_sync_timeout(group, now_ms)
-            case TimerKind.SESSION, ClassicGroup():
-                self._rebalance.on_session_timeout(group, timer.member_id, now_ms)
-            case TimerKind.PENDING_MEMBER, ClassicGroup():
-                self._rebalance.on_pending_member_timeout(group, timer.member_id, now_ms)
-            case TimerKind.CONSUMER_SESSION, ConsumerGroup():
-                self._consumers.on_session_timeout(group, timer.member_id)
-            case TimerKind.CONSUMER_REBALANCE, ConsumerGroup():
-                self._consumers.on_rebalance_timeout(group, timer.member_id)
+        if timer.kind is TimerKind.OFFSET_EXPIRY:
+            self._background.start(self._offsets.expire(now_ms))
+            self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
+        else:
+            self._members.on_timer(timer, now_ms)
 
     # --- Membership
 
@@ -196,30 +179,8 @@ class GroupCoordinator:
         error = self._status(request.group_id) or self._join_error(request)
         if error:
             reply(JoinResponse(error, request.member_id))
-            return
-        group = self._groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup) and group.members:
-            reply(JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
-            return
-        if not isinstance(group, ClassicGroup):
-            if request.member_id != UNKNOWN_MEMBER_ID:
-                reply(JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-                return
-            group = self._new_classic(request.group_id, now_ms)
-        self._join.join(group, request, now_ms, reply)
-
-    def _new_classic(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """In place of an empty consumer group, if there is one: the offsets stay."""
-        old, group = self._groups.get(group_id), ClassicGroup(group_id, now_ms)
-        if old is not None:
-            group.offsets = old.offsets
-            self._log.append(old.tombstones(), lambda error, now_ms: None)
-        self._groups[group_id] = group
-        return group
-
-    def _classic(self, group_id: str) -> ClassicGroup | None:
-        group = self._groups.get(group_id)
-        return group if isinstance(group, ClassicGroup) else None
+        else:
+            self._members.join(request, now_ms, reply)
 
     def _join_error(self, request: JoinRequest) -> ErrorCode:
         if not self._config.min_session_timeout_ms <= request.session_timeout_ms <= self._config.max_session_timeout_ms:
@@ -233,31 +194,23 @@ class GroupCoordinator:
         error = self._status(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.REBALANCE_IN_PROGRESS  # the rebalance is lost; old clients do not expect the true error
-        group = self._classic(request.group_id)
-        if error or group is None:
-            reply(SyncResponse(error or ErrorCode.UNKNOWN_MEMBER_ID))
-            return
-        self._rebalance.sync(group, request, now_ms, reply)
+        if error:
+            reply(SyncResponse(error))
+        else:
+            self._members.sync(request, now_ms, reply)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         error = self._status(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # sessions start when loading ends
-        group = self._classic(request.group_id)
-        if error or group is None:
-            return error or ErrorCode.UNKNOWN_MEMBER_ID
-        return self._rebalance.heartbeat(group, request, now_ms)
+        return error or self._members.heartbeat(request, now_ms)
 
     def leave(self, request: LeaveRequest, now_ms: int) -> LeaveResponse:
         error = self._status(request.group_id)
         if error:
             return LeaveResponse(error)
-        group = self._classic(request.group_id)
-        if group is None:
-            return LeaveResponse(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(request.members))
-        return LeaveResponse(ErrorCode.NONE, [self._join.leave(group, member, now_ms) for member in request.members])
-
-    # --- KIP-848
+        errors = [self._members.leave(request.group_id, each, now_ms) for each in request.members]
+        return LeaveResponse(ErrorCode.NONE, errors)
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
         try:
@@ -265,31 +218,20 @@ class GroupCoordinator:
             error = self._status(request.group_id)
             if error:
                 raise RefusedError(error)
-            group = self._consumer_group(request)
-            self._consumers.heartbeat(group, request, now_ms, reply)
+            self._members.consumer_heartbeat(request, now_ms, reply)
         except RefusedError as refused:
             reply(ConsumerHeartbeatResponse(refused.error, str(refused) or None))
-            return
-        if group.members:  # a new group whose first member was refused leaves no trace
-            self._groups[request.group_id] = group
 
-    def _consumer_group(self, request: ConsumerHeartbeatRequest) -> ConsumerGroup:
-        """A joining member's group is made if need be, also in place of a classic group without members.
+    # --- Consumer groups
 
-        Raises RefusedError.
-        """
-        old = self._groups.get(request.group_id)
-        if isinstance(old, ConsumerGroup):
-            return old
-        if old is not None and not old.is_empty:
-            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
-        if request.member_epoch != JOIN_EPOCH:
-            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
-        group = ConsumerGroup(request.group_id, self._log)
-        if old is not None:
-            group.offsets = old.offsets
-            group.writer.write_with_next(old.tombstones())
-        return group
+    def classic_topics(self, group_id: str) -> frozenset[str]:
+        """What the members of a classic group read: to be known before the first consumer member joins."""
+        group = self._classic(group_id)
+        return (None if group is None else group.consumer_topics()) or frozenset()
+
+    def _classic(self, group_id: str) -> ClassicGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
 
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
         error = self._status(group_id)
@@ -322,13 +264,13 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         if not error and group is None:
             if request.generation < 0:  # a simple consumer's: it needs no membership
-                group = self._new_classic(request.group_id, now_ms)
+                group = self._members.new_classic(request.group_id, now_ms)
             elif request.version >= MEMBER_EPOCH_COMMIT_VERSION:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
             else:
                 error = ErrorCode.ILLEGAL_GENERATION
         if not error and isinstance(group, ClassicGroup):
-            error = self._rebalance.commit_error(group, request, now_ms)
+            error = self._members.commit_error(group, request, now_ms)
         elif not error and isinstance(group, ConsumerGroup):
             error = group.commit_error(request)
         if error or group is None:
@@ -416,10 +358,6 @@ class GroupCoordinator:
         refused = {group_id: error for group_id, error in errors.items() if error}
         accepted = [group_id for group_id in errors if group_id not in refused]
         self._offsets.delete_groups(accepted, now_ms, lambda deleted: reply(refused | dict(deleted)))
-
-    def _expire_offsets(self, now_ms: int) -> None:
-        self._background.start(self._offsets.expire(now_ms))
-        self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
 
     def _status(self, group_id: str, may_be_unnamed: bool = False) -> ErrorCode:
         """Why nothing can be said about the group. Simple consumers may use the empty id; groups need a name."""

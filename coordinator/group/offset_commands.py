@@ -40,7 +40,7 @@ class OffsetCommands:
         def on_stored(error: ErrorCode, now_ms: int) -> None:
             if error is not ErrorCode.NONE:
                 group.offsets.abandon(values)
-            elif not group.is_dead:
+            else:  # also if the group has changed its protocol meanwhile: the offsets go on
                 self._on_changed(group.group_id, group.offsets.commit(values))
             reply(answer | dict.fromkeys(values, COMMIT_APPEND_ERRORS.get(error, error)))
 

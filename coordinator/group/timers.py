@@ -21,6 +21,10 @@ class Timers(Generic[Key]):
     def __len__(self) -> int:
         return len(self._deadlines)
 
+    def __contains__(self, key: Key) -> bool:
+        """Whether it runs."""
+        return key in self._deadlines
+
     def set(self, key: Key, deadline_ms: int) -> None:
         """Start the key's timer, or move it."""
         self._deadlines[key] = deadline_ms

@@ -357,5 +357,7 @@ def _group_config(section: GroupsSection, times: Mapping[str, ConsumerTimes]) ->
         consumer_heartbeat_interval_ms=section.consumer_heartbeat_interval_ms,
         consumer_session_timeout_ms=section.consumer_session_timeout_ms,
         consumer_max_size=section.consumer_max_size,
+        online_upgrade=section.consumer_migration_policy in ("upgrade", "bidirectional"),
+        online_downgrade=section.consumer_migration_policy in ("downgrade", "bidirectional"),
         consumer_times=times,
     )

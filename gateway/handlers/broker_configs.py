@@ -109,6 +109,7 @@ def _settings(config: Config) -> list[BrokerConfig]:
         ("fetch.max.bytes", _I, limits, "max_fetch_bytes"),
         ("group.consumer.heartbeat.interval.ms", _I, groups, "consumer_heartbeat_interval_ms"),
         ("group.consumer.max.size", _I, groups, "consumer_max_size"),
+        ("group.consumer.migration.policy", _S, groups, "consumer_migration_policy"),
         ("group.consumer.session.timeout.ms", _I, groups, "consumer_session_timeout_ms"),
         ("group.initial.rebalance.delay.ms", _I, groups, "initial_rebalance_delay_ms"),
         ("group.max.session.timeout.ms", _I, groups, "max_session_timeout_ms"),

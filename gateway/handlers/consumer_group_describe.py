@@ -14,7 +14,7 @@ from protocol.kafka.schemas import ConsumerGroupDescribeResponse
 _GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """Read, delete and describe: without an authorizer a client may do everything (bits are AclOperation codes)."""
 _NOT_ASKED = -(2**31)
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _GROUP = ConsumerGroupDescribeResponse.DescribedGroup
 _ASSIGNMENT = _GROUP.Member.Assignment
 
@@ -56,7 +56,7 @@ def _member(described: DescribedConsumer, names: Mapping[TopicId, str]) -> Respo
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(member.assigned, names),
         target_assignment=_assignment(described.target, names),
-        member_type=_CONSUMER_MEMBER,
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
 

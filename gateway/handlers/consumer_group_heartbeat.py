@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from coordinator.group.assignment import Assignment, to_assignment
+from coordinator.group.consumer_member import JOIN_EPOCH
 from coordinator.group.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from coordinator.group.topic_regex import InvalidRegexError
 from gateway.handlers.call import Call, Outcome, Response
@@ -23,7 +24,7 @@ _ASSIGNMENT = ConsumerGroupHeartbeatResponse.Assignment
 
 def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
     topics = call.services.groups.subscribed_topics
-    names, regex = _names(call) or (), call.request.subscribed_topic_regex
+    names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     try:
         known = topics.knows(names, regex)
     except InvalidRegexError:
@@ -32,7 +33,7 @@ def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
 
 
 async def _look_up(call: Call) -> Outcome:
-    names, regex = _names(call) or (), call.request.subscribed_topic_regex
+    names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     with suppress(InvalidRegexError):
         await call.services.groups.subscribed_topics.learn(names, [regex] if regex else [])
     return _heartbeat(call)
@@ -45,6 +46,14 @@ def _heartbeat(call: Call) -> Outcome:
         lambda coordinator, now_ms, reply: coordinator.consumer_heartbeat(asked, now_ms, reply),
         _response,
     )
+
+
+def _names_to_know(call: Call) -> set[str]:
+    """The member's topics; and those of a classic group that it joins, which becomes a consumer group by that."""
+    names, group_id = set(_names(call) or ()), call.request.group_id
+    if call.request.member_epoch == JOIN_EPOCH:
+        names |= call.services.groups.run(group_id, lambda coordinator, now_ms: coordinator.classic_topics(group_id))
+    return names
 
 
 def _names(call: Call) -> list[str] | None:

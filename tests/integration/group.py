@@ -71,10 +71,12 @@ class Group:
     def __exit__(self, *reason: object) -> None:
         self._stack.close()
 
-    def add(self, count: int = 1, command: MemberCommand = librdkafka_member) -> None:
+    def add(self, count: int = 1, command: MemberCommand = librdkafka_member, *options: str) -> None:
+        """The options are added to those of the group."""
         for _ in range(count):
             output = self._work_dir / f"member{len(self.members)}"
-            member = Member(output, command(self._bootstrap, self.name, self.subscription, *self._options))
+            own = (*self._options, *options)
+            member = Member(output, command(self._bootstrap, self.name, self.subscription, *own))
             self.members.append(self._stack.enter_context(member))
 
     def grow(self, partitions: int) -> None:

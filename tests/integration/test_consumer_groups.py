@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from deploy.local.standalone import PulsarStandalone
 from gateway.group_table import read_groups
 from tests.integration.confluent import TIMEOUT_S, create_topic
-from tests.integration.group import Group
+from tests.integration.group import Group, librdkafka_member
 from tests.integration.servers import gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.java_clients import JavaClients
@@ -57,6 +57,46 @@ def test_members_of_two_clients_come_leave_and_die(
         for member in group.members[3:]:
             member.leave()
         assert group.committed() == group.end_offsets
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_an_application_moves_to_the_consumer_protocol_and_back(
+    own_gateway: GatewayProcess, java_clients: JavaClients, tmp_path: Path, assignor: str
+) -> None:
+    """Member by member, of two clients, while it reads; and the gateway dies on the way."""
+    classic = f"partition.assignment.strategy={assignor}"
+    with Group(tmp_path, own_gateway.bootstrap) as group:
+        group.add(2, librdkafka_member, classic)
+        group.send()
+        group.await_all_read()
+        group.add(1, java_clients.group_member, CONSUMER_PROTOCOL)
+        group.await_everybody_reads()
+        group.members[0].leave()
+        group.add(1, librdkafka_member, CONSUMER_PROTOCOL)
+        group.await_everybody_reads()
+        own_gateway.kill()
+        own_gateway.start()
+        own_gateway.wait_ready()
+        group.send()
+        group.await_all_read()
+        group.await_everybody_reads()
+        assert _type_of(own_gateway.bootstrap, group.name) == "CONSUMER"
+        group.members[2].leave()
+        group.add(1, librdkafka_member, classic)
+        group.await_everybody_reads()
+        group.members[3].leave()
+        group.send()
+        group.await_everybody_reads()
+        group.await_all_read()
+        assert _type_of(own_gateway.bootstrap, group.name) == "CLASSIC"
+        for number in (1, 4):
+            group.members[number].leave()
+        assert group.committed() == group.end_offsets
+
+
+def _type_of(bootstrap: str, group: str) -> str:
+    listed = AdminClient({"bootstrap.servers": bootstrap}).list_consumer_groups().result(TIMEOUT_S)
+    return next(str(each.type.name) for each in listed.valid if each.group_id == group)
 
 
 def test_topics_grow_and_appear_and_the_gateway_dies(

@@ -66,7 +66,7 @@ CURRENT = [
         kafkas("ConsumerGroupMemberMetadataKey v5"),
         kafkas("ConsumerGroupMemberMetadataValue v0"),
         c.ConsumerMemberKey("g", "m"),
-        c.ConsumerMemberValue("i", None, "c", "/127.0.0.1", ["t", "u"], "", 300_000, "uniform", []),
+        c.ConsumerMemberValue("i", None, "c", "/127.0.0.1", ["t", "u"], "", 300_000, "uniform"),
     ),
     (
         kafkas("ConsumerGroupTargetAssignmentMetadataKey v6"),

@@ -1,16 +1,22 @@
-"""One group id, a classic and a consumer group (KIP-848): never at once, and one after the other."""
+"""One group id, members of the classic and of the consumer protocol (KIP-848): one after the other, and at once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from coordinator.group.messages import FetchOffsetsRequest
 from coordinator.group.ports import TopicPartition
 from coordinator.group.records import GroupKey
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import Harness, reloaded
+from tests.unit.coordinator.group.group_harness import CONFIG, Harness, reloaded
 
 
-def test_a_live_consumer_group_is_not_for_classic_members() -> None:
+def test_a_consumer_member_does_not_speak_the_classic_protocol() -> None:
     h = Harness()
     h.consumer_heartbeat("m1")
-    assert h.join().answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert h.join(protocol_type="connect").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert h.join(protocols=[("range", b"?")]).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert h.sync("m1", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert h.heartbeat("m1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert h.leave("m1") is ErrorCode.UNKNOWN_MEMBER_ID
@@ -19,11 +25,14 @@ def test_a_live_consumer_group_is_not_for_classic_members() -> None:
     assert (listed.protocol_type, listed.state, listed.group_type) == ("consumer", "Stable", "consumer")
 
 
-def test_a_live_classic_group_is_not_for_consumer_members() -> None:
-    h = Harness()
-    h.stable()
+@pytest.mark.parametrize("fields", [{"protocol_type": "connect"}, {"protocols": [("range", b"?")]}, {}])
+def test_a_live_classic_group_is_not_for_consumer_members(fields: dict[str, Any]) -> None:
+    """If its members are no consumers, or it is not wanted."""
+    h = Harness(replace(CONFIG, online_upgrade=bool(fields)))
+    h.first_join(**fields)
     assert h.consumer_heartbeat("m1").answer.error is ErrorCode.GROUP_ID_NOT_FOUND
     assert h.coordinator.describe_consumer_group("g").error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert h.coordinator.describe_group("g").state == "CompletingRebalance"
 
 
 def test_an_empty_classic_group_turns_into_a_consumer_group_and_back() -> None:

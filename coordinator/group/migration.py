@@ -1,0 +1,125 @@
+"""Groups change their protocol while they have members (KIP-848): what a group is in the other protocol.
+
+A classic group becomes a consumer group when its first member of the consumer protocol joins. Its classic members stay,
+and follow the group with the requests that they know (`classic_members`). It becomes a classic group again when the
+last member of the consumer protocol has gone. Generations go on as epochs, and epochs as generations.
+"""
+
+from coordinator.group.assignment import Assignment, to_assignment, to_value
+from coordinator.group.classic_group import ClassicGroup
+from coordinator.group.classic_member import ClassicMember
+from coordinator.group.consumer_group import Change, ConsumerGroup
+from coordinator.group.consumer_member import ClassicProtocols, ConsumerMember
+from coordinator.group.consumer_messages import Topics
+from coordinator.group.consumer_records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    CurrentMemberKey,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetMemberKey,
+    TargetMemberValue,
+)
+from coordinator.group.ports import Log
+from coordinator.group.record_codec import encode_record
+from coordinator.group.states import GroupState
+from coordinator.group.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    PartitionsByTopic,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+
+
+def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> ConsumerGroup:
+    """With the classic members as they are; its records go out with its next append.
+
+    Raises MalformedSubscriptionError if they are not consumers. Topics that do not exist are nobody's.
+    """
+    made = ConsumerGroup(group.group_id, log)
+    made.offsets = group.offsets
+    group_id, epoch = group.group_id, group.generation
+    changes = [
+        Change(ConsumerGroupKey(group_id), ConsumerGroupValue(epoch)),
+        Change(TargetEpochKey(group_id), TargetEpochValue(epoch)),
+    ]
+    for classic in group.members.values():
+        member, key = _to_consumer(group, classic, topics), (group_id, classic.member_id)
+        changes += [
+            Change(ConsumerMemberKey(*key), member.subscription()),
+            Change(TargetMemberKey(*key), TargetMemberValue(to_value(member.assigned))),
+            Change(CurrentMemberKey(*key), member.current()),
+        ]
+    for change in changes:
+        made.apply(change)
+    made.writer.write_with_next([*group.tombstones(), *(encode_record(each.key, each.value) for each in changes)])
+    return made
+
+
+def _to_consumer(group: ClassicGroup, member: ClassicMember, topics: Topics) -> ConsumerMember:
+    return ConsumerMember(
+        member.member_id,
+        member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=read_subscription(member.protocols[0][1]).topics,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        epoch=group.generation,
+        previous_epoch=group.generation,
+        assigned=with_ids(read_assignment(member.assignment), topics),
+        classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
+    )
+
+
+def with_ids(partitions: PartitionsByTopic, topics: Topics) -> Assignment:
+    found = {name: topics.find(name) for name in partitions}
+    return to_assignment(
+        (topic.topic_id, number)
+        for name, numbers in partitions.items()
+        if (topic := found[name]) is not None
+        for number in numbers
+        if number < topic.partition_count
+    )
+
+
+def with_names(assignment: Assignment, group: ConsumerGroup) -> PartitionsByTopic:
+    """Of the topics that the group knows."""
+    names = {topic.topic_id: name for name, topic in group.topics.items()}
+    return {names[topic_id]: sorted(numbers) for topic_id, numbers in assignment.items() if topic_id in names}
+
+
+def encoded_assignment(member: ConsumerMember, assignment: Assignment, group: ConsumerGroup) -> bytes:
+    """For a member of the classic protocol, in its own version."""
+    assert member.classic is not None
+    version = read_subscription(member.classic.protocols[0][1]).version
+    return write_assignment(version, with_names(assignment, group))
+
+
+def to_classic_group(group: ConsumerGroup, now_ms: int) -> ClassicGroup:
+    """The members of the classic protocol, each with its part of the target assignment."""
+    made = ClassicGroup(group.group_id, now_ms)
+    made.offsets = group.offsets
+    made.generation = group.epoch
+    made.state = GroupState.STABLE
+    for member in group.members.values():
+        if member.classic is not None:
+            made.add(_to_classic(group, member), CONSUMER_PROTOCOL_TYPE)
+    made.protocol_name = made.select_protocol()
+    made.refresh_subscribed_topics()
+    return made
+
+
+def _to_classic(group: ConsumerGroup, member: ConsumerMember) -> ClassicMember:
+    assert member.classic is not None
+    return ClassicMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.classic.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        member.classic.protocols,
+        encoded_assignment(member, group.target.get(member.member_id, {}), group),
+    )
