@@ -98,7 +98,7 @@ def encoded_assignment(member: ConsumerMember, assignment: Assignment, group: Co
 
 
 def to_classic_group(group: ConsumerGroup, now_ms: int) -> ClassicGroup:
-    """The members of the classic protocol, each with its part of the target assignment."""
+    """The members of the classic protocol, each with what it may still read: the target may be another's already."""
     made = ClassicGroup(group.group_id, now_ms)
     made.offsets = group.offsets
     made.generation = group.epoch
@@ -121,5 +121,5 @@ def _to_classic(group: ConsumerGroup, member: ConsumerMember) -> ClassicMember:
         member.classic.session_timeout_ms,
         member.rebalance_timeout_ms,
         member.classic.protocols,
-        encoded_assignment(member, group.target.get(member.member_id, {}), group),
+        encoded_assignment(member, to_assignment(member.held()), group),
     )

@@ -8,6 +8,7 @@ A partition without a committed offset is looked up among Pulsar's subscriptions
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -64,7 +65,7 @@ async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse
     answer = groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
     call.count_error(answer.error)
     try:
-        answer = await _without_deleted_topics(call, answer)
+        answer = await _without_deleted_topics(call, asked, answer)
         committed = {partition: fetched.offset for partition, fetched in answer.offsets.items() if not fetched.error}
         found = await groups.subscribed_offsets(asked.group_id, committed)
     except (PulsarError, KafkaError, TimeoutError) as error:
@@ -77,15 +78,29 @@ async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse
     return FetchOffsetsResponse(answer.error, offsets)
 
 
-async def _without_deleted_topics(call: Call, answer: FetchOffsetsResponse) -> FetchOffsetsResponse:
-    """Offsets of a topic that was deleted are none, even if there is a new topic of its name. Raises PulsarError."""
+async def _without_deleted_topics(
+    call: Call, asked: FetchOffsetsRequest, answer: FetchOffsetsResponse
+) -> FetchOffsetsResponse:
+    """Offsets of a topic that was deleted are none, even if there is a new topic of its name. Raises PulsarError.
+
+    A request for all offsets goes by what is known of the topics, however old: exporters would have each looked up.
+    """
     topics = call.services.topics
+
+    def is_known(name: str, topic_id: bytes) -> bool:
+        if asked.partitions is None:
+            return topics.cached_name(uuid.UUID(bytes=topic_id)) == name
+        return _is_current(topics.cached(name), topic_id)
+
+    async def look_up(named: tuple[str, bytes]) -> Topic | None:
+        # What is known may be older than the commit.
+        return await topics.get(named[0], fresh=topics.cached(named[0]) is not None)
+
     ids = {(each.topic, fetched.topic_id) for each, fetched in answer.offsets.items() if fetched.topic_id}
-    doubtful = [(name, topic_id) for name, topic_id in ids if not _is_current(topics.cached(name), topic_id)]
+    doubtful = [(name, topic_id) for name, topic_id in ids if not is_known(name, topic_id)]
     if not doubtful:
         return answer
-    # What is known may be older than the commit.
-    found = await fan_out(lambda each: topics.get(each[0], fresh=topics.cached(each[0]) is not None), doubtful)
+    found = await fan_out(look_up, doubtful)
     gone = {
         DeletedTopic(name, topic_id, NEVER_MS)
         for (name, topic_id), topic in zip(doubtful, found, strict=True)

@@ -95,7 +95,8 @@ def test_an_application_moves_to_the_consumer_protocol_and_back(
 
 
 def _type_of(bootstrap: str, group: str) -> str:
-    listed = AdminClient({"bootstrap.servers": bootstrap}).list_consumer_groups().result(TIMEOUT_S)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must live until the answer is there
+    listed = admin.list_consumer_groups().result(TIMEOUT_S)
     return next(str(each.type.name) for each in listed.valid if each.group_id == group)
 
 

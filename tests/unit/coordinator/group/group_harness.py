@@ -219,7 +219,7 @@ class Harness:
 def reloaded(old: Harness) -> Harness:
     """A coordinator that has just loaded what the other one had written."""
     h = Harness(load=False)
-    h.now_ms, h.topics.counts = old.now_ms, old.topics.counts
+    h.now_ms, h.topics.counts, h._ids = old.now_ms, old.topics.counts, old._ids
     for record in old.log.durable:
         h.coordinator.replay(*record)
     h.load()

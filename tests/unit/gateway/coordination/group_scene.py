@@ -58,6 +58,8 @@ class FakeCatalog:
         self.known: dict[str, Topic] = {}
         self.failures: list[PulsarError] = []
         self.lookups = 0
+        self.asked: list[str] = []
+        """What was to be as new as the catalog has it."""
         self.on_change: Callable[[str], None] = lambda name: None
 
     def add(self, name: str, partitions: int = 1) -> Topic:
@@ -66,7 +68,11 @@ class FakeCatalog:
         return topic
 
     def cached(self, name: str) -> Topic | None:
+        self.asked.append(name)
         return self.known.get(name)
+
+    def cached_name(self, topic_id: uuid.UUID | None) -> str | None:
+        return next((topic.name for topic in self.known.values() if topic.topic_id == topic_id), None)
 
     async def get(self, name: str, *, fresh: bool = False) -> Topic | None:
         if not fresh and name in self.known:

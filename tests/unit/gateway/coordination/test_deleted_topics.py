@@ -103,9 +103,9 @@ async def test_a_partition_that_is_loaded_later_hears_of_deletions(monkeypatch: 
         await scene.until(lambda: scene.committed("g", "t") is None)
 
 
-async def fetch(scene: Scene) -> tuple[int, int]:
+async def fetch(scene: Scene, *, all_topics: bool = False) -> tuple[int, int]:
     row = SimpleNamespace(name="t", partition_indexes=[0])
-    group = SimpleNamespace(group_id="g", topics=[row], member_id=None, member_epoch=-1)
+    group = SimpleNamespace(group_id="g", topics=None if all_topics else [row], member_id=None, member_epoch=-1)
     request = SimpleNamespace(groups=[group], require_stable=False)
     response = await cast(Any, offset_fetch.handle(call(scene, scene.catalog, request, 9)))
     [found] = response.groups
@@ -119,6 +119,16 @@ async def test_a_topic_made_anew_does_not_inherit_offsets(monkeypatch: pytest.Mo
         scene.catalog.add("t")
         assert await fetch(scene) == (ErrorCode.NONE, -1)
         await scene.until(lambda: scene.committed("g", "t") is None)
+
+
+async def test_a_request_for_all_offsets_has_no_topic_looked_up_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        await scene.commit("g", scene.catalog.add("t"), 7)
+        scene.catalog.asked.clear()
+        assert await fetch(scene, all_topics=True) == (ErrorCode.NONE, 7)
+        assert scene.catalog.asked == []
+        scene.catalog.add("t")
+        assert await fetch(scene, all_topics=True) == (ErrorCode.NONE, -1)
 
 
 async def test_a_commit_is_not_lost_because_the_catalog_is_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,156 @@
+"""Random lives of a group whose members are of both protocols, come, leave and die, under coordinators that change.
+
+No partition is ever read by two members; and when nothing happens any more, all partitions are read.
+"""
+
+import random
+from typing import Any
+
+import pytest
+
+from coordinator.group.subscription import read_assignment, write_assignment
+from protocol.kafka.errors import ErrorCode
+from tests.unit.coordinator.group.group_harness import SESSION_MS, Harness, Parked, reloaded
+
+T_ID = b"t" * 16
+PARTITIONS = range(6)
+LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+class Eager:
+    """A consumer of the classic protocol that gives all back before it joins."""
+
+    def __init__(self, h: Harness) -> None:
+        self.h = h
+        self.member_id, self.generation = "", -1
+        self.owned: list[int] = []
+        self.join: Parked[Any] | None = None
+        self.sync: Parked[Any] | None = None
+        self.must_join = True
+
+    def step(self) -> None:
+        if self.join is not None:
+            self._joined(self.join)
+        elif self.sync is not None:
+            self._synced(self.sync)
+        elif self.must_join:
+            self.owned = []
+            metadata = b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff\0\0\0\0"
+            self.join = self.h.join(self.member_id, protocols=[("range", metadata)])
+        else:
+            self._failed(self.h.heartbeat(self.member_id, self.generation))
+
+    def _failed(self, error: ErrorCode) -> None:
+        self.must_join = error is not ErrorCode.NONE
+        if error in LOST:
+            self.owned = []
+        if error is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id, self.generation = "", -1
+
+    def _joined(self, parked: Parked[Any]) -> None:
+        if not parked.answers:
+            return
+        answer, self.join = parked.answer, None
+        self._failed(answer.error)
+        if answer.error is ErrorCode.NONE:
+            self.member_id, self.generation = answer.member_id, answer.generation
+            members = [member.member_id for member in answer.members]
+            shares = {m: write_assignment(1, {"t": PARTITIONS[n :: len(members)]}) for n, m in enumerate(members)}
+            self.sync = self.h.sync(self.member_id, self.generation, shares)
+
+    def _synced(self, parked: Parked[Any]) -> None:
+        if parked.answers:
+            answer, self.sync = parked.answer, None
+            self._failed(answer.error)
+            if answer.error is ErrorCode.NONE:
+                self.owned = list(read_assignment(answer.assignment).get("t", []))
+
+    def leave(self) -> None:
+        if self.member_id:
+            self.h.leave(self.member_id)
+
+
+class Modern:
+    """A consumer of the consumer protocol."""
+
+    def __init__(self, h: Harness, member_id: str) -> None:
+        self.h, self.member_id = h, member_id
+        self.epoch = 0
+        self.owned: list[int] = []
+
+    def step(self) -> None:
+        owned = {T_ID: set(self.owned)} if self.owned else {}
+        answer = self.h.consumer_heartbeat(self.member_id, self.epoch, owned=owned).answer
+        if answer.error is not ErrorCode.NONE:
+            assert answer.error in (ErrorCode.FENCED_MEMBER_EPOCH, *LOST, ErrorCode.GROUP_ID_NOT_FOUND), answer
+            self.epoch, self.owned = 0, []
+            return
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = sorted(answer.assignment.get(T_ID, ()))
+
+    def leave(self) -> None:
+        if self.epoch > 0:
+            self.h.consumer_heartbeat(self.member_id, -1)
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.h = Harness()
+        self.members: list[Eager | Modern] = []
+        self.born = 0
+
+    def check(self) -> None:
+        owned = [number for member in self.members for number in member.owned]
+        assert len(owned) == len(set(owned)), "read by two"
+
+    def happen(self) -> None:
+        chance = self.random.random()
+        if chance < 0.10 and len(self.members) < 4:
+            self.born += 1
+            made = Eager(self.h) if self.random.random() < 0.5 else Modern(self.h, f"m{self.born}")
+            self.members.append(made)
+        elif chance < 0.16 and self.members:
+            gone = self.members.pop(self.random.randrange(len(self.members)))
+            if self.random.random() < 0.7:
+                gone.leave()
+            else:
+                self.let_sessions_pass()
+        elif chance < 0.19:
+            self.take_over()
+        elif self.members:
+            self.random.choice(self.members).step()
+
+    def let_sessions_pass(self) -> None:
+        """Of those that have died; the living send heartbeats."""
+        for _ in range(30):
+            for member in self.members:
+                member.step()
+            self.h.advance(SESSION_MS // 5)
+
+    def take_over(self) -> None:
+        """Another coordinator: who waits for an answer asks again."""
+        written = self.h.log.durable
+        self.h = reloaded(self.h)
+        self.h.log.durable[:0] = written
+        for member in self.members:
+            member.h = self.h
+            if isinstance(member, Eager) and (member.join is not None or member.sync is not None):
+                member.join = member.sync = None
+                member.must_join = True
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_partitions_have_one_reader_and_find_one(seed: int) -> None:
+    world = World(seed)
+    for _ in range(150):
+        world.happen()
+        world.check()
+    world.members.append(Modern(world.h, "last"))
+    for _ in range(80):
+        for member in world.members:
+            member.step()
+            world.check()
+        world.h.advance(SESSION_MS // 5)
+    assert sorted(number for member in world.members for number in member.owned) == [*PARTITIONS]
