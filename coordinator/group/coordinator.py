@@ -315,10 +315,13 @@ class GroupCoordinator:
 
     def _forget_topics(self, now_ms: int) -> Steps:
         """Those that come meanwhile are looked for in one further turn."""
-        while self._deleted_topics:
-            count = len(self._deleted_topics)
-            yield from self._offsets.forget_topics(self._deleted_topics[:count], now_ms)
-            del self._deleted_topics[:count]
+        try:
+            while self._deleted_topics:
+                count = len(self._deleted_topics)
+                yield from self._offsets.forget_topics(self._deleted_topics[:count], now_ms)
+                del self._deleted_topics[:count]
+        finally:  # after a defect, too: the next deletion starts anew
+            self._deleted_topics.clear()
 
     # --- Administration
 

@@ -85,6 +85,24 @@ def test_deleted_topics() -> None:
     assert max(steps) <= 2 * SLICE
 
 
+def test_a_defect_in_one_job_does_not_stop_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    h = with_groups()
+    h.auto = False
+
+    def fails(*args: object) -> list[TopicPartition]:
+        raise KeyError("defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(offsets.GroupOffsets, "of_deleted", fails)
+        h.forget("t", b"", h.now_ms + 1, finish=False)
+        with pytest.raises(KeyError):
+            h.coordinator.work()
+    h.coordinator.work()
+    assert not h.coordinator.has_work
+    h.forget("t", b"", h.now_ms + 1)
+    assert h.coordinator.group_ids() == []
+
+
 def test_a_coordinator_that_resigns_lets_go_of_its_groups_little_by_little() -> None:
     h = with_groups()
     h.coordinator.resign(h.now_ms)
