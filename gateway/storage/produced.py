@@ -219,9 +219,8 @@ def _check_start(data: memoryview, header: BatchHeader) -> None:
     except DecompressionError as error:
         raise UndecompressableRecords(str(error)) from error
     if start is not None:
-        plain = header.compression == NONE
-        whole = len(start) == len(body) if plain else len(start) < CHECKED_BYTES
-        check_records(start, header.record_count, CHECKED_RECORDS, whole=whole, sized=plain)
+        sized = header.compression == NONE
+        check_records(start.plain, header.record_count, CHECKED_RECORDS, whole=start.whole, sized=sized)
 
 
 def _plain(data: memoryview, header: BatchHeader, max_bytes: int) -> bytes:

@@ -10,7 +10,7 @@ import io
 import struct
 import threading
 import zlib
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import cramjam
 import lz4.frame
@@ -104,39 +104,56 @@ def _zstd_context() -> zstandard.ZstdDecompressor:
     return context
 
 
-def decompress_start(codec: int, data: Buffer, max_bytes: int) -> bytes | None:
-    """The first bytes of what `data` unfolds to, about `max_bytes` at the most, whatever follows.
+class Start(NamedTuple):
+    """The first bytes of what was compressed; `whole` if there are no more."""
 
-    None where that cannot be had so cheaply. Raises DecompressionError or UnsupportedCompression.
+    plain: bytes
+    whole: bool
+
+
+def decompress_start(codec: int, data: Buffer, max_bytes: int) -> Start | None:
+    """At least some of the first `max_bytes`, whatever follows. None where they cannot be had cheaply.
+
+    Raises DecompressionError or UnsupportedCompression.
     """
     try:
-        if codec == GZIP:
-            return zlib.decompressobj(_GZIP_WINDOW_BITS).decompress(data, max_bytes)
-        if codec == LZ4:
-            return bytes(lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=max_bytes))
-        if codec == ZSTD:
-            return _zstd_context().stream_reader(data, read_across_frames=True).read(max_bytes)
-        if codec == SNAPPY:
-            return _snappy_start(memoryview(data), max_bytes)
+        return _start(codec, memoryview(data), max_bytes)
     except _LIBRARY_ERRORS as error:
         raise DecompressionError(f"codec {codec}: {error}") from error
+
+
+def _start(codec: int, data: memoryview, max_bytes: int) -> Start | None:
     if codec == NONE:
-        return bytes(memoryview(data)[:max_bytes])
+        return Start(bytes(data[:max_bytes]), len(data) <= max_bytes)
+    if codec == GZIP:
+        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        plain = member.decompress(data, max_bytes)
+        return Start(plain, member.eof and not member.unused_data)
+    if codec == LZ4:
+        frame = lz4.frame.LZ4FrameDecompressor()
+        plain = bytes(frame.decompress(data, max_length=max_bytes))
+        return Start(plain, frame.eof and not frame.unused_data)
+    if codec == ZSTD:
+        plain = _zstd_context().stream_reader(data, read_across_frames=True).read(max_bytes)
+        return Start(plain, len(plain) < max_bytes)
+    if codec == SNAPPY:
+        return _snappy_start(data, max_bytes)
     raise UnsupportedCompression(f"codec {codec}")
 
 
-def _snappy_start(data: memoryview, max_bytes: int) -> bytes | None:
+def _snappy_start(data: memoryview, max_bytes: int) -> Start | None:
+    whole = True
     if bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
         start = len(_XERIAL_HEADER) + _LENGTH.size
         if start >= len(data):
-            return b""
+            return Start(b"", whole=True)
         end = start + _LENGTH.unpack_from(data, len(_XERIAL_HEADER))[0]
         if not start < end <= len(data):
             raise DecompressionError("snappy: block cut short")
-        data = data[start:end]
+        data, whole = data[start:end], end == len(data)
     if cramjam.snappy.decompress_raw_len(data) > max(max_bytes, _XERIAL_BLOCK_BYTES):
         return None
-    return bytes(cramjam.snappy.decompress_raw(data))
+    return Start(bytes(cramjam.snappy.decompress_raw(data)), whole)
 
 
 def _read_bounded(stream: _Readable, max_bytes: int) -> bytes:

@@ -1,6 +1,7 @@
 """Codecs, their limits, and Kafka's own peculiarities. kafka-python's codecs are the witness."""
 
 import gzip
+import random
 import tracemalloc
 from collections.abc import Callable
 
@@ -11,8 +12,10 @@ import pytest
 import zstandard
 
 from protocol.kafka.compression import (
+    _XERIAL_HEADER,
     GZIP,
     LZ4,
+    NONE,
     SNAPPY,
     ZSTD,
     DecompressedTooLarge,
@@ -20,6 +23,7 @@ from protocol.kafka.compression import (
     UnsupportedCompression,
     compress,
     decompress,
+    decompress_start,
 )
 
 FORMATS = [(codec, magic) for codec in range(5) for magic in range(3) if codec != ZSTD or magic == 2]
@@ -137,3 +141,28 @@ def test_unknown_codecs() -> None:
             compress(codec, b"")
     with pytest.raises(UnsupportedCompression):
         compress(ZSTD, b"", magic=1)
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 40_000])
+def test_the_start_says_whether_there_is_more(codec: int, size: int) -> None:
+    plain = random.Random(size).randbytes(size)
+    start = decompress_start(codec, compress(codec, plain), 100)
+    assert start is not None
+    assert start.plain == plain[: len(start.plain)]
+    assert len(start.plain) >= min(size, 100)
+    if start.whole:
+        assert start.plain == plain
+    elif codec != ZSTD:  # which may have to be asked once more
+        assert size >= 100
+
+
+def test_the_start_of_several_members_and_blocks_is_not_the_whole() -> None:
+    for data in (gzip.compress(b"a") + gzip.compress(b"b"), _XERIAL_HEADER + 2 * _block(b"a")):
+        codec = GZIP if data[:2] == b"\x1f\x8b" else SNAPPY
+        assert decompress_start(codec, data, 100) == (b"a", False)
+
+
+def _block(plain: bytes) -> bytes:
+    packed = bytes(cramjam.snappy.compress_raw(plain))
+    return len(packed).to_bytes(4, "big") + packed
