@@ -18,7 +18,7 @@ from tests.support.names import unique_topic
 
 PARTITIONS = 2
 PER_SECOND = 20
-PATIENCE: dict[str, Any] = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 500, "log_level": 3}
+PATIENCE: dict[str, Any] = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 500}
 IN_ORDER: dict[str, Any] = {"max.in.flight.requests.per.connection": 1}
 """Without sequence numbers, a batch that is sent again would come behind its successors."""
 IDEMPOTENT: dict[str, Any] = {"enable.idempotence": True}
