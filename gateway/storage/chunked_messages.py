@@ -11,13 +11,14 @@ from collections import OrderedDict
 
 import structlog
 
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.reader import Entry
 from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 
 MAX_PENDING = 10
 """Messages under way at the same time in one log; Pulsar's consumers have the same default."""
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 def is_piece(entry: Entry) -> bool:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
 from gateway.storage.chunked_messages import ChunkedMessages, is_piece
@@ -32,7 +33,7 @@ _MAX_INT64 = 2**63 - 1
 
 Buffer = bytes | bytearray | memoryview
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 class LogEntry:

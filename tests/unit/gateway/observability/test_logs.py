@@ -1,0 +1,38 @@
+"""What others can cause as often as they like does not fill the log."""
+
+from __future__ import annotations
+
+import structlog
+from structlog.testing import capture_logs
+
+from gateway.observability.logs import SPARSE_S, SparseLog
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from gateway.storage.log_entry import from_pulsar
+from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, MessageMetadata
+
+
+def test_each_event_has_a_line_a_second() -> None:
+    now_s = 0.0
+    log = SparseLog(structlog.get_logger(), lambda: now_s)
+    with capture_logs() as lines:
+        for _ in range(3):
+            log.error("one", number=1)
+        log.error("other")
+        now_s = SPARSE_S
+        log.error("one", number=2)
+        log.error("one", number=3)
+    assert [(line["event"], line["left_out"], line.get("number")) for line in lines] == [
+        ("one", 0, 1),
+        ("other", 0, None),
+        ("one", 2, 2),
+    ]
+
+
+def test_unreadable_entries_do_not_fill_the_log() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=1)
+    entry = Entry(Position(1, 2), BrokerEntryMetadata(index=5), metadata, memoryview(b"\xff"))
+    with capture_logs() as lines:
+        for _ in range(1_000):
+            from_pulsar(entry, max_bytes=1_000)
+    assert len(lines) < 100
