@@ -8,7 +8,7 @@ v13 a top-level error.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
@@ -49,7 +49,7 @@ async def handle(call: Call) -> Response:
         code = _malformed(call.version, wanted)
         if code:
             return _refused(call, wanted, code)
-        rows = await _NamedTopics(call).rows(list({(item.name, item.topic_id): None for item in wanted}))
+        rows = await _NamedTopics(call).rows(wanted)
     cluster = Cluster(call)
     asked = FIRST_OPERATIONS_VERSION <= call.version <= 10 and request.include_cluster_authorized_operations
     return MetadataResponse(
@@ -100,13 +100,18 @@ class _NamedTopics:
         self._existing: AbstractSet[str] | None = None
         self._slices = Slices()
 
-    async def rows(self, wanted: Sequence[tuple[str | None, uuid.UUID | None]]) -> list[Response]:
+    async def rows(self, wanted: Iterable[Response]) -> list[Response]:
         cached = self._call.services.topics.cached
-        unknown = sum(name is not None and cached(name) is None for name, _ in wanted)
+        named: dict[tuple[str | None, uuid.UUID | None], None] = {}
+        unknown = 0
+        for item in wanted:
+            await self._slices.pause()
+            named[item.name, item.topic_id] = None
+            unknown += item.name is not None and cached(item.name) is None
         if unknown > MAX_LOOKUPS:  # one listing instead of so many requests
             with suppress(PulsarError):
                 self._existing = await self._call.services.topics.list_names()
-        return await fan_out(lambda item: self._row(*item), wanted)
+        return await fan_out(lambda key: self._row(*key), list(named))
 
     async def _row(self, name: str | None, topic_id: uuid.UUID | None) -> Response:
         call = self._call
