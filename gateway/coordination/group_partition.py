@@ -27,6 +27,7 @@ from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OffsetsListener
 from coordinator.group.record_codec import MalformedRecordError, encode_record
 from coordinator.group.records import GroupKey
+from gateway.background import report
 from gateway.coordination.internal_log import InternalLog
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ProducerFencedError, PulsarError
@@ -225,7 +226,7 @@ class GroupPartition:
                 wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_LONGEST_S)
             except Exception as error:  # a defect of ours, perhaps met in one record, must not end the partition
                 failure = repr(error)
-                log.error("group coordinator failed", topic=self._topic, exc_info=error)
+                report("group coordinator", error)
                 predecessor, wait_s = None, PAUSE_LONGEST_S
             self.tried.set()
             if not is_loaded:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from gateway.background import report
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position
@@ -218,7 +219,7 @@ class InternalLog:
             try:
                 on_done(error, now_ms)
             except Exception as defect:  # of ours: the other appends of the entry are answered all the same
-                log.error("append not answered", topic=self._topic, exc_info=defect)
+                report("answer of an append", defect)
         self._after()
 
     def _answer_refused(self) -> None:

@@ -17,6 +17,7 @@ import structlog
 from coordinator.group.messages import NO_OFFSET
 from coordinator.group.mirror_schedule import MirrorKey, MirrorSchedule
 from coordinator.group.ports import GroupTopicPartition, TopicPartition
+from gateway.background import report, run_once
 from gateway.coordination.committed import iter_committed
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
@@ -171,7 +172,7 @@ class OffsetMirror:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_turns)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        task = run_once("offset mirror", work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -182,7 +183,7 @@ class OffsetMirror:
         except FAILURES as error:
             self._failed(key, error)
         except Exception as error:  # a defect of ours in one update must not end the others
-            log.error("mirror failed", group=key.group_id, exc_info=error)
+            report("offset mirror", error)
             self._failed(key, error)
         else:
             self._schedule.succeeded(key, self._now_ms())

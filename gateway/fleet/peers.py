@@ -16,6 +16,7 @@ from typing import cast
 import structlog
 
 from coordinator.fleet.messages import Member
+from gateway.background import run_once
 from gateway.fleet.fleet import Fleet
 from protocol.kafka.codec import Buffer
 from protocol.kafka.frames import FrameReceiver
@@ -58,7 +59,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self._outgoing: list[Buffer] = []
         self._may_send = asyncio.Event()
         self._lost = False
-        self._opening = asyncio.create_task(self._open())
+        self._opening = run_once("link to a gateway", self._open())
 
     # Sending
 

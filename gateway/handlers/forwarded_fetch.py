@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from kafka.protocol.consumer import FetchRequest
 
 from coordinator.fleet.messages import Member
+from gateway.background import run_once
 from gateway.handlers.call import Call, Outcome, Response, Unread
 from gateway.handlers.fetch import ISOLATION_LEVELS, TOPIC_ID_VERSION, fetch, wanted
 from gateway.handlers.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
@@ -117,7 +118,7 @@ class ForwardedFetches:
         asked = [copy(part) for part in parts]  # a session's own change with the client's next fetch
         self.asked.update({part.key: part.offset for part in asked})
         mine = call.asking(_request(call, asked, wait_ms, share))
-        task = asyncio.create_task(self._take(mine, leader, asked))
+        task = run_once("forwarded fetch", self._take(mine, leader, asked))
         self._asking.add(task)
         task.add_done_callback(self._taken)
 

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from coordinator.fleet.messages import Member
+from gateway.background import run_once
 from gateway.fleet.peers import PeerLink, Peers
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, PassedBack, Response, Services
 from gateway.handlers.fetch_answer import FetchAnswer
@@ -218,7 +219,7 @@ class Forwarder:
             return
         if call.api.key == PRODUCE:
             self._produce_order.lost(call.request)
-        task = asyncio.create_task(self._refuse(call, future))
+        task = run_once("refusal of a lost share", self._refuse(call, future))
         self._refusing.add(task)
         task.add_done_callback(self._refusing.discard)
 

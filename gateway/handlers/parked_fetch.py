@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from gateway.background import run_once
 from gateway.handlers.call import Call, Node, Outcome, Response
 from gateway.handlers.cluster import Cluster
 from gateway.handlers.fan_out import fan_out
@@ -104,7 +105,7 @@ class ParkedFetch:
             part.log.waiters.add(self, at_end=at_end)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(work)
+        task = run_once("delayed fetch", work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

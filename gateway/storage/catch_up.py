@@ -8,6 +8,7 @@ from typing import Protocol
 
 import structlog
 
+from gateway.background import run_once
 from gateway.config import Limits
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -109,7 +110,7 @@ class CatchUpReader:
         self._conversions = OrderedConversions(
             owner.decoding, self._convert, self._converted, self._fail, wanted=self._is_wanted
         )
-        self._task = asyncio.create_task(self._open())
+        self._task = run_once("open reader", self._open())
 
     @property
     def held_bytes(self) -> int:
@@ -168,7 +169,7 @@ class CatchUpReader:
             self._silence.cancel()
         reader, self._reader = self._reader, None
         if reader is not None and not reader.closed:
-            asyncio.get_running_loop().create_task(reader.close())
+            run_once("close reader", reader.close())
 
     def on_entry(self, entry: Entry) -> None:
         if self._looking_back is None:  # else it will come again
@@ -218,7 +219,7 @@ class CatchUpReader:
         if times == len(LOOK_BACK_ENTRIES) or piece.index is None or piece.index < self.offset:
             return False
         self._look_backs[uuid] = times + 1
-        self._looking_back = asyncio.create_task(self._look_back(piece, LOOK_BACK_ENTRIES[times]))
+        self._looking_back = run_once("look back", self._look_back(piece, LOOK_BACK_ENTRIES[times]))
         return True
 
     async def _look_back(self, piece: Entry, entries_per_piece: int) -> None:
@@ -246,7 +247,7 @@ class CatchUpReader:
         idle = self._asking is None or self._asking.done()
         if self.log.compacted and self._reader is not None and idle and now - self._end_asked_at >= ASK_END_EVERY_S:
             self._end_asked_at = now
-            self._asking = asyncio.create_task(self._learn_compacted_end(self._reader))
+            self._asking = run_once("compacted end", self._learn_compacted_end(self._reader))
 
     async def _learn_compacted_end(self, reader: Reader) -> None:
         end_offset = self.log.end_offset
@@ -273,7 +274,7 @@ class CatchUpReader:
         self._to_check = True
         if self._missing is None:
             self._missing = missing
-            self._checking = asyncio.create_task(self._verify_start(missing))
+            self._checking = run_once("log start", self._verify_start(missing))
 
     async def _verify_start(self, missing: int) -> None:
         try:

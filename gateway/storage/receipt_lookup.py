@@ -10,6 +10,7 @@ from typing import Protocol
 
 import structlog
 
+from gateway.background import run_once
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.entry_lookup import EntryLookup
 from gateway.storage.log_end import Unresolved
@@ -60,7 +61,7 @@ class ReceiptLookup:
         if self._log.first_unresolved is not first:
             self.watch()
         elif not self._log.closed:
-            self._task = asyncio.create_task(self._look_up(first))
+            self._task = run_once("receipt lookup", self._look_up(first))
 
     async def _look_up(self, first: Unresolved) -> None:
         try:
