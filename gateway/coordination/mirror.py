@@ -22,7 +22,7 @@ from gateway.coordination.committed import iter_committed
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
 from gateway.coordination.mirror_names import subscription_name
-from gateway.coordination.mirror_reads import SharedReads
+from gateway.coordination.mirror_reads import SharedReads, Unanswered
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
 from gateway.storage.errors import KafkaError
@@ -71,7 +71,9 @@ class OffsetMirror:
         self._tasks: set[asyncio.Task[None]] = set()
         self._deleted: set[MirrorKey] = set()
         """Whose subscriptions a gateway that died may have left behind; they are not looked at yet."""
-        self._reads = SharedReads(cursors)
+        self._reads = SharedReads(cursors.read, lambda found: len(found.by_name))
+        self._names = SharedReads(cursors.names, len)
+        self._unanswered = Unanswered()
         self._logged_at = float("-inf")
         self._stopped = False
         self._carried: dict[MirrorKey, int] = {}
@@ -90,7 +92,7 @@ class OffsetMirror:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, self._reads.close(), return_exceptions=True)
+        await asyncio.gather(*self._tasks, self._reads.close(), self._names.close(), return_exceptions=True)
 
     # To Pulsar
 
@@ -202,12 +204,16 @@ class OffsetMirror:
             else:
                 found = None
                 if not self._cursors.knows(topic, name):
-                    _, found = await self._reads.find(topic, name)
+                    found = (await self._reads.find(topic, name)).by_name.get(name)
                 log_ = self._logs.find(*key.partition)
                 if not await self._cursors.move(topic, name, offset, log_, found):
                     self._carry_over_later(key)
         finally:
-            self._reads.forget(topic, name)
+            self._moved(topic, name)
+
+    def _moved(self, topic: str, name: str) -> None:
+        self._reads.forget(topic, name)
+        self._names.forget(topic, name)
 
     def _carry_over_later(self, key: MirrorKey) -> None:
         attempts = self._carried.pop(key, 0) + 1
@@ -243,7 +249,7 @@ class OffsetMirror:
             made = (await self._cursors.read(partition)).by_name
             for name in groups & {name for name, cursor in made.items() if cursor.offset is None}:
                 await self._cursors.delete(partition, name)
-                self._reads.forget(partition, name)
+                self._moved(partition, name)
 
     # From Pulsar
 
@@ -259,22 +265,24 @@ class OffsetMirror:
         if not asked:
             return {}
         found: dict[TopicPartition, int] = {}
-        async with asyncio.timeout(READ_TIMEOUT_S):
-            for start in range(0, len(asked), READ_SLICE):
-                some = asked[start : start + READ_SLICE]
-                offsets = await asyncio.gather(*(self._offset(name, each, committed[each]) for each in some))
-                found |= {each: offset for each, offset in zip(some, offsets, strict=True) if offset is not None}
+        with self._unanswered.since(name) as since:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                for start in range(0, len(asked), READ_SLICE):
+                    some = asked[start : start + READ_SLICE]
+                    offsets = await asyncio.gather(*(self._offset(name, each, committed[each], since) for each in some))
+                    found |= {each: offset for each, offset in zip(some, offsets, strict=True) if offset is not None}
         return found
 
     def _is_pending(self, key: MirrorKey) -> bool:
         """The subscription is about to be moved or deleted."""
         return key in self._schedule or key in self._deleted
 
-    async def _offset(self, name: str, partition: TopicPartition, committed: int) -> int | None:
+    async def _offset(self, name: str, partition: TopicPartition, committed: int, since: float) -> int | None:
         topic = await self._topic(partition)
-        if topic is None:
+        if topic is None or name not in await self._names.find(topic, name, since):
             return None
-        cursors, cursor = await self._reads.find(topic, name)
+        cursors = await self._reads.find(topic, name, since)
+        cursor = cursors.by_name.get(name)
         if cursor is None or (committed != NO_OFFSET and cursor.offset is not None):  # moved for what is committed
             return None
         offset = await self._cursors.offset_at(topic, cursors, cursor)

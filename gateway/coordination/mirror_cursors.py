@@ -158,6 +158,24 @@ class Cursors:
 
     # Reading
 
+    async def names(self, topic: str) -> frozenset[str]:
+        """The durable subscriptions, as the metadata store has them: a topic that nobody uses is not loaded."""
+        try:
+            encoded = (await self._admin.topics.managed_ledger(topic)).cursors
+        except AdminError as error:
+            if error.status != 500:  # what 4.0.7 says of a partition that was never made
+                raise
+            return await self._names_if_loaded(topic)
+        return frozenset(unquote_plus(name) for name in encoded)
+
+    async def _names_if_loaded(self, topic: str) -> frozenset[str]:
+        try:
+            return frozenset((await self.read(topic)).by_name)
+        except AdminError as error:
+            if error.not_found:
+                return frozenset()
+            raise
+
     async def read(self, topic: str) -> TopicCursors:
         return _topic_cursors(await self._admin.topics.internal_stats(topic))
 

@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 import asyncio
-
-from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
 
 MAX_AGE_S = 5.0
+KEEP_S = 60.0
+"""For who could not be answered in time, and asks again: it is not begun all over."""
 MAX_AT_ONCE = 16
 """Requests to Pulsar, whoever asks: others need it too."""
 MAX_TOPICS = 20_000
 MAX_CURSORS = 200_000
 """Of all topics together: about 200 bytes each."""
+MAX_UNANSWERED = 1_000
+
+T = TypeVar("T")
 
 
-class _Read:
+class _Read(Generic[T]):
     """What was found, or will be; it no longer counts for subscriptions that were moved since."""
 
-    def __init__(self, task: asyncio.Task[TopicCursors]) -> None:
+    def __init__(self, task: asyncio.Task[T]) -> None:
         self.task = task
+        self.ended_at = math.inf
         self.moved: set[str] = set()
         self.count = 0
 
+    def is_older_than(self, since: float) -> bool:
+        """It ended too long ago for somebody who waits since then."""
+        return self.ended_at < min(since, time.monotonic() - MAX_AGE_S)
 
-class SharedReads:
-    def __init__(self, cursors: Cursors) -> None:
-        self._cursors = cursors
-        self._reads: dict[str, _Read] = {}
+
+class SharedReads(Generic[T]):
+    """``read`` finds something of all subscriptions of a topic, ``count`` tells of how many."""
+
+    def __init__(self, read: Callable[[str], Coroutine[Any, Any, T]], count: Callable[[T], int]) -> None:
+        self._find = read
+        self._count_of = count
+        self._reads: dict[str, _Read[T]] = {}
         self._count = 0
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
-    async def find(self, topic: str, name: str) -> tuple[TopicCursors, Cursor | None]:
-        """A subscription's cursor, None if there is no such subscription, as Pulsar had it at most MAX_AGE_S ago."""
+    async def find(self, topic: str, name: str, since: float = math.inf) -> T:
+        """What counts for the subscription ``name``, as Pulsar had it at most MAX_AGE_S ago, or since a time."""
         read = self._reads.get(topic)
-        if read is None or name in read.moved:
+        if read is None or name in read.moved or read.is_older_than(since):
             read = self._start(topic)
-        cursors = await asyncio.shield(read.task)
-        return cursors, cursors.by_name.get(name)
+        return await asyncio.shield(read.task)
 
-    def _start(self, topic: str) -> _Read:
+    def _start(self, topic: str) -> _Read[T]:
         if (old := self._reads.get(topic)) is not None:
             self._drop(topic, old)
         self._drop_oldest(MAX_TOPICS - 1, MAX_CURSORS)
@@ -46,17 +62,18 @@ class SharedReads:
         read.task.add_done_callback(lambda task: self._done(topic, read))
         return read
 
-    async def _read(self, topic: str) -> TopicCursors:
+    async def _read(self, topic: str) -> T:
         async with self._slots:
-            return await self._cursors.read(topic)
+            return await self._find(topic)
 
-    def _done(self, topic: str, read: _Read) -> None:
+    def _done(self, topic: str, read: _Read[T]) -> None:
         if read.task.cancelled() or read.task.exception() is not None:
             self._drop(topic, read)
         elif self._reads.get(topic) is read:
-            read.count = len(read.task.result().by_name)
+            read.ended_at = time.monotonic()
+            read.count = self._count_of(read.task.result())
             self._count += read.count
-            asyncio.get_running_loop().call_later(MAX_AGE_S, self._drop, topic, read)
+            asyncio.get_running_loop().call_later(KEEP_S, self._drop, topic, read)
             self._drop_oldest(MAX_TOPICS, MAX_CURSORS)
 
     def _drop_oldest(self, topics: int, cursors: int) -> None:
@@ -64,7 +81,7 @@ class SharedReads:
             topic, read = next(iter(self._reads.items()))
             self._drop(topic, read)
 
-    def _drop(self, topic: str, read: _Read) -> None:
+    def _drop(self, topic: str, read: _Read[T]) -> None:
         if self._reads.get(topic) is read:
             del self._reads[topic]
             self._count -= read.count
@@ -79,3 +96,26 @@ class SharedReads:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Unanswered:
+    """Since when subscriptions are asked for that could not be told in time: at most KEEP_S ago."""
+
+    def __init__(self) -> None:
+        self._since: OrderedDict[str, float] = OrderedDict()
+
+    @contextmanager
+    def since(self, name: str) -> Iterator[float]:
+        """Raises what its body raises; after a TimeoutError the next one goes on."""
+        now = time.monotonic()
+        since = self._since.get(name, now)
+        if since < now - KEEP_S:
+            since = now
+        try:
+            yield since
+        except TimeoutError:
+            self._since[name] = since
+            if len(self._since) > MAX_UNANSWERED:
+                self._since.popitem(last=False)
+            raise
+        self._since.pop(name, None)

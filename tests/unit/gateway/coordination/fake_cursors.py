@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import InternalStats, Ledger, StoredEntry
+from gateway.pulsar.admin_topics import InternalStats, Ledger, ManagedLedgerInfo, StoredEntry
 from gateway.pulsar.position import Position
 
 
@@ -61,6 +61,10 @@ class FakeTopic:
     async def delete_subscription(self, topic: str, name: str) -> None:
         if self.cursors.pop(name, None) is None:
             raise AdminError(404, "not found")
+
+    async def managed_ledger(self, topic: str) -> ManagedLedgerInfo:
+        ids = frozenset(ledger.ledger_id for ledger in self.ledgers)
+        return ManagedLedgerInfo(ids, frozenset(quote_plus(name) for name in self.cursors), {})
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
         return {"index": str(self.end_offset - 1)}

@@ -45,8 +45,11 @@ class FakeCursors:
         self.held: dict[str, asyncio.Event] = {}
         self.moves: list[tuple[str, str, int]] = []
         self.forgotten = 0
+        self.looks: Counter[str] = Counter()
+        """For the names only."""
         self.reads: Counter[str] = Counter()
         self.reading = self.most_reading = 0
+        self.slow_s = 0.0
 
     async def _wait(self, topic: str) -> None:
         if topic in self.held:
@@ -72,11 +75,18 @@ class FakeCursors:
         self.offsets.pop((topic, name), None)
         self.bare.discard((topic, name))
 
+    async def names(self, topic: str) -> frozenset[str]:
+        self.looks[topic] += 1
+        return frozenset((await self._subscriptions(topic)).by_name)
+
     async def read(self, topic: str) -> TopicCursors:
         self.reads[topic] += 1
+        return await self._subscriptions(topic)
+
+    async def _subscriptions(self, topic: str) -> TopicCursors:
         self.reading += 1
         self.most_reading = max(self.most_reading, self.reading)
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.slow_s)
         self.reading -= 1
         if self.failures:
             raise self.failures.pop(0)
@@ -230,7 +240,34 @@ async def test_a_crowd_of_new_groups_is_one_look(harness: Harness) -> None:
     groups = ["known", *(f"g{number}" for number in range(50))]
     found = await asyncio.gather(*(harness.mirror.offsets(group, {T0: NO_OFFSET, T1: NO_OFFSET}) for group in groups))
     assert found == [{T0: 5}, *[{}] * 50]
-    assert harness.cursors.reads == {"t-0": 1, "t-1": 1}
+    assert harness.cursors.looks == {"t-0": 1, "t-1": 1}
+    assert harness.cursors.reads == {"t-0": 1}, "topics without subscriptions are not loaded"
+
+
+async def test_who_asks_again_after_a_timeout_goes_on_where_it_was(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many partitions, of a Pulsar that is slow: each is looked at once, though it takes longer than looks count."""
+    monkeypatch.setattr(mirror, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(mirror_reads, "MAX_AGE_S", 0.01)
+    harness.cursors.slow_s = 0.01
+    harness.cursors.offsets["t-0", "g"] = 7
+    wanted = {TopicPartition("t", number): NO_OFFSET for number in range(300)}
+    timeouts = 0
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                found = await harness.mirror.offsets("g", wanted)
+                break
+            except TimeoutError:
+                timeouts += 1
+    assert timeouts > 1
+    assert found == {T0: 7}
+    assert set(harness.cursors.looks.values()) == {1}
+    await asyncio.sleep(0.02)
+    harness.cursors.slow_s = 0
+    harness.cursors.offsets["t-1", "g"] = 8
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET, T1: NO_OFFSET}) == {T0: 7, T1: 8}, "it was answered"
 
 
 async def test_a_crowd_of_new_subscriptions_is_one_look(harness: Harness) -> None:
@@ -239,6 +276,7 @@ async def test_a_crowd_of_new_subscriptions_is_one_look(harness: Harness) -> Non
     await harness.settle()
     assert harness.cursors.reads == {"t-0": 1}
     assert await harness.mirror.offsets("g7", {T0: NO_OFFSET}) == {T0: 1}
+    assert harness.cursors.looks == {"t-0": 1}
     assert harness.cursors.reads == {"t-0": 2}, "it was not there at the first look"
 
 
@@ -246,7 +284,8 @@ async def test_exporters_that_ask_for_every_partition_of_each_group_are_one_look
     wanted = {TopicPartition("t", number): NO_OFFSET for number in range(500)}
     for number in range(20):
         assert await harness.mirror.offsets(f"g{number}", wanted) == {}
-    assert set(harness.cursors.reads.values()) == {1}
+    assert set(harness.cursors.looks.values()) == {1}
+    assert not harness.cursors.reads
     assert harness.cursors.most_reading <= mirror_reads.MAX_AT_ONCE
 
 

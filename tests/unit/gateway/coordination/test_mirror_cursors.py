@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import cast
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.coordination.mirror_cursors import Cursor, Cursors, TopicCursors
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from tests.unit.gateway.coordination.fake_cursors import FakeTopic
@@ -83,6 +85,7 @@ async def test_deleting_twice_is_deleted() -> None:
     cursors = cursors_of(topic)
     await move(cursors, "a~2Fb", 5)
     assert set((await cursors.read("t")).by_name) == {"a~2Fb"}
+    assert await cursors.names("t") == {"a~2Fb"}
     await cursors.delete("t", "a~2Fb")
     await cursors.delete("t", "a~2Fb")
     assert topic.cursors == {}
@@ -97,3 +100,15 @@ async def test_a_cursor_that_another_gateway_moved_on_is_moved_back() -> None:
     await move(cursors, "g", 20)
     assert topic.backlog("g") == 1
     assert await offset_read_back(topic, "g") == 20
+
+
+async def test_names_of_a_partition_that_was_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata store's part of the admin API fails then."""
+    topic = FakeTopic(TENS)
+    answers = {"managed_ledger": AdminError(500, "Request failed."), "internal_stats": AdminError(404, "not created")}
+    for method, answer in answers.items():
+        monkeypatch.setattr(topic, method, AsyncMock(side_effect=answer))
+    assert await cursors_of(topic).names("t") == frozenset()
+    answers["internal_stats"].status = 503
+    with pytest.raises(AdminError):
+        await cursors_of(topic).names("t")
