@@ -74,15 +74,26 @@ async def _keep_running(name: str, run: Callable[[], Coroutine[Any, Any, None]])
         try:
             await run()
             return
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if _is_cancelled(error):
+                raise
             keeps_failing = len(failures) == MAX_FAILURES and loop.time() - failures[0] < FAILURE_WINDOW_S
             failures.append(loop.time())
             report(name, error, keeps_failing=keeps_failing)
         await asyncio.sleep(RESTART_PAUSE_S)
 
 
+def _is_cancelled(error: BaseException) -> bool:
+    """The running task itself: what it waited for may be cancelled, too."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 def _report_failed(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
+    if task.cancelled():
+        if not task.cancelling():
+            report(task.get_name(), asyncio.CancelledError("what it waited for was cancelled"))
+    elif (error := task.exception()) is not None:
         report(task.get_name(), error)
 
 

@@ -21,7 +21,7 @@ from gateway.dispatch import Dispatcher, UnsupportedRequest
 from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response
 from gateway.observability.metrics import Metrics
 from gateway.request_budget import RequestBudget
-from protocol.kafka.codec import Buffer, MalformedRequest
+from protocol.kafka.codec import Buffer, MalformedRequest, count_values
 from protocol.kafka.frames import LENGTH_BYTES, FrameReceiver
 from protocol.proxy.header import MAX_HEADER_BYTES, MalformedProxyHeaderError, parse_proxy_header
 
@@ -156,6 +156,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         self._awaits_proxy_header = False
         self._proxy_header = b""
+        self._request_bytes -= header.size_bytes
+        self._owner.requests.released(header.size_bytes)
         if header.source is not None:
             self._client.address = f"{header.source.host}:{header.source.port}"
         self._backlog.extend(self._receiver.cut(memoryview(data)[header.size_bytes :]))
@@ -196,10 +198,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def _decode_large(self, frame: bytearray) -> _Slot:
         """In a thread, where the event loop goes on, and when there is memory for what becomes of it."""
-        room_bytes = await self._owner.requests.room_to_decode(len(frame))
-        self._room_bytes += room_bytes
-        call = await asyncio.to_thread(self._owner.dispatcher.begin, frame, self._client)
-        return _Slot(call, len(frame) + LENGTH_BYTES, room_bytes)
+        requests = self._owner.requests
+        room_bytes, kept_bytes = await requests.room_to_decode(len(frame)), 0
+        try:
+            call, values = await asyncio.to_thread(self._decode, frame)
+            kept_bytes = min(room_bytes, requests.decoded_bytes(len(frame), values))
+        finally:
+            requests.decoded(room_bytes, kept_bytes)
+        self._room_bytes += kept_bytes
+        return _Slot(call, len(frame) + LENGTH_BYTES, kept_bytes)
+
+    def _decode(self, frame: bytearray) -> tuple[Call, int]:
+        """The call, and how many values are in its lists."""
+        call = self._owner.dispatcher.begin(frame, self._client)
+        return call, count_values(call.api.request, call.request)
 
     def _start(self, slot: _Slot) -> None:
         self._slots.append(slot)
@@ -321,8 +333,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             ready.extend(slot.buffers or ())
             request_bytes += slot.request_bytes
             if slot.room_bytes:
-                self._owner.requests.decoded(slot.room_bytes)
                 self._room_bytes -= slot.room_bytes
+                self._owner.requests.answered(slot.room_bytes)
             self._owner.metrics.in_flight.dec()
         self._request_bytes -= request_bytes
         self._owner.requests.released(request_bytes)
@@ -360,8 +372,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._owner.unread_changed(self, self._transport.get_write_buffer_size())
 
     def regulate_reading(self) -> None:
-        want = not self._backlog and self._ending is None and self._owner.requests.may_read(self)
-        if self._transport is None or self._transport.is_closing() or want == self._reading:
+        if self._transport is None or self._transport.is_closing():
+            return
+        want = not self._backlog and self._ending is None
+        if want:
+            want = self._owner.requests.may_read(self)
+        else:
+            self._owner.requests.forget(self)  # others may read while it works
+        if want == self._reading:
             return
         self._reading = want
         if want:
@@ -411,6 +429,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._owner.metrics.connections_closed.labels(reason).inc()
         log.info("connection closed", reason=reason, address=self._client.address, **facts)
         self._backlog.clear()
+        self._owner.requests.forget(self)
         self._transport.close()
 
     def eof_received(self) -> bool:
@@ -432,7 +451,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         requests = self._owner.requests
         requests.forget(self)
         requests.released(self._request_bytes)
-        requests.decoded(self._room_bytes)
+        requests.answered(self._room_bytes)
         self._request_bytes = self._room_bytes = 0
         for task in (self._serial, *self._encoding):
             if task is not None:

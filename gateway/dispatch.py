@@ -68,13 +68,15 @@ class Dispatcher:
 
     def is_large(self, frame: bytearray) -> bool:
         """Decoding it takes so long that it is to be done in another thread."""
-        return len(frame) > LARGE_FRAME_BYTES and frame[:2] != PRODUCE_KEY
+        if len(frame) <= LARGE_FRAME_BYTES or frame[:2] == PRODUCE_KEY:
+            return False
+        return len(frame) <= self._services.config.limits.max_control_request_bytes  # else it is not decoded
 
     def is_large_answer(self, call: Call, response: Any) -> bool:
         """Encoding it takes so long that it is to be done in another thread."""
         if response is None or call.api.key == PRODUCE or isinstance(response, PassedBack):
             return False
-        return codec.has_more_rows(response, LARGE_ANSWER_ROWS)
+        return codec.has_more_rows(call.api.response, response, LARGE_ANSWER_ROWS)
 
     def is_pipelined(self, frame: bytearray, before: Call) -> bool:
         """Whether a request may run though the one before it is not answered."""

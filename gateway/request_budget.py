@@ -14,10 +14,14 @@ from gateway.observability.metrics import Tally
 
 RESUME_BELOW = 0.75
 """Of the budget: not every answer wakes everybody."""
+RESUME_S = 1.0
+"""While what is held stays between that and the budget, those who wait are woken so often."""
 RECEIVE_S = 10.0
 """A client has so long for the rest of its request while others wait for the memory."""
 DECODED_FACTOR = 40
 """A decoded request takes so many times its size, at the most (measured: names and numbers become objects)."""
+VALUE_BYTES = 256
+"""Of each value of its lists, at the most: a name, or a row of such."""
 
 
 class Reading(Protocol):
@@ -42,8 +46,9 @@ class RequestBudget:
         self._waiting: dict[Reading, None] = {}
         self._first: Reading | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._resume: asyncio.TimerHandle | None = None
         self._decoding: dict[asyncio.Future[None], int] = {}
-        self._decoded_bytes = 0
+        self._being_decoded = self._decoded_bytes = 0
 
     def received(self, size_bytes: int) -> None:
         before = self._held.value
@@ -53,8 +58,12 @@ class RequestBudget:
 
     def released(self, size_bytes: int) -> None:
         self._held.value -= size_bytes
-        if (self._waiting or self._first) and self._held.value <= RESUME_BELOW * self._budget_bytes:
+        if not (self._waiting or self._first):
+            return
+        if self._held.value <= RESUME_BELOW * self._budget_bytes:
             self._wake()
+        elif self._resume is None and not self.exhausted:
+            self._resume = asyncio.get_running_loop().call_later(RESUME_S, self._wake_if_room)
 
     @property
     def exhausted(self) -> bool:
@@ -63,6 +72,7 @@ class RequestBudget:
     def may_read(self, connection: Reading) -> bool:
         """False: it is asked to `regulate_reading` again when there is room."""
         if not self.exhausted:
+            self._waiting.pop(connection, None)
             return True
         if self._first is None and connection.mid_frame:
             self._let_first_read(connection)
@@ -74,10 +84,15 @@ class RequestBudget:
         return False
 
     def forget(self, connection: Reading) -> None:
-        """It was closed."""
+        """It was closed, or reads nothing before it has worked."""
         self._waiting.pop(connection, None)
         if self._first is connection:
             self._choose_first()
+
+    def _wake_if_room(self) -> None:
+        self._resume = None
+        if not self.exhausted:
+            self._wake()
 
     def _wake(self) -> None:
         self._end_first()
@@ -119,22 +134,45 @@ class RequestBudget:
                 await turn
             except asyncio.CancelledError:
                 if self._decoding.pop(turn, None) is None:  # it had its turn already
-                    self.decoded(wanted)
+                    self.decoded(wanted, 0)
+                else:
+                    self._let_decode()
                 raise
         else:
-            self._decoded_bytes += wanted
+            self._take(wanted)
         return wanted
 
-    def decoded(self, room_bytes: int) -> None:
-        """The request was answered."""
-        self._decoded_bytes -= room_bytes
+    def decoded(self, room_bytes: int, kept_bytes: int) -> None:
+        """It is decoded, and holds only so much of its room. Give that to `answered`."""
+        self._being_decoded -= 1
+        self.answered(room_bytes - kept_bytes)
+
+    def answered(self, kept_bytes: int) -> None:
+        """The request was."""
+        self._decoded_bytes -= kept_bytes
+        self._let_decode()
+
+    @staticmethod
+    def decoded_bytes(frame_bytes: int, values: int) -> int:
+        """What a decoded request takes at the most, by the values in its lists."""
+        return 2 * frame_bytes + VALUE_BYTES * values
+
+    def _let_decode(self) -> None:
         for turn, wanted in list(self._decoding.items()):
+            if turn.cancelled():  # who waited has not seen it yet
+                continue
             if not self._fits(wanted):
                 return
             del self._decoding[turn]
-            self._decoded_bytes += wanted
+            self._take(wanted)
             turn.set_result(None)
 
+    def _take(self, room_bytes: int) -> None:
+        self._being_decoded += 1
+        self._decoded_bytes += room_bytes
+
     def _fits(self, wanted: int) -> bool:
-        """One that is alone always does."""
-        return self._decoded_bytes == 0 or self._decoded_bytes + wanted <= self._budget_bytes
+        """While there is memory at all, one that is decoded alone always does."""
+        if self._being_decoded == 0:
+            return self._decoded_bytes < self._budget_bytes
+        return self._decoded_bytes + wanted <= self._budget_bytes

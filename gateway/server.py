@@ -39,6 +39,7 @@ class KafkaServer:
         self._kafka = config.kafka
         self._forwarding = config.fleet.forwarding
         self._unread: dict[KafkaConnection, int] = {}
+        self._unread_bytes = 0
         self._connections: set[KafkaConnection] = set()
         self._of_peers = 0
         self._listening: list[asyncio.Server] = []
@@ -103,13 +104,20 @@ class KafkaServer:
 
     def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None:
         """So much of a connection's answers is not taken. Those that have stood longest go when it is too much."""
-        self.unread.size_bytes += size_bytes - self._unread.pop(connection, 0)
+        self._count_unread(size_bytes - self._unread.get(connection, 0))
         if size_bytes:
-            self._unread[connection] = size_bytes
-        while self.unread.size_bytes > self.limits.unread_budget_bytes:
+            self._unread[connection] = size_bytes  # keeps its place
+        else:
+            self._unread.pop(connection, None)
+        while self._unread_bytes > self.limits.unread_budget_bytes:
             longest = next(iter(self._unread))
-            self.unread.size_bytes -= self._unread.pop(longest)
+            self._count_unread(-self._unread.pop(longest))
             asyncio.get_running_loop().call_soon(longest.abort, "does not take its answers")
+
+    def _count_unread(self, size_bytes: int) -> None:
+        """Of connections; `unread` counts what is held elsewhere, too."""
+        self._unread_bytes += size_bytes
+        self.unread.size_bytes += size_bytes
 
     def _regulate_all(self) -> None:
         for connection in self._connections:

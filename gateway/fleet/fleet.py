@@ -286,6 +286,9 @@ class Fleet:
             except TimeoutError:
                 log.warning("lost partitions are not let go of in time", epoch=epoch)
                 self._stop_leased()
+            except Exception:
+                self._behind.set()  # when this runs again, it goes on where it failed
+                raise
             self._membership.settle(epoch, lease_now_ms())
             self._tick()
 

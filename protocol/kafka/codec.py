@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -223,27 +224,40 @@ def _cut(out: _ResponseBuffer) -> list[Buffer]:
     return [b"".join(parts)] if total < _JOIN_BELOW_BYTES * len(parts) else parts
 
 
-def has_more_rows(message: Any, limit: int) -> bool:
-    """Whether the lists of a message hold more than so many values, all levels counted; stops when it knows."""
-    count, unseen = 0, [message]
-    while unseen:
-        for value in _lists(unseen.pop()):
-            count += len(value)
-            if count > limit:
-                return True
-            unseen += value
-    return False
+_Arrays = tuple[tuple[str, bool, Any], ...]
+"""Fields that are arrays, or hold some: name, whether it is one itself, and those of its structs."""
 
 
-def _lists(message: Any) -> list[list[Any]]:
-    kind: Any = type(message)
-    values = (getattr(message, name, None) for name in _slots(kind))
-    return [value for value in values if isinstance(value, list)]
+def has_more_rows(schema: Any, message: Any, limit: int) -> bool:
+    """Whether the arrays of a message hold more than so many values, all levels counted; stops when it knows."""
+    return count_values(schema, message, limit) > limit
+
+
+def count_values(schema: Any, message: Any, limit: int = sys.maxsize) -> int:
+    """How many values the arrays of a message hold, all levels counted; or some number beyond the limit."""
+    count, unseen = 0, [(_arrays(schema), message)]
+    while unseen and count <= limit:
+        fields, struct_ = unseen.pop()
+        for name, is_array, inner in fields:
+            value = getattr(struct_, name, None)
+            if value is None:
+                continue
+            if is_array:
+                count += len(value)
+            if inner:
+                unseen += [(inner, each) for each in value] if is_array else [(inner, value)]
+    return count
 
 
 @cache
-def _slots(kind: Any) -> tuple[str, ...]:
-    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
+def _arrays(schema: Any) -> _Arrays:
+    return _arrays_of(schema._struct.fields)
+
+
+def _arrays_of(fields: Any) -> _Arrays:
+    each = fields.values() if isinstance(fields, dict) else fields or ()
+    found = ((field.name, bool(field.is_array()), _arrays_of(field.fields)) for field in each)
+    return tuple((name, is_array, inner) for name, is_array, inner in found if is_array or inner)
 
 
 def take(data: memoryview, position: int, length: int) -> memoryview:

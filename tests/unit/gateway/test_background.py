@@ -109,3 +109,43 @@ async def test_a_callback_that_raises_is_counted() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert _failures(metrics, "callback") == 1
+
+
+async def test_a_loop_ends_by_its_own_cancellation_only() -> None:
+    """What it waits for may be cancelled by others."""
+    metrics = Metrics()
+    FailureHandler(metrics)
+    shared = asyncio.get_running_loop().create_future()
+    goes_on = asyncio.Event()
+
+    async def run() -> None:
+        if shared.done():
+            goes_on.set()
+            await asyncio.Event().wait()
+        await shared
+
+    task = keep_running("waits for others", run)
+    await asyncio.sleep(0)
+    shared.cancel()
+    async with asyncio.timeout(5):
+        await goes_on.wait()
+    assert _failures(metrics, "waits for others") == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+
+
+async def test_work_that_others_have_cancelled_is_reported() -> None:
+    metrics = Metrics()
+    FailureHandler(metrics)
+    shared = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        await shared
+
+    task = run_once("work", work())
+    await asyncio.sleep(0)
+    shared.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert _failures(metrics, "work") == 1

@@ -372,3 +372,21 @@ async def test_what_is_not_served_is_not_called_malformed(bad: str, reason: str)
     await settle()
     closed = conversation.server.metrics.registry.get_sample_value
     assert closed("kafka_gateway_connections_closed_total", {"reason": reason}) == 1
+
+
+async def test_a_decoded_request_holds_what_it_takes() -> None:
+    """Group members with long subscriptions wait for each other: all of them have to be decoded."""
+    conversation = Conversation(requests_budget_bytes=MIB)
+    requests, size = conversation.server.requests, 100_000
+    clients = [conversation, *(Conversation() for _ in range(3))]
+    for client in clients:
+        client.server = conversation.server
+        client.connection, client.transport = client.connect()
+        client.feed(frame("f1".ljust(size - 1) + "L"))
+        async with asyncio.timeout(10):
+            while not conversation.dispatcher.futures.pop("1".ljust(size - 2) + "L", None):
+                await asyncio.sleep(0.001)
+    assert requests._decoded_bytes == len(clients) * requests.decoded_bytes(size, 0)
+    for client in clients:
+        client.lose()
+    assert requests._decoded_bytes == 0

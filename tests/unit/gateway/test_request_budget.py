@@ -83,10 +83,10 @@ async def test_decoding_waits_for_room_in_turn(budget: RequestBudget) -> None:
     waiting = [asyncio.ensure_future(budget.room_to_decode(half)) for _ in range(3)]
     await asyncio.sleep(0)
     assert not any(each.done() for each in waiting)
-    budget.decoded(large)
+    budget.decoded(large, 0)
     await asyncio.sleep(0)
     assert [each.done() for each in waiting] == [True, True, False]
-    budget.decoded(waiting[0].result())
+    budget.decoded(waiting[0].result(), 0)
     await asyncio.sleep(0)
     assert waiting[2].done()
 
@@ -97,8 +97,58 @@ async def test_who_gives_up_waiting_gives_back_its_room(budget: RequestBudget) -
     await asyncio.sleep(0)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    budget.decoded(held)
+    budget.decoded(held, 0)
     granted.cancel()  # it has its turn, and does not know yet
     await asyncio.gather(granted, return_exceptions=True)
     async with asyncio.timeout(1):
         assert await budget.room_to_decode(BUDGET)
+
+
+async def test_two_who_give_up_at_the_same_time_harm_nobody(budget: RequestBudget) -> None:
+    held = await budget.room_to_decode(BUDGET)
+    given_up = asyncio.ensure_future(budget.room_to_decode(1))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    budget.decoded(held, 0)  # before the one that gave up has seen it
+    await asyncio.gather(given_up, return_exceptions=True)
+    assert budget._decoded_bytes == 0 and not budget._decoding
+
+
+async def test_who_gives_up_at_the_head_makes_way(budget: RequestBudget) -> None:
+    small = BUDGET // DECODED_FACTOR // 4
+    await budget.room_to_decode(small)
+    large, behind = (asyncio.ensure_future(budget.room_to_decode(size)) for size in (BUDGET, small))
+    await asyncio.sleep(0)
+    large.cancel()
+    await asyncio.gather(large, return_exceptions=True)
+    async with asyncio.timeout(1):
+        await behind
+
+
+async def test_who_waits_is_woken_below_the_budget_in_the_end(
+    budget: RequestBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that wait for long, for a group's members for instance, may hold most of it all the time."""
+    monkeypatch.setattr(request_budget, "RESUME_S", 0.001)
+    waiting = Connection(budget, mid_frame=False)
+    budget.received(BUDGET)
+    waiting.regulate_reading()
+    budget.released(1)
+    assert not waiting.reads
+    async with asyncio.timeout(10):
+        while not waiting.reads:
+            await asyncio.sleep(0.001)
+
+
+async def test_what_is_kept_holds_up_nothing_but_the_memory_it_takes(budget: RequestBudget) -> None:
+    """Some requests are answered after minutes, those of group members that wait for others for instance."""
+    budget.decoded(await budget.room_to_decode(BUDGET), BUDGET - 1)
+    async with asyncio.timeout(1):
+        room_bytes = await budget.room_to_decode(BUDGET)
+    budget.decoded(room_bytes, 1)
+    waiting = asyncio.ensure_future(budget.room_to_decode(1))
+    await asyncio.sleep(0)
+    assert not waiting.done(), "there is no memory"
+    budget.answered(1)
+    async with asyncio.timeout(1):
+        await waiting

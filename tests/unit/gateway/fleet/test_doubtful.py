@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from coordinator.fleet.membership import Membership
+from gateway import background
 from gateway.config import FleetSection
 from gateway.fleet.fleet import Fleet
 from gateway.pulsar.admin import AdminClient
@@ -49,3 +50,27 @@ async def test_it_is_told_again_and_again(held: bool, members: list[str], expect
     await asyncio.sleep(0.05)
     ticking.cancel()
     assert (len(told) >= 2) is expected
+
+
+async def test_what_could_not_be_let_go_of_is_let_go_of_when_it_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the others wait for ever for what this gateway lost."""
+    monkeypatch.setattr(background, "RESTART_PAUSE_S", 0)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    fleet = fleet_of(True, ["own", "other"])
+    settled: list[int] = []
+    membership = cast(SimpleNamespace, fleet._membership)
+    membership.roster.epoch, membership.settle = 7, lambda epoch, _now_ms: settled.append(epoch)
+    attempts = iter([KeyError("once"), None])
+
+    async def let_go() -> None:
+        if (error := next(attempts)) is not None:
+            raise error
+
+    fleet.let_go.append(let_go)
+    task = background.keep_running("fleet hand-over", fleet._keep_letting_go)
+    fleet._behind.set()
+    async with asyncio.timeout(5):
+        while not settled:
+            await asyncio.sleep(0)
+    assert settled == [7]
+    task.cancel()

@@ -1,6 +1,7 @@
 """Requests and responses of every API and version, against kafka-python's own field-by-field codec."""
 
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from protocol.kafka.codec import (
     encode_response,
     parse_header,
 )
+from protocol.kafka.schemas import ConsumerGroupDescribeResponse
 from tests.support.schema_values import ALL_VERSIONS, as_dict, as_object, decode, encode, name_of, values
 
 EVERY = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -201,3 +203,13 @@ def test_null_where_the_schema_has_none_is_malformed(version: int, body: bytes) 
 
 def test_null_where_the_schema_allows_it() -> None:
     assert decode_request(METADATA.request, 1, memoryview(struct.pack(">i", -1)), 0).topics is None
+
+
+def test_values_of_all_levels_are_counted() -> None:
+    assignment = SimpleNamespace(topic_partitions=[SimpleNamespace(partitions=[1, 2, 3])])
+    member = SimpleNamespace(assignment=assignment, subscribed_topic_names=("a", "b"))
+    answer = SimpleNamespace(groups=[SimpleNamespace(members=[member, member]), SimpleNamespace(members=None)])
+    count = 2 + 2 + 2 * (2 + 1 + 3)
+    assert codec.count_values(ConsumerGroupDescribeResponse, answer) == count
+    assert codec.has_more_rows(ConsumerGroupDescribeResponse, answer, count - 1)
+    assert not codec.has_more_rows(ConsumerGroupDescribeResponse, answer, count)

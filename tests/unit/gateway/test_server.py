@@ -1,0 +1,223 @@
+"""What all connections share: the memory of answers that are not taken, and of requests, whatever becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config import LOOPBACK, MIB, Config, Limits
+from gateway.connection import KafkaConnection, Owner
+from gateway.dispatch import Dispatcher
+from gateway.handlers.call import Unread
+from gateway.observability.metrics import Metrics
+from gateway.server import KafkaServer
+from tests.unit.gateway.connection_harness import FakeDispatcher, FakeTransport, frame, settle
+
+PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
+
+
+def server_of(**limits: int) -> tuple[KafkaServer, FakeDispatcher]:
+    dispatcher = FakeDispatcher()
+    config = SimpleNamespace(limits=Limits(**limits), kafka=None, fleet=SimpleNamespace(forwarding=None))
+    return KafkaServer(cast(Config, config), cast(Dispatcher, dispatcher), Metrics(), Unread()), dispatcher
+
+
+class Client:
+    """A connection, and the client's end of it."""
+
+    def __init__(self, server: KafkaServer, **options: Any) -> None:
+        self.connection = KafkaConnection(cast(Owner, server), **options)
+        self.transport = FakeTransport()
+        self.connection.connection_made(self.transport)
+        self.left = b""
+        self.lost = self.paused = False
+
+    def feed(self, data: bytes, most: int = 1 << 30) -> None:
+        """As far as the connection reads."""
+        self.left += data
+        while self.left and most > 0 and self.transport.reading and not self.transport.closing and not self.lost:
+            most -= self.read(most)
+
+    def read(self, most: int) -> int:
+        buffer = self.connection.get_buffer(-1)
+        size = min(len(buffer), len(self.left), most)
+        buffer[:size] = self.left[:size]
+        self.left = self.left[size:]
+        self.connection.buffer_updated(size)
+        return size
+
+    def lose(self) -> None:
+        if not self.lost:
+            self.lost = True
+            self.connection.connection_lost(None)
+
+
+async def test_answers_that_are_held_elsewhere_close_nobody() -> None:
+    """Forwarded fetches count as unread too, and have no connection of their own."""
+    server, _ = server_of(unread_budget_bytes=20 * MIB)
+    client = Client(server)
+    server.unread.size_bytes += 30 * MIB
+    client.connection.pause_writing()
+    client.connection.resume_writing()
+    client.lose()
+    await settle()
+    assert server.unread.size_bytes == 30 * MIB
+    assert not client.transport.aborted
+
+
+async def test_those_that_have_stood_longest_go_first() -> None:
+    server, _ = server_of(unread_budget_bytes=20 * MIB)
+    first, second = Client(server), Client(server)
+    server.unread_changed(first.connection, 8 * MIB)
+    server.unread_changed(second.connection, 8 * MIB)
+    server.unread_changed(first.connection, 13 * MIB)  # it gets answers still, and has stood longer all the same
+    await settle()
+    assert first.transport.aborted and not second.transport.aborted
+    assert server.unread.size_bytes == 8 * MIB
+
+
+async def test_a_proxy_header_is_no_request() -> None:
+    server, dispatcher = server_of()
+    client = Client(server, proxies=LOOPBACK)
+    client.feed(PROXY_LINE + frame("n1"))
+    assert dispatcher.begun == ["1"]
+    assert server.metrics.request_bytes.value == 0
+
+
+async def test_who_works_on_a_request_leaves_reading_to_others() -> None:
+    server, dispatcher = server_of(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
+    busy, other, hog = (Client(server) for _ in range(3))
+    busy.feed(frame("s1"))
+    await asyncio.sleep(0)
+    busy.feed(frame("f2", 100), most=20)
+    hog.feed(frame("f3", MIB - 4))
+    assert server.requests._first is busy.connection, "it has sent a part of a request"
+    other.left = frame("n4", 100)
+    other.read(20)  # what was on its way
+    busy.feed(b"")
+    assert "2" not in dispatcher.begun, "the request before it is not answered"
+    other.feed(b"")
+    assert "4" in dispatcher.begun and server.requests._first is None
+    for client in (busy, other, hog):
+        client.lose()
+
+
+async def test_a_connection_that_closes_is_not_waited_for() -> None:
+    server, _ = server_of(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
+    closing, other, hog = (Client(server) for _ in range(3))
+    closing.feed(frame("n1", 100), most=20)
+    other.feed(frame("n2", 100), most=20)
+    closing.connection.close("idle")  # and does not take its last answers
+    hog.feed(frame("f3", MIB - 4))
+    assert server.requests._first is other.connection
+    closing.lose()
+    closing.connection.regulate_reading()
+    assert closing.connection not in server.requests._waiting
+
+
+KINDS = st.sampled_from(["n", "f", "s", "p", "0", "nL", "fL", "sL", "nE", "nLE", "fE", "m", "mL", "d", "c"])
+EVENTS = st.one_of(
+    st.tuples(st.just("frame"), KINDS, st.sampled_from([0, 50, 5_000, 300_000])),
+    st.tuples(st.just("some"), st.integers(1, 100_000)),
+    st.tuples(st.sampled_from(["read", "done", "cancel", "fail", "turn", "thread", "pause", "resume", "eof", "close",
+                               "abort", "lose", "new"])),
+)  # fmt: skip
+
+
+class Lives:
+    """Connections whose clients do as they like."""
+
+    def __init__(self) -> None:
+        self.server, self.dispatcher = server_of(
+            requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024, max_in_flight_requests=4
+        )
+        self.clients = [Client(self.server) for _ in range(3)]
+        self.number = 0
+
+    def futures(self) -> list[asyncio.Future[Any]]:
+        found = [*self.dispatcher.futures.values(), *self.dispatcher.serial.values()]
+        return [future for future in found if not future.done()]
+
+    async def step(self, which: int, event: tuple[Any, ...]) -> None:
+        place = which % len(self.clients)
+        client = self.clients[place]
+        match event[0]:
+            case "frame":
+                self.number += 1
+                text = f"{event[1][0]}{self.number}"
+                client.feed(frame(text.ljust(max(event[2], len(text))) + event[1][1:]))
+            case "some":
+                self.number += 1
+                client.feed(frame(f"n{self.number}", 2 * event[1]), most=event[1])
+            case "read":
+                client.feed(b"")
+            case "turn":
+                await asyncio.sleep(0)
+            case "thread":
+                await asyncio.sleep(0.001)
+            case "new":
+                client.lose()
+                self.clients[place] = Client(self.server)
+            case "done" | "cancel" | "fail" as end:
+                self.end(which, end)
+            case kind:
+                self.happens(client, kind)
+
+    def end(self, which: int, how: str) -> None:
+        futures = self.futures()
+        if futures:
+            future = futures[which % len(futures)]
+            if how == "done":
+                future.set_result(str(which))
+            elif how == "fail":
+                future.set_exception(RuntimeError("defect"))
+            else:
+                future.cancel()
+
+    def happens(self, client: Client, kind: str) -> None:
+        connection = client.connection
+        if client.lost:
+            return
+        if kind == "lose":
+            client.lose()
+        elif kind == "pause" and not client.paused:
+            client.paused = True
+            connection.pause_writing()
+        elif kind == "resume" and client.paused:
+            client.paused = False
+            connection.resume_writing()
+        elif kind == "eof" and not connection.eof_received():
+            client.transport.close()
+        elif kind == "close":
+            connection.close("test")
+        elif kind == "abort":
+            connection.abort("test")
+
+
+async def _live(events: list[tuple[int, tuple[Any, ...]]]) -> None:
+    lives, defects = Lives(), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: defects.append(context))
+    for which, event in events:
+        await lives.step(which, event)
+    for client in lives.clients:
+        client.lose()
+    server, requests = lives.server, lives.server.requests
+    async with asyncio.timeout(10):
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.001)
+    assert not defects
+    assert server.metrics.request_bytes.value == server.metrics.in_flight.value == server.unread.size_bytes == 0
+    assert requests._decoded_bytes == 0
+    assert not requests._decoding and not requests._waiting and requests._first is None
+    assert not server._connections and not server._unread
+    assert not lives.futures(), "nobody waits for what nobody will read"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 7), EVENTS), max_size=40))
+def test_nothing_is_held_for_clients_that_have_gone(events: list[tuple[int, tuple[Any, ...]]]) -> None:
+    asyncio.run(_live(events))
