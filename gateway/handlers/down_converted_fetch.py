@@ -32,7 +32,7 @@ async def _converted(call: Call, row: PartitionAnswer) -> PartitionAnswer:
     limit = call.services.config.limits.max_decompressed_bytes
     work = partial(_convert, row.records.chunks, magic, row.fetched.offset, limit)
     try:
-        row.records = await call.services.logs.decoding.run(work)
+        row.records = await call.services.logs.decoding.run(work, call.client.number)
     except UnsupportedCompression:
         return _refused(call, row, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     except (CorruptBatch, InvalidBatch, DecompressionError) as error:

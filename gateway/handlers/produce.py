@@ -227,7 +227,8 @@ class ProduceCall:
                 self._find(part)
                 self._judge(part)
             if part.is_heavy:
-                part.produced = await self.call.services.logs.decoding.run(partial(self._checked, part, None))
+                work = partial(self._checked, part, None)
+                part.produced = await self.call.services.logs.decoding.run(work, self.call.client.number)
             if part.produced is None or part.topic is None:
                 return
             part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)

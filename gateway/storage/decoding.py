@@ -6,9 +6,10 @@ A few bytes may unfold to as much as `max_decompressed_bytes`, and an entry may 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
@@ -23,16 +24,59 @@ T = TypeVar("T")
 
 
 class DecodingThreads:
-    """So many at the same time; what comes meanwhile waits."""
+    """So much work at the same time. What comes meanwhile waits, and those for whom it is done take turns."""
 
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, "decoding")
+        self._free = count
+        self._waiting: OrderedDict[Hashable, OrderedDict[asyncio.Future[None], None]] = OrderedDict()
+        """By whom the work is for, in the order of their turns."""
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Raises what the work raises. It goes on if its waiter is cancelled."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def run(self, work: Callable[[], T], whose: Hashable) -> T:
+        """Raises what the work raises. If its waiter is cancelled, it is not begun, and goes on if it has begun."""
+        await self._turn(whose)
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(self._give_back)
+
+        begun = self._pool.submit(work)
+        begun.add_done_callback(ended)
+        return await asyncio.wrap_future(begun)
+
+    async def _turn(self, whose: Hashable) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(whose, OrderedDict())[turn] = None
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give_back()
+            elif whose in self._waiting:
+                self._waiting[whose].pop(turn, None)
+                if not self._waiting[whose]:
+                    del self._waiting[whose]
+            raise
+
+    def _give_back(self) -> None:
+        while self._waiting:
+            whose, turns = self._waiting.popitem(last=False)
+            turn, _ = turns.popitem(last=False)
+            if turns:
+                self._waiting[whose] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
     def close(self) -> None:
+        for turns in [*self._waiting.values()]:
+            for turn in turns:
+                turn.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -44,9 +88,9 @@ def is_heavy(entry: Entry) -> bool:
 
 
 async def converted(
-    threads: DecodingThreads, convert: Callable[[Entry], LogEntry | None], entry: Entry
+    threads: DecodingThreads, convert: Callable[[Entry], LogEntry | None], entry: Entry, whose: Hashable
 ) -> LogEntry | None:
-    return await threads.run(partial(convert, entry)) if is_heavy(entry) else convert(entry)
+    return await threads.run(partial(convert, entry), whose) if is_heavy(entry) else convert(entry)
 
 
 class OrderedConversions:
@@ -93,7 +137,7 @@ class OrderedConversions:
             while self._waiting:
                 entry = self._waiting.popleft()
                 if self._wanted(entry):
-                    self._deliver(entry, await converted(self._threads, self._convert, entry))
+                    self._deliver(entry, await converted(self._threads, self._convert, entry, self))
         except Exception as error:
             self._waiting.clear()
             self._fail(error)

@@ -215,7 +215,7 @@ async def read_tail(
     for start, last in scan_ranges(stats, tail, limits):
         async with aclosing(read_entries(client, topic, start, last)) as entries:
             async for entry in entries:
-                read = await converted(decoding, convert, entry)
+                read = await converted(decoding, convert, entry, topic)
                 if read is not None:
                     take(read)
 

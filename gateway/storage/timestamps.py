@@ -120,7 +120,7 @@ async def _look_inside(log: PartitionLog, header: BatchHeader, work: Callable[[]
     """In a thread if it may take long; None if the records cannot be read: then the batch's header has to do."""
     try:
         if header.compression or header.record_count > HEAVY_MESSAGES:
-            return await log.decoding.run(work)
+            return await log.decoding.run(work, log.pulsar_topic)
         return work()
     except (CorruptBatch, InvalidBatch) as error:
         logger.warning("unreadable records", topic=log.pulsar_topic, offset=header.base_offset, error=str(error))
@@ -146,6 +146,6 @@ async def _entries(log: PartitionLog, start: Start) -> AsyncGenerator[LogEntry, 
     found = read_entries(log.client, log.pulsar_topic, start, last, read_compacted=log.compacted)
     async with aclosing(found) as entries:
         async for entry in entries:
-            read = await converted(log.decoding, convert, entry)
+            read = await converted(log.decoding, convert, entry, log.pulsar_topic)
             if read is not None:
                 yield read

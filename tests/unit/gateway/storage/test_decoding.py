@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -116,3 +119,85 @@ async def test_whoever_fails_to_take_an_entry_hears_of_it(count: int) -> None:
         while not scene.failures:
             await asyncio.sleep(0.001)
     assert isinstance(scene.failures[0], RuntimeError)
+
+
+class Busy:
+    """One thread, that works until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.threads = DecodingThreads(1)
+        self.go_on = threading.Event()
+        self.done: list[str] = []
+        self.first = asyncio.create_task(self.threads.run(self._hold, "first"))
+
+    def _hold(self) -> None:
+        assert self.go_on.wait(10)
+
+    def work(self, name: str, whose: str) -> asyncio.Task[None]:
+        return asyncio.create_task(self.threads.run(partial(self.done.append, name), whose))
+
+
+async def test_one_with_much_work_does_not_keep_others_waiting_for_all_of_it() -> None:
+    busy = Busy()
+    await asyncio.sleep(0)
+    tasks = [busy.work(f"a{number}", "a") for number in range(3)]
+    await asyncio.sleep(0)
+    tasks += [busy.work("b0", "b"), busy.work("b1", "b"), busy.work("c0", "c")]
+    await asyncio.sleep(0)
+    busy.go_on.set()
+    async with asyncio.timeout(10):
+        await asyncio.gather(busy.first, *tasks)
+    assert busy.done == ["a0", "b0", "c0", "a1", "b1", "a2"]
+
+
+async def test_work_that_nobody_waits_for_any_more_is_not_begun_and_holds_no_memory() -> None:
+    busy = Busy()
+    await asyncio.sleep(0)
+
+    class Frame:
+        """What the work is to be done with."""
+
+    frame = Frame()
+    kept = weakref.ref(frame)
+    tasks = [asyncio.create_task(busy.threads.run(partial(repr, frame), "a")), busy.work("b", "b")]
+    await asyncio.sleep(0)
+    del frame
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    del task
+    tasks.clear()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert kept() is None
+    busy.go_on.set()
+    async with asyncio.timeout(10):
+        await busy.first
+        await busy.threads.run(partial(busy.done.append, "later"), "c")
+    assert busy.done == ["later"]
+
+
+async def test_a_cancelled_waiter_leaves_the_thread_to_who_comes_next_when_the_work_is_done() -> None:
+    busy = Busy()
+    await asyncio.sleep(0.01)
+    busy.first.cancel()
+    await asyncio.gather(busy.first, return_exceptions=True)
+    waiting = busy.work("next", "a")
+    await asyncio.sleep(0.01)
+    assert busy.done == [] and not waiting.done()
+    busy.go_on.set()
+    async with asyncio.timeout(10):
+        await waiting
+    assert busy.done == ["next"]
+
+
+async def test_nobody_waits_for_threads_that_are_closed() -> None:
+    busy = Busy()
+    await asyncio.sleep(0)
+    waiting = busy.work("never", "a")
+    await asyncio.sleep(0)
+    busy.threads.close()
+    busy.go_on.set()
+    async with asyncio.timeout(10):
+        results = await asyncio.gather(busy.first, waiting, return_exceptions=True)
+    assert results[0] is None and isinstance(results[1], asyncio.CancelledError)
