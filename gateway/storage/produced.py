@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.config import Limits
@@ -130,7 +131,7 @@ def _opened(
 
 def _accepted(data: memoryview, plain: bytes | None, topic: Topic, limits: Limits, now_ms: int) -> Produced:
     header = parse_header(data)
-    if plain is not None:
+    if plain is not None and not topic.writes_messages:  # else that is done with the messages
         _check_each(plain, header, keyed=topic.compacts)
     codec = _codec(topic, header)
     if plain is not None and codec != header.compression:
@@ -232,19 +233,27 @@ def _plain(data: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
 
 def _check_each(plain: bytes, header: BatchHeader, *, keyed: bool) -> None:
     """Compaction keeps the last record of each key."""
-    keyless = [number for number, record in enumerate(parse_records(plain, header)) if record.key is None and keyed]
+    records = enumerate(parse_records(plain, header))
+    _refuse_keyless(number for number, record in records if record.key is None and keyed)
+
+
+def _refuse_keyless(numbers: Iterable[int]) -> None:
+    keyless = [*numbers]
     if keyless:
         reason = "Compacted topic cannot accept message without key."
         raise RejectedRecords(dict.fromkeys(keyless[:MAX_NAMED_RECORDS], reason))
 
 
 def _messages(plain: bytes, header: BatchHeader, max_bytes: int, *, compacted: bool) -> bytes:
-    """Raises KafkaError MESSAGE_TOO_LARGE for what could not be read again."""
-    messages = bytearray()
-    for record in parse_records(plain, header):
+    """Raises KafkaError MESSAGE_TOO_LARGE for what could not be read again, and as `_check_each` does."""
+    messages, keyless = bytearray(), []
+    for number, record in enumerate(parse_records(plain, header)):
+        if compacted and record.key is None:
+            keyless.append(number)
         messages += encode_record(record, compacted=compacted)
         if len(messages) > max_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    _refuse_keyless(keyless)
     return bytes(messages)
 
 
