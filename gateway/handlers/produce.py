@@ -46,6 +46,8 @@ MIN_TIMEOUT_S = 1.0
 """What Kafka's leader answers at once goes to Pulsar here: a timeout of some milliseconds is too short for that."""
 ANSWERED_BY_THEN_S = STALLED_S + 5.0
 """Also what Pulsar leaves unanswered: its log is opened anew. Longer times need no timer."""
+CHECK_S = 0.02
+"""So long a request's batches are judged before the event loop serves others; the rest is judged in slices."""
 ADMIN_CLIENT_ID = "__admin_client"
 """Kafka lets only this client id write to internal topics."""
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
@@ -134,7 +136,8 @@ class ProduceCall:
         self._open = 1
 
     def check(self) -> None:
-        """Judge each partition's records, as far as that needs no waiting."""
+        """Judge each partition's records, as far as that needs no waiting, and does not keep others waiting."""
+        end = time.monotonic() + CHECK_S
         for topic in self.call.request.topic_data:
             if not topic.partition_data:
                 continue
@@ -145,12 +148,16 @@ class ProduceCall:
                 part = _Part(PartitionAnswer(index), topic, records)
                 answer.partition_responses.append(part.answer)
                 self._parts.append(part)
-                try:
-                    self._find(part)
-                    if part.topic is not None:
-                        self._judge(part)
-                except _STORAGE_ERRORS as error:
-                    self._failed(part, error)
+                if time.monotonic() < end:
+                    self._begin(part)
+
+    def _begin(self, part: _Part) -> None:
+        try:
+            self._find(part)
+            if part.topic is not None:
+                self._judge(part)
+        except _STORAGE_ERRORS as error:
+            self._failed(part, error)
 
     def _find(self, part: _Part) -> None:
         name, index = part.name, part.answer.index
@@ -258,8 +265,10 @@ class ProduceCall:
                 self._failed(part, error)
                 self._open -= 1
         self._complete_one()
-        if self.call.request.acks != 0 and not self.future.done() and self._left_s < ANSWERED_BY_THEN_S:
-            timer = asyncio.get_running_loop().call_later(self._left_s, self._time_out)
+        # What was sent late, because of another partition, is not answered before Pulsar can have written it.
+        left_s = max(MIN_TIMEOUT_S, self._left_s)
+        if self.call.request.acks != 0 and not self.future.done() and left_s < ANSWERED_BY_THEN_S:
+            timer = asyncio.get_running_loop().call_later(left_s, self._time_out)
             self.future.add_done_callback(lambda _: timer.cancel())
         return self.future
 
@@ -325,7 +334,6 @@ class ProduceCall:
                 "produce refused", client_id=self.call.client_id, address=self.call.client.address,
                 topic=part.name, partition=part.answer.index, error=str(error),
             )  # fmt: skip
-
 
     def _point_to_leader(self, part: _Part) -> None:
         hint = Cluster(self.call).hint(part.name, part.answer.index)

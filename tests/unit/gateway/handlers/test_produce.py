@@ -13,7 +13,7 @@ from gateway.handlers import produce as produce_handler
 from gateway.handlers.call import Call, ClosesConnection
 from gateway.handlers.produce import PartitionAnswer, ProduceCall, _Part
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.produce_request import ProducedTopic
+from protocol.kafka.produce_request import ProducedPartition, ProducedTopic
 
 
 class Log:
@@ -112,3 +112,53 @@ async def test_a_partition_that_does_not_open_costs_only_its_own_row(monkeypatch
     log.done(7, None)
     assert call.future.result() is call.response
     assert [part.answer.error_code for part in call._parts] == [0, ErrorCode.REQUEST_TIMED_OUT]
+
+
+async def test_what_is_sent_late_because_of_another_partition_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    call, log = produce(-1, timeout_ms=1_000)
+    call.call.started -= 1.0  # the whole time went to the other partition
+    call.append()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    log.done(7, None)
+    assert call.future.result() is call.response
+    assert call._parts[0].answer.error_code == 0
+
+
+async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    call, log = produce(-1)
+    call._parts.clear()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    judged_in: list[int] = []
+
+    def judge(part: _Part) -> None:
+        time.sleep(0.001)
+        judged_in.append(turns)
+
+    async def opened(*_: Any, **__: Any) -> Any:
+        return log
+
+    partitions = [ProducedPartition(0, memoryview(b"")) for _ in range(200)]
+    call.call.request.topic_data = [ProducedTopic("t", [partition]) for partition in partitions]
+    call.call.request.transactional_id = None
+    topic = SimpleNamespace(partitions=1, pulsar_topic=lambda _: "t")
+    cast(Any, call.call.services).topics = SimpleNamespace(cached=lambda _: topic, get=opened)
+    cast(Any, call.call.services).logs = SimpleNamespace(get=lambda *_: log, open=opened)
+    cast(Any, call.call.client).arrived_s = 0.0
+    monkeypatch.setattr(call, "_judge", judge)
+    running = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    call.check()
+    assert not call.ready
+    async with asyncio.timeout(30):
+        await call.prepare()
+    running.cancel()
+    assert len(judged_in) == 200
+    assert max(judged_in.count(turn) for turn in set(judged_in)) < 100
