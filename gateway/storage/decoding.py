@@ -104,15 +104,25 @@ class OrderedConversions:
         fail: Callable[[Exception], None],
         *,
         wanted: Callable[[Entry], bool] = lambda entry: True,
+        drained: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wanted` is asked in an entry's turn. `fail` hears of an exception of `deliver` that nobody else gets."""
+        """`wanted` is asked in an entry's turn. `fail` hears of an exception of `deliver` that nobody else gets.
+
+        `drained` is called when entries had to wait, and all are delivered.
+        """
         self._threads = threads
         self._convert = convert
         self._deliver = deliver
         self._fail = fail
         self._wanted = wanted
+        self._drained = drained
         self._waiting: deque[Entry] = deque()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """An entry is being converted, and perhaps others wait: no more should come."""
+        return self._task is not None
 
     def take(self, entry: Entry) -> None:
         if self._task is None and not is_heavy(entry):
@@ -143,3 +153,4 @@ class OrderedConversions:
             self._fail(error)
         finally:
             self._task = None
+        self._drained()

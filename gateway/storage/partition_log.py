@@ -70,8 +70,9 @@ class PartitionLog:
         self._writer = Writer(self, self._appender)
         self._follower = TailFollower(self)
         self._conversions = OrderedConversions(
-            self.decoding, self._convert, self._converted, self._conversion_failed, wanted=self._is_news
-        )
+            self.decoding, self._convert, self._converted, self._conversion_failed, wanted=self._is_news,
+            drained=self._all_converted,
+        )  # fmt: skip
         self.end = EndRefresh(self, self._follower, shared.limits.refresh_timeout_ms, bounds.asked_at)
         self._lookup = ReceiptLookup(self, shared.readers.entries)
         self._written_at = 0.0
@@ -345,6 +346,15 @@ class PartitionLog:
         if self._end.unresolved or self.end.wanted:
             return True
         return self.waiters.at_end and time.monotonic() - self._written_at >= QUIET_S
+
+    @property
+    def converting(self) -> bool:
+        """Entries that have come are not in the log yet."""
+        return self._conversions.busy
+
+    def _all_converted(self) -> None:
+        if self.wants_entries():
+            self.follow()
 
     def follow(self) -> None:
         self._follower.follow()

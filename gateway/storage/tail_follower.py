@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 
 from gateway.background import run_once
+from gateway.config import Limits
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, PulsarError
 from gateway.pulsar.position import Position
@@ -19,6 +20,8 @@ from gateway.pulsar.reader import Entry, Reader
 from gateway.storage.shared_run import outcome_of
 
 PERMITS = 1_000
+FIRST_MESSAGE_BYTES = 64 * 1024
+"""Messages are taken to be that large before any has come."""
 MAX_ECHO_ENTRIES = 32
 """So many entries of our own are read back and dropped; past that a new reader is cheaper."""
 RETRY_MS = 200
@@ -31,6 +34,10 @@ class FollowedLog(Protocol):
 
     pulsar_topic: str
     client: PulsarClient
+    limits: Limits
+
+    @property
+    def converting(self) -> bool: ...
 
     def last_position(self) -> Position: ...
 
@@ -49,6 +56,7 @@ class TailFollower:
         self._reader: Reader | None = None
         self._opening: asyncio.Task[None] | None = None
         self._permits = 0
+        self._message_bytes = FIRST_MESSAGE_BYTES
         self._echo_entries = 0
         self._closed = False
 
@@ -94,6 +102,8 @@ class TailFollower:
 
     def on_entry(self, entry: Entry) -> None:
         self._permits -= entry.permits
+        size_bytes = max(1, len(entry.payload) // entry.permits)
+        self._message_bytes = max(size_bytes, (7 * self._message_bytes + size_bytes) // 8)
         self._echo_entries = max(0, self._echo_entries - 1)
         self._log.entry_read(entry)
         if self._reader is not None and self._log.wants_entries():
@@ -107,9 +117,11 @@ class TailFollower:
             self.follow()
 
     def _top_up(self, reader: Reader) -> None:
-        if self._permits < PERMITS // 2:
-            reader.flow(PERMITS - self._permits)
-            self._permits = PERMITS
+        """What is on its way fits the budget of a reader, and nothing more comes while entries wait for a thread."""
+        permits = max(1, min(PERMITS, self._log.limits.reader_budget_bytes // self._message_bytes))
+        if self._permits <= permits // 2 and not self._log.converting:
+            reader.flow(permits - self._permits)
+            self._permits = permits
 
     def _drop(self) -> None:
         reader, self._reader, self._permits = self._reader, None, 0

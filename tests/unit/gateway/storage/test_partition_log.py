@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 from unittest.mock import AsyncMock
@@ -10,12 +11,16 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicNotFoundError
+from gateway.pulsar.reader import Entry
 from gateway.storage import receipt_lookup
+from gateway.storage.decoding import HEAVY_MESSAGES
 from gateway.storage.errors import KafkaError
+from gateway.storage.log_entry import LogEntry, from_pulsar
 from gateway.storage.producer_ids import MARK_EVERY_S
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
+from protocol.pulsar.entry import encode_message
 from tests.unit.gateway.storage.fake_pulsar import FakeReader
 from tests.unit.gateway.storage.log_scene import PLAIN, Scene, answered, append, batch, settle
 
@@ -323,3 +328,42 @@ async def test_what_brokers_hold_back_is_looked_up(
     assert scene.log.end_offset == 6 + others
     if not others:  # else what lies between is not in memory
         assert scene.offsets_read() == [(0, 0), (1, 3), (4, 5)]
+
+
+async def test_no_more_is_read_than_can_be_converted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def convert(entry: Entry) -> LogEntry | None:
+        assert threading.current_thread() is threading.main_thread() or go_on.wait(10)
+        return from_pulsar(entry, max_bytes=1 << 20)
+
+    monkeypatch.setattr(scene.log._conversions, "_convert", convert)
+    before = scene.log.end_offset
+    heavy = b"".join(encode_message(b"", key=None) for _ in range(HEAVY_MESSAGES + 1))
+    for number in range(20):
+        scene.topic.write(heavy, HEAVY_MESSAGES + 1, "native", number, native=True)
+    refresh = asyncio.create_task(scene.log.end.refresh())
+    await settle()
+    held = scene.topic.readers[-1].next_entry
+    assert held < 4
+    for _ in range(3):
+        scene.log.follow()
+        await settle()
+    assert scene.topic.readers[-1].next_entry == held
+    go_on.set()
+    async with asyncio.timeout(10):
+        await refresh
+    assert scene.log.end_offset == before + 20 * (HEAVY_MESSAGES + 1)
+
+
+async def test_of_large_messages_few_are_asked_for_at_a_time(scene: Scene) -> None:
+    large, before = encode_message(bytes(1 << 20), key=None), scene.log.end_offset
+    for number in range(60):
+        scene.topic.write(large, 1, "native", number, native=True)
+    await scene.log.end.refresh()
+    reader = scene.topic.readers[-1]
+    assert scene.log.end_offset == before + 60 and reader.permits < 128
+    for number in range(100):
+        scene.topic.write(large, 1, "native", number, native=True)
+        await scene.log.end.refresh()
+    assert reader.permits <= scene.log.limits.reader_budget_bytes >> 20
