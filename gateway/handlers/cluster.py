@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from coordinator.fleet.messages import Member
@@ -95,15 +96,17 @@ class Cluster:
         return None if placement is None else placement.leader(PartitionKey(topic, partition))
 
     @cached_property
-    def _readers(self) -> dict[str, Placement]:
+    def _readers(self) -> Mapping[str, Placement]:
         """By rack. At a single address, and between gateways, clients do not choose whom they ask."""
         if self._is_single or self._listener == FORWARDING_LISTENER:
             return {}
-        racks: dict[str, list[int]] = {}
-        for member in self._fleet.members:
-            if member.rack is not None and self._listener in member.addresses:
-                racks.setdefault(member.rack, []).append(member.node_id)
-        return {rack: Placement(node_ids) for rack, node_ids in racks.items()} if len(racks) > 1 else {}
+        return _placements(
+            tuple(
+                (member.rack, member.node_id)
+                for member in self._fleet.members
+                if member.rack is not None and self._listener in member.addresses
+            )
+        )
 
     def hint(self, topic: str, partition: int) -> tuple[LeaderHint, Node] | None:
         """For who asked the wrong gateway; at a single address there is no other to ask."""
@@ -130,6 +133,15 @@ class Cluster:
         if self._is_single:
             return Node(SINGLE_NODE_ID, address.host, address.port)
         return Node(member.node_id, address.host, address.port, member.rack)
+
+
+@lru_cache(maxsize=4)
+def _placements(nodes: tuple[tuple[str, int], ...]) -> Mapping[str, Placement]:
+    """By rack; empty if there is one only. A placement remembers what it was asked."""
+    racks: dict[str, list[int]] = {}
+    for rack, node_id in nodes:
+        racks.setdefault(rack, []).append(node_id)
+    return {rack: Placement(node_ids) for rack, node_ids in racks.items()} if len(racks) > 1 else {}
 
 
 def preferred_reader(call: Call, topic: str, partition: int, rack: str) -> int | None:

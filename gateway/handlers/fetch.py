@@ -38,6 +38,8 @@ RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
 NO_EPOCH = -1
 """What Kafka takes every negative one for, here."""
+START_AGE_S = 1.0
+"""Of the start of a log that consumers read elsewhere."""
 RESOLVED_AT_ONCE = 500
 """Partitions that are looked at without giving others their turn."""
 FIRST_BATCH_VERSION = 4
@@ -102,9 +104,9 @@ async def _open(call: Call, part: Wanted) -> None:
             part.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return
         part.name, part.error = topic.name, _check(call, topic, fetched)
-        part.preferred_reader = _preferred_reader(call, topic, fetched)
-        if not part.error and part.preferred_reader is None:
+        if not part.error:
             part.log = await call.services.logs.open(topic, fetched.partition)
+            _name_reader(call, topic, part)
     except (KafkaError, PulsarError, TimeoutError) as error:
         part.error = error_code(error)
 
@@ -119,7 +121,7 @@ def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
         part.name, part.error = topic.name, _check(call, topic, fetched)
         if not part.error:
             part.log = call.services.logs.get(topic, fetched.partition)
-            part.preferred_reader = _preferred_reader(call, topic, fetched)
+            _name_reader(call, topic, part)
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR
     elif not part.error and fetched.fetched_epoch > RECORDS_EPOCH:
@@ -127,9 +129,13 @@ def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
     return part
 
 
-def _preferred_reader(call: Call, topic: Topic, fetched: FetchedPartition) -> int | None:
-    rack = _rack(call)
-    return preferred_reader(call, topic.name, fetched.partition, rack) if rack else None
+def _name_reader(call: Call, topic: Topic, part: Wanted) -> None:
+    """A consumer whose offset is out of range hears so from the leader only: what a reader says of it sends it here."""
+    rack, offset, found = _rack(call), part.fetched.offset, part.log
+    if rack and found is not None and found.start.offset <= offset <= found.end_offset:
+        part.preferred_reader = preferred_reader(call, topic.name, part.fetched.partition, rack)
+        if part.preferred_reader is not None:  # who reads finds out that the start has moved, and the leader has to
+            found.start.refresh_ahead(START_AGE_S)
 
 
 def _check(call: Call, topic: Topic, fetched: FetchedPartition) -> ErrorCode:

@@ -32,7 +32,7 @@ def fleet_of(silence_s: float, held: bool, node_ids: tuple[int, ...]) -> Fleet:
         each: SimpleNamespace(incarnation=str(each), node_id=each, addresses=ADDRESSES, rack=None) for each in node_ids
     }
     roster = SimpleNamespace(
-        eligible=[*members.values()], leader=lambda key: key.partition,
+        eligible=[*members.values()], leader=lambda key: key.partition, epoch=0,
         members={each: SimpleNamespace(member=member) for each, member in members.items()},
     )  # fmt: skip
     membership = SimpleNamespace(

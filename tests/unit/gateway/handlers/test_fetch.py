@@ -1,0 +1,68 @@
+"""Which consumers the leader sends to the gateway of their rack (KIP-392)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+
+from gateway.config import Limits
+from gateway.handlers import fetch
+from gateway.handlers.call import Call, Unread
+from gateway.handlers.fetch_session import FetchedPartition
+from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.handlers.test_cluster import OWN, racked_fleet
+from tests.unit.gateway.handlers.test_parked_fetch import FakeLog
+
+READER = 2
+
+
+async def fetched(offset: int, *, rack: str = "b", opened: bool = True) -> tuple[Any, FakeLog]:
+    """The row of a partition that this gateway leads, and its log from 5 to 9."""
+    log = FakeLog(9)
+    log.start = SimpleNamespace(offset=5, refresh_ahead=Mock())
+    log.refresh.set_result(None)
+    logs = SimpleNamespace(get=lambda *_: log if opened else None, open=lambda *_: asyncio.sleep(0, log))
+    topic = SimpleNamespace(name="t", partitions=OWN + 1)
+    services = SimpleNamespace(
+        config=SimpleNamespace(limits=Limits(), kafka=SimpleNamespace(rack="a")), unread=Unread(), logs=logs,
+        fleet=racked_fleet({OWN: "a", READER: "b"}), node_id=OWN,
+        topics=SimpleNamespace(cached=lambda _: topic, get=lambda _: asyncio.sleep(0, topic)),
+    )  # fmt: skip
+    request = SimpleNamespace(
+        max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack
+    )
+    client = SimpleNamespace(listener="inside", forwarder=None)
+    call = SimpleNamespace(
+        request=request, version=12, services=services, client=client, client_id="test", count_error=lambda code: None
+    )
+    part = FetchedPartition("t", OWN, offset, 1 << 20, -1, -1)
+    outcome = fetch.fetch(cast(Call, call), [part], None)
+    async with asyncio.timeout(5):
+        answer = await outcome if isinstance(outcome, asyncio.Future) else outcome
+    return cast(Any, answer).responses[0].partitions[0], log
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("offset", [5, 8, 9])
+async def test_a_consumer_is_sent_to_its_rack(offset: int, opened: bool) -> None:
+    row, log = await fetched(offset, opened=opened)
+    assert (row.error_code, row.preferred_read_replica, row.records.size_bytes) == (ErrorCode.NONE, READER, 0)
+    log.start.refresh_ahead.assert_called_once()
+
+
+@pytest.mark.parametrize("rack", ["a", "c", ""])
+async def test_others_read_from_the_leader(rack: str) -> None:
+    row, _ = await fetched(8, rack=rack)
+    assert row.preferred_read_replica == -1 and row.records.size_bytes > 0
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("offset", [4, 10])
+async def test_the_leader_itself_says_that_an_offset_is_out_of_range(offset: int, opened: bool) -> None:
+    """A consumer that hears it from another gateway asks the leader again, before it resets its offset."""
+    row, _ = await fetched(offset, opened=opened)
+    assert (row.error_code, row.preferred_read_replica) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
