@@ -156,9 +156,11 @@ class GroupCoordinator:
         self._resumed_ms = now_ms
 
     def next_deadline_ms(self) -> int | None:
-        return self._timers.next_deadline_ms()
+        return None if self._phase is Phase.LOADING else self._timers.next_deadline_ms()
 
     def tick(self, now_ms: int) -> None:
+        if self._phase is Phase.LOADING:  # nobody is waited for who cannot be answered yet
+            return
         while (timer := self._timers.pop_due(now_ms)) is not None:
             earliest_ms = now_ms if self._resumed_ms is None else self._resumed_ms + self._members.period_ms(timer)
             if now_ms < earliest_ms:

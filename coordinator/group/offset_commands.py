@@ -108,11 +108,12 @@ class OffsetCommands:
         counter = SliceCounter()
         for group_id, group in list(self._groups.items()):
             for among in group.offsets.slices():
-                if self._groups.get(group_id) is not group:
+                now = self._groups.get(group_id)
+                if now is None or now.offsets is not group.offsets:  # it may have changed its protocol, and kept them
                     break
-                chosen = choose(group, among)
+                chosen = choose(now, among)
                 if chosen is not None:
-                    self._remove([(group, chosen)], now_ms, lambda error: None)
+                    self._remove([(now, chosen)], now_ms, lambda error: None)
                 if counter.is_full(len(among) + 1):
                     yield
 

@@ -265,6 +265,7 @@ class GroupPartition:
             try:
                 next(steps)
             except StopIteration as stop:
+                self._coordinator.resume(self._clock.now_ms())  # it may have taken longer than members are waited for
                 return cast(Set[GroupTopicPartition], stop.value)
             await asyncio.sleep(0)
 

@@ -8,9 +8,11 @@ import pytest
 from coordinator.group import loading, offsets, slices
 from coordinator.group.classic_group import ClassicGroup
 from coordinator.group.classic_rebalance import ClassicRebalance
+from coordinator.group.consumer_messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import OffsetToCommit
 from coordinator.group.ports import TopicPartition
-from tests.unit.coordinator.group.group_harness import CONFIG, Harness
+from protocol.kafka.errors import ErrorCode
+from tests.unit.coordinator.group.group_harness import CONFIG, SESSION_MS, Harness
 
 SLICE, GROUPS = 10, 100
 
@@ -108,3 +110,39 @@ def test_a_coordinator_that_resigns_lets_go_of_its_groups_little_by_little() -> 
     h.coordinator.resign(h.now_ms)
     assert h.coordinator.group_ids() == []
     assert len([*records_by_step(h)]) >= GROUPS // SLICE
+
+
+def test_offsets_of_a_deleted_topic_go_though_the_group_changes_its_protocol_meanwhile() -> None:
+    h = with_groups()
+    h.auto = False
+    h.forget("t", b"", h.now_ms + 1, finish=False)
+    while len(h.coordinator.committed("large")) == GROUPS:
+        h.coordinator.work()
+    assert h.coordinator.committed("large"), "in the midst of it"
+    request = ConsumerHeartbeatRequest(
+        "large", "", 0, client_id="c", client_host="/127.0.0.1", rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["u"], owned={},
+    )  # fmt: skip
+    h.coordinator.consumer_heartbeat(request, h.now_ms, lambda response: None)
+    assert h.coordinator.has_work
+    h.settle()
+    assert h.coordinator.describe_consumer_group("large").members
+    assert not h.coordinator.committed("large")
+
+
+def test_members_have_their_full_time_however_long_loading_takes() -> None:
+    old = with_groups()
+    joining = old.join()
+    old.advance(0)
+    member_id = joining.answer.member_id
+    old.sync(member_id, 1, {member_id: b""})
+    h = Harness(load=False)
+    for record in old.log.durable:
+        h.coordinator.replay(*record)
+    for _ in h.coordinator.finish_loading(h.now_ms):
+        h.now_ms += SESSION_MS
+        assert h.coordinator.next_deadline_ms() is None
+        h.coordinator.tick(h.now_ms)
+    h.coordinator.resume(h.now_ms)
+    h.advance(SESSION_MS - 1)
+    assert h.heartbeat(member_id, 1) is ErrorCode.NONE
