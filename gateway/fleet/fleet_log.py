@@ -67,17 +67,20 @@ async def prepare_fleet_topic(admin: AdminClient, namespace: str) -> str:
 async def read_cluster_id(admin: AdminClient, topic: str) -> str:
     """That of the gateway that created the topic. Raises PulsarError."""
     found = (await admin.topics.properties(topic)).get(CLUSTER_ID)
-    if found is None:  # the topic is older than cluster ids
-        await admin.topics.put_properties(topic, {CLUSTER_ID: _new_cluster_id()})
+    if found is None:  # the topic is older than cluster ids: gateways that start at the same time write the same
+        await admin.topics.put_properties(topic, {CLUSTER_ID: _as_cluster_id(uuid.uuid5(uuid.NAMESPACE_URL, topic))})
         found = (await admin.topics.properties(topic))[CLUSTER_ID]
     return found
 
 
 def _new_cluster_id() -> str:
+    return _as_cluster_id(uuid.uuid4())
+
+
+def _as_cluster_id(random: uuid.UUID) -> str:
     """As Kafka writes a random UUID: 22 characters of URL-safe Base64, not beginning with a dash."""
-    while (cluster_id := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        pass
-    return cluster_id
+    cluster_id = urlsafe_b64encode(random.bytes).decode().rstrip("=")
+    return "0" + cluster_id[1:] if cluster_id.startswith("-") else cluster_id
 
 
 async def limit_retention(admin: AdminClient, topic: str) -> None:

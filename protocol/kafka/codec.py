@@ -35,6 +35,9 @@ MAX_TAGGED_FIELDS = 1_000
 
 Buffer = bytes | bytearray | memoryview
 
+_compiling = threading.Lock()
+"""kafka-python keeps the class that it compiles for in the schema meanwhile, and requests are decoded in threads."""
+
 _DECODE_ERRORS = (
     struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError, AttributeError,
     AssertionError,  # tagged fields within a tagged field
@@ -172,14 +175,16 @@ def is_flexible(message: Any, version: int) -> bool:
 @cache
 def _decoder(message: Any, version: int) -> Any:
     flexible = is_flexible(message, version)
-    return message._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=message)
+    with _compiling:
+        return message._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=message)
 
 
 @cache
 def _encoder(message: Any, version: int) -> tuple[bool, Any]:
     """(the response header has tagged fields, encode)."""
     flexible = is_flexible(message, version)
-    encode_into = message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)
+    with _compiling:
+        encode_into = message._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)
     return flexible and message.API_KEY != API_VERSIONS, encode_into
 
 

@@ -1,6 +1,8 @@
 """Requests and responses of every API and version, against kafka-python's own field-by-field codec."""
 
 import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -213,3 +215,23 @@ def test_values_of_all_levels_are_counted() -> None:
     assert codec.count_values(ConsumerGroupDescribeResponse, answer) == count
     assert codec.has_more_rows(ConsumerGroupDescribeResponse, answer, count - 1)
     assert not codec.has_more_rows(ConsumerGroupDescribeResponse, answer, count)
+
+
+def test_one_thread_at_a_time_compiles_a_schema() -> None:
+    """Else one takes the class away that another one compiles for."""
+    inside: list[int] = []
+    most: list[int] = []
+
+    def compile_schema(version: int, **_: Any) -> Any:
+        inside.append(version)
+        most.append(len(inside))
+        time.sleep(0.01)  # others may run
+        inside.remove(version)
+
+    schema = SimpleNamespace(compiled_decode_from=compile_schema, compiled_encode_into=compile_schema)
+    message = type("M", (), {"_struct": schema, "API_KEY": 0, "flexible_version_q": staticmethod(lambda version: True)})
+    with ThreadPoolExecutor(6) as threads:
+        parts = [(part, version) for version in range(3) for part in (codec._decoder, codec._encoder)]
+        done = [threads.submit(part, message, version) for part, version in parts]
+        assert all(each.exception() is None for each in done)
+    assert most == [1] * 6
