@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.config import Config
+from gateway.handlers.partition_rows import PartitionRows
 from gateway.handlers.refused_batches import RefusedBatches
 from gateway.observability.metrics import Metrics
 from protocol.kafka.codec import Buffer, decode_request, encode_response
@@ -127,6 +128,7 @@ class Services:
     unread: Unread
     groups: GroupService
     apis: dict[int, Api] = field(default_factory=dict)
+    partition_rows: PartitionRows = field(default_factory=PartitionRows)
 
     @property
     def node_id(self) -> int:

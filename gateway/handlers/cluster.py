@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -53,6 +53,18 @@ class Cluster:
     @property
     def own_id(self) -> int:
         return SINGLE_NODE_ID if self._is_single else self._fleet.node_id
+
+    @property
+    def perspective(self) -> Hashable:
+        """What of the client its view of the cluster depends on."""
+        return self._listener, self._is_single
+
+    @property
+    def view(self) -> Hashable:
+        """While it is the same, clients of one perspective are told the same of each partition."""
+        fleet = self._fleet
+        members = tuple(member.incarnation for member in fleet.members)
+        return fleet.epoch, fleet.node_id, members, fleet.is_out_of_touch
 
     @property
     def epoch(self) -> int:

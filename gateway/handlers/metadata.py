@@ -164,10 +164,15 @@ async def _create(call: Call, name: str) -> Topic:
 
 
 async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
-    cluster, partitions = Cluster(call), []
-    for number in range(topic.partitions):
-        await slices.pause()
-        partitions.append(_partition(cluster, call.version, topic.name, number))
+    cluster, name = Cluster(call), topic.name
+    has_listener_error = call.version >= LISTENER_ERROR_VERSION
+    partitions = await call.services.partition_rows.get(
+        (name, cluster.perspective, has_listener_error),
+        lambda: cluster.view,
+        topic.partitions,
+        lambda number: _partition(Cluster(call), call.version, name, number),
+        slices,
+    )
     return MetadataResponse.MetadataResponseTopic(
         error_code=0,
         name=topic.name,

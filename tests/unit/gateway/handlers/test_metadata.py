@@ -15,6 +15,7 @@ from coordinator.fleet.messages import Address, Member
 from gateway.config import Config
 from gateway.handlers import fan_out, metadata
 from gateway.handlers.call import Call, Client
+from gateway.handlers.partition_rows import PartitionRows
 from gateway.pulsar.admin_http import AdminError
 from gateway.storage.topics import TopicCatalog
 from protocol.kafka.errors import ErrorCode
@@ -35,7 +36,9 @@ class Scene:
         fleet = SimpleNamespace(
             members=[MEMBER], node_id=0, epoch=3, leader=lambda *_: MEMBER, is_out_of_touch=False, listener="default"
         )
-        self.services = SimpleNamespace(config=config, fleet=fleet, topics=self.catalog, cluster_id="c")
+        self.services = SimpleNamespace(
+            config=config, fleet=fleet, topics=self.catalog, cluster_id="c", partition_rows=PartitionRows()
+        )
 
     async def rows(self, names: Sequence[str] | None, *, version: int = 9, create: bool = True) -> dict[str, Any]:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -124,3 +127,24 @@ async def test_nothing_was_ever_listed(version: int) -> None:
     assert await scene.rows(None, version=version) == {}
     assert (scene.answer.brokers, scene.answer.controller_id) == ([], -1)
     assert scene.answer.error_code not in {0, ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+async def test_partitions_are_placed_once_for_all_clients_until_the_fleet_changes() -> None:
+    scene = Scene()
+    scene.pulsar.partitions = 500
+    scene.pulsar.properties[PREFIX + "t"] = {}
+    placed = 0
+
+    def leader(*_: object) -> Member:
+        nonlocal placed
+        placed += 1
+        return MEMBER
+
+    scene.services.fleet.leader = leader
+    every = await asyncio.gather(*(scene.rows(["t"]) for _ in range(20)))
+    assert placed == 500
+    assert {len(rows["t"].partitions) for rows in every} == {500}
+    scene.services.fleet.epoch += 1
+    rows = await scene.rows(["t"])
+    assert {each.leader_epoch for each in rows["t"].partitions} == {4}
+    assert placed == 1000
