@@ -213,8 +213,8 @@ class Gateway:
 
     def _forget_topics(self, topics: Collection[DeletedTopic]) -> None:
         for topic in topics:
-            self._topics.forget(topic.name)
-            self._forget_logs(topic.name)
+            if self._topics.forget(topic.name, topic.topic_id):
+                self._forget_logs(topic.name)
         self._groups.forget_topics(topics)
 
     def _forget_logs(self, name: str) -> None:

@@ -43,7 +43,9 @@ async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Top
     try:
         if name is not None:
             return await call.services.topics.get(name, fresh=True)
-        return await call.services.topics.get_by_id(topic_id)
+        known = await call.services.topics.get_by_id(topic_id)
+        topic = None if known is None else await call.services.topics.get(known.name, fresh=True)
+        return topic if topic is not None and topic.topic_id == topic_id else None  # else it is another one by now
     except PulsarError as error:
         return error
 

@@ -239,9 +239,17 @@ class TopicCatalog:
             self.on_change(name)
         return topic
 
-    def forget(self, name: str) -> None:
-        """Another gateway has deleted the topic; perhaps there is another one of that name by now."""
+    def forget(self, name: str, topic_id: bytes) -> bool:
+        """Some gateway has deleted the topic. False if there is another one of that name by now.
+
+        Deletions are announced again and again, and late when the fleet's log cannot be written. Older gateways do not
+        name the id.
+        """
+        known = self._topics.get(name)
+        if known is not None and topic_id and known.topic_id.bytes != topic_id:
+            return False
         self._forget(name)
+        return True
 
     def _forget(self, name: str) -> None:
         self._listing.note(name, exists=False)

@@ -207,3 +207,16 @@ async def test_what_this_gateway_makes_is_not_undone_by_an_older_lookup(pulsar: 
     answer.set()
     assert await looking == created
     assert gone == []
+
+
+async def test_a_topic_that_was_made_anew_outlives_late_news_of_the_one_before(pulsar: FakeTopics) -> None:
+    catalog = new_catalog(pulsar)
+    old, new = uuid.uuid4(), uuid.uuid4()
+    pulsar.properties[PREFIX + "t007"] = {TOPIC_ID: str(new)}
+    await catalog.get("t007")
+    assert not catalog.forget("t007", old.bytes)
+    assert catalog.cached("t007") is not None
+    assert catalog.forget("t007", new.bytes)
+    assert catalog.cached("t007") is None
+    await catalog.get("t007")
+    assert catalog.forget("t007", b""), "an older gateway does not say which"
