@@ -3,10 +3,12 @@
 Follows Kafka 3.9's broker: codec, offsets and timestamp type stay, headers and control batches do not, zstd is refused.
 """
 
+from collections.abc import Iterable
+
 from protocol.kafka.batch import TIMESTAMP_TYPE_MASK, BatchHeader, Buffer, InvalidBatch, iter_headers
 from protocol.kafka.compression import ZSTD, UnsupportedCompression
 from protocol.kafka.message_set import LegacyMessage, encode_message_set
-from protocol.kafka.records import Record, decode_records
+from protocol.kafka.records import Record, iter_records
 
 
 def down_convert(batches: Buffer, magic: int, first_offset: int, max_bytes: int) -> bytes:
@@ -24,21 +26,22 @@ def down_convert(batches: Buffer, magic: int, first_offset: int, max_bytes: int)
             continue
         if header.compression == ZSTD:
             raise UnsupportedCompression("zstd does not exist before magic 2")
-        records = decode_records(batches, position, header, max_bytes)
-        wanted = [record for record in records if header.base_offset + record.offset_delta >= first_offset]
-        if wanted:
-            converted += _as_message_set(wanted, header, magic)
+        records = iter_records(batches, position, header, max_bytes)
+        wanted = (record for record in records if header.base_offset + record.offset_delta >= first_offset)
+        converted += _as_message_set(wanted, header, magic)
     return bytes(converted)
 
 
-def _as_message_set(records: list[Record], header: BatchHeader, magic: int) -> bytes:
+def _as_message_set(records: Iterable[Record], header: BatchHeader, magic: int) -> bytes:
     attributes = header.attributes & TIMESTAMP_TYPE_MASK if magic > 0 else 0
     base_offset = header.base_offset
-    messages = [
+    messages = (
         LegacyMessage(magic, attributes, base_offset + offset_delta, timestamp, key, value)
         for offset_delta, timestamp, key, value, _ in records
-    ]
+    )
     try:
         return encode_message_set(messages, header.compression)
+    except InvalidBatch:
+        raise
     except ValueError as error:
         raise InvalidBatch(f"batch at offset {base_offset} does not fit magic {magic}: {error}") from error

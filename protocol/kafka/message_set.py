@@ -17,7 +17,8 @@ Source: https://kafka.apache.org/39/documentation/#messageset.
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from protocol.kafka.batch import (
@@ -170,32 +171,46 @@ def _base_offset(wrapper: LegacyMessage, inner: Sequence[LegacyMessage]) -> int:
     return base_offset
 
 
-def encode_message_set(messages: Sequence[LegacyMessage], compression: int = NONE) -> bytes:
+def encode_message_set(messages: Iterable[LegacyMessage], compression: int = NONE) -> bytes:
     """A set of plain messages of one magic, with absolute offsets; in one wrapper if there is a `compression`.
 
-    Raises UnsupportedCompression, and ValueError for values that the format has no room for.
+    They are taken one by one: there may be millions. Raises UnsupportedCompression, and ValueError for values that the
+    format has no room for.
     """
     try:
         if compression == NONE:
-            return b"".join(map(_encode_message, messages))
-        return _encode_message(_wrap(messages, compression))
+            return _joined(messages)
+        return _wrapped(iter(messages), compression)
     except struct.error as error:
         raise ValueError(f"a field is out of range: {error}") from error
 
 
-def _wrap(messages: Sequence[LegacyMessage], compression: int) -> LegacyMessage:
-    first, last = messages[0], messages[-1]
-    inner = messages
-    if first.magic > 0:
-        inner = [message._replace(offset=message.offset - first.offset) for message in messages]
-    return LegacyMessage(
+def _joined(messages: Iterable[LegacyMessage]) -> bytes:
+    joined = bytearray()
+    for message in messages:
+        joined += _encode_message(message)
+    return bytes(joined)
+
+
+def _wrapped(messages: Iterator[LegacyMessage], compression: int) -> bytes:
+    first = last = next(messages, None)
+    if first is None or last is None:
+        return b""
+    body = bytearray()
+    timestamp = first.timestamp
+    for message in chain((first,), messages):
+        inner = message._replace(offset=message.offset - first.offset) if first.magic > 0 else message
+        body += _encode_message(inner)
+        timestamp, last = max(timestamp, message.timestamp), message
+    wrapper = LegacyMessage(
         magic=first.magic,
         attributes=compression | first.attributes & TIMESTAMP_TYPE_MASK,
         offset=last.offset,
-        timestamp=max(message.timestamp for message in messages),
+        timestamp=timestamp,
         key=None,
-        value=compress(compression, b"".join(map(_encode_message, inner)), first.magic),
+        value=compress(compression, bytes(body), first.magic),
     )
+    return _encode_message(wrapper)
 
 
 def _encode_message(message: LegacyMessage) -> bytes:

@@ -1,5 +1,7 @@
 """Batches become message sets for old consumers; kafka-python reads what comes out."""
 
+import tracemalloc
+
 import pytest
 from kafka.record.memory_records import MemoryRecords
 
@@ -93,3 +95,17 @@ def test_values_beyond_the_old_formats_are_invalid() -> None:
 def test_bytes_that_end_inside_a_batch_are_corrupt() -> None:
     with pytest.raises(CorruptBatch):
         down_convert(encode_batch(RECORDS)[:-1], 1, 0, MAX_BYTES)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_batch_of_very_many_records_is_not_held_as_objects(codec: int) -> None:
+    count = 50_000
+    batch = encode_batch([Record(delta, T0, None, None) for delta in range(count)], compression=codec)
+    tracemalloc.start()
+    try:
+        converted = down_convert(batch, 1, 0, MAX_BYTES)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(parse_message_set(converted, 1 << 24)) == count
+    assert peak_bytes < count * 150, "34 bytes of a message, a few times"
