@@ -97,6 +97,8 @@ class Cluster:
 
     def replicas(self, topic: str, partition: int, leader_id: int) -> list[int]:
         """The leader, and for each other rack the gateway that reads the partition for consumers there (KIP-392)."""
+        if not self._readers:
+            return [leader_id]
         key = PartitionKey(topic, partition)
         own_rack = next((member.rack for member in self._fleet.members if member.node_id == leader_id), None)
         others = (placement.leader(key) for rack, placement in self._readers.items() if rack != own_rack)

@@ -170,7 +170,7 @@ async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
         (name, cluster.perspective, has_listener_error),
         lambda: cluster.view,
         topic.partitions,
-        lambda number: _partition(Cluster(call), call.version, name, number),
+        lambda numbers: _partitions(call, name, numbers),
         slices,
     )
     return MetadataResponse.MetadataResponseTopic(
@@ -181,6 +181,11 @@ async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
         partitions=partitions,
         authorized_operations=TOPIC_OPERATIONS if _operations_asked(call) else None,
     )
+
+
+def _partitions(call: Call, topic: str, numbers: range) -> list[Response]:
+    cluster = Cluster(call)  # of this moment: the fleet may have changed since the request came
+    return [_partition(cluster, call.version, topic, number) for number in numbers]
 
 
 def _partition(cluster: Cluster, version: int, topic: str, number: int) -> Response:

@@ -12,8 +12,8 @@ MAX_ROWS = 50_000
 CHUNK = 50
 """Rows that are made before others have their turn."""
 
-Make = Callable[[int], Any]
-"""The row of a partition."""
+Make = Callable[[range], list[Any]]
+"""The rows of some partitions."""
 
 
 class _Rows:
@@ -52,7 +52,7 @@ class PartitionRows:
 
     def _make_some(self, found: _Rows, partitions: int, make: Make) -> None:
         first = len(found.rows)
-        found.rows += [make(number) for number in range(first, min(first + CHUNK, partitions))]
+        found.rows += make(range(first, min(first + CHUNK, partitions)))
         self._count += len(found.rows) - first
         if self._count > MAX_ROWS:  # who is not done goes on with what it has
             self._known.clear()

@@ -20,9 +20,9 @@ class Fleet:
         self.view = 0
         self.made = 0
 
-    def make(self, number: int) -> tuple[int, int]:
-        self.made += 1
-        return self.view, number
+    def make(self, numbers: range) -> list[tuple[int, int]]:
+        self.made += len(numbers)
+        return [(self.view, number) for number in numbers]
 
     async def rows(self, rows: PartitionRows, key: str, partitions: int = MANY) -> None:
         found = await rows.get(key, lambda: self.view, partitions, self.make, Slices())
