@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from types import CoroutineType
 from typing import Any, Protocol, TypeVar, cast
@@ -42,6 +43,8 @@ class Owner(Protocol):
     metrics: Metrics
     requests: RequestBudget
     read_buffer: memoryview
+    threads: ThreadPoolExecutor
+    """For large requests and answers. Names of hosts are looked up in others, and wait for none of these."""
 
     def opened(self, connection: KafkaConnection) -> bool: ...
 
@@ -102,7 +105,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._request_bytes = self._room_bytes = 0
         """Taken of the budgets of all connections."""
-        self._encoding: set[asyncio.Task[list[Buffer]]] = set()
+        self._encoding: set[asyncio.Future[list[Buffer]]] = set()
         self._flush_scheduled = False
         self._reading = True
         self._ending: str | None = None
@@ -201,7 +204,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         requests = self._owner.requests
         room_bytes, kept_bytes = await requests.room_to_decode(len(frame)), 0
         try:
-            call, values = await asyncio.to_thread(self._decode, frame)
+            call, values = await self._loop.run_in_executor(self._owner.threads, self._decode, frame)
             kept_bytes = min(room_bytes, requests.decoded_bytes(len(frame), values))
         finally:
             requests.decoded(room_bytes, kept_bytes)
@@ -268,7 +271,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         dispatcher = self._owner.dispatcher
         if dispatcher.is_large_answer(slot.call, response):
             dispatcher.count(slot.call, response)
-            encoding = asyncio.create_task(asyncio.to_thread(dispatcher.encode, slot.call, response))
+            encoding = self._loop.run_in_executor(self._owner.threads, dispatcher.encode, slot.call, response)
             self._encoding.add(encoding)
             encoding.add_done_callback(lambda task: self._encoded(slot, task))
             return
@@ -279,7 +282,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         self._answered(later=later)
 
-    def _encoded(self, slot: _Slot, task: asyncio.Task[list[Buffer]]) -> None:
+    def _encoded(self, slot: _Slot, task: asyncio.Future[list[Buffer]]) -> None:
         self._encoding.discard(task)
         if self._transport is None or task.cancelled():
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import structlog
@@ -20,6 +21,8 @@ from gateway.request_budget import RequestBudget
 SWEEP_S = 10.0
 BACKLOG = 4_096
 DRAIN_S = 2.0
+CODEC_THREADS = 2
+"""They share one interpreter: more would be no faster."""
 
 log = structlog.get_logger()
 
@@ -36,6 +39,7 @@ class KafkaServer:
             config.limits.requests_budget_bytes, metrics.request_bytes, self._regulate_all
         )
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self.threads = ThreadPoolExecutor(CODEC_THREADS, "codec")
         self._kafka = config.kafka
         self._forwarding = config.fleet.forwarding
         self._unread: dict[KafkaConnection, int] = {}

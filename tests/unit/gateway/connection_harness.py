@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from gateway.config import Limits, Networks
@@ -130,6 +131,7 @@ class FakeServer:
         self.unread = Unread()
         self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes, self._regulate_all)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self.threads = ThreadPoolExecutor(2)
         self.connections: set[KafkaConnection] = set()
 
     def opened(self, connection: KafkaConnection) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 
 import pytest
@@ -390,3 +391,16 @@ async def test_a_decoded_request_holds_what_it_takes() -> None:
     for client in clients:
         client.lose()
     assert requests._decoded_bytes == 0
+
+
+async def test_names_of_hosts_do_not_wait_for_large_requests_nor_these_for_them() -> None:
+    looked_up, loop = threading.Event(), asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    lookup = loop.run_in_executor(None, looked_up.wait)
+    try:
+        conversation = Conversation()
+        conversation.feed(frame("n1L") + frame("n2E"))
+        await until_answered(conversation, "1L", "2E")
+    finally:
+        looked_up.set()
+        await lookup
