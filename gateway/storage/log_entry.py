@@ -9,7 +9,8 @@ over its offsets. So does what cannot be read: native producers may write anythi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import structlog
@@ -106,18 +107,19 @@ def _numbered(entry: Entry, base_offset: int, count: int) -> Buffer:
 
 def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Buffer:
     """Raises EntryError, and ValueError for what a record batch has no room for."""
-    messages = list(iter_messages(entry.metadata, entry.payload, max_bytes))
+    messages = iter_messages(entry.metadata, entry.payload, max_bytes)  # one by one: there may be millions
     batches = stored_batches(entry.metadata)
     if batches is not None:
         return decode_entry(batches, messages, base_offset)
     return _native_batch(messages, base_offset, count)
 
 
-def _native_batch(messages: Sequence[NativeMessage], base_offset: int, count: int) -> Buffer:
-    records = [_record(number, message) for number, message in enumerate(messages) if not message.compacted_out]
-    if not records:
+def _native_batch(messages: Iterable[NativeMessage], base_offset: int, count: int) -> Buffer:
+    records = (_record(number, message) for number, message in enumerate(messages) if not message.compacted_out)
+    first = next(records, None)
+    if first is None:
         return empty_batch(base_offset, count)
-    data = encode_batch(records, base_offset=base_offset)
+    data = encode_batch(chain((first,), records), base_offset=base_offset)
     span_offsets(data, count)
     return data
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 from protocol.kafka.batch import BatchHeader
@@ -158,25 +159,27 @@ def _is_possible(batch: StoredBatch) -> bool:
     )
 
 
-def decode_entry(batches: Sequence[StoredBatch], messages: Sequence[NativeMessage], base_offset: int) -> bytearray:
+def decode_entry(batches: Sequence[StoredBatch], messages: Iterable[NativeMessage], base_offset: int) -> bytearray:
     """The record batches again, numbered; what compaction removed leaves gaps. Raises EntryError."""
     data = bytearray()
+    left = iter(messages)
     first = 0
     for batch in batches:
-        own = messages[first : first + batch.record_count]
-        data += _decode_batch(batch, list(_records(own)), base_offset + first)
+        data += _decode_batch(batch, _records(islice(left, batch.record_count)), base_offset + first)
         first += batch.record_count
+    next(left, None)  # what is wrong behind the last message is found when all have been taken
     return data
 
 
-def _decode_batch(batch: StoredBatch, records: list[Record], base_offset: int) -> bytearray:
+def _decode_batch(batch: StoredBatch, records: Iterator[Record], base_offset: int) -> bytearray:
     count, attributes, producer_id, producer_epoch, base_sequence = batch
-    if not records:
+    first = next(records, None)
+    if first is None:
         return empty_batch(
             base_offset, count, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
         )
     data = encode_batch(
-        records, base_offset=base_offset, log_append_time=bool(attributes & _TIMESTAMP_TYPE),
+        chain((first,), records), base_offset=base_offset, log_append_time=bool(attributes & _TIMESTAMP_TYPE),
         transactional=bool(attributes & _TRANSACTIONAL), producer_id=producer_id, producer_epoch=producer_epoch,
         base_sequence=base_sequence,
     )  # fmt: skip
@@ -184,7 +187,7 @@ def _decode_batch(batch: StoredBatch, records: list[Record], base_offset: int) -
     return data
 
 
-def _records(messages: Sequence[NativeMessage]) -> Iterator[Record]:
+def _records(messages: Iterable[NativeMessage]) -> Iterator[Record]:
     for offset_delta, message in enumerate(messages):
         if message.compacted_out:
             continue

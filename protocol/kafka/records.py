@@ -15,7 +15,8 @@ versions, group state); the produce and fetch path never does.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -200,7 +201,7 @@ def _read_unsigned(body: bytes, position: int, max_bytes: int) -> tuple[int, int
 
 
 def encode_batch(
-    records: Sequence[Record],
+    records: Iterable[Record],
     *,
     base_offset: int = 0,
     compression: int = 0,
@@ -214,12 +215,16 @@ def encode_batch(
 ) -> bytearray:
     """One batch of `records`, at least one, in order of their offset deltas (gaps allowed).
 
+    They are taken one by one: there may be millions.
     Raises UnsupportedCompression, and ValueError for values that the format has no room for.
     """
-    if not records:
+    rows = iter(records)
+    first = next(rows, None)
+    if first is None:
         raise ValueError("a batch needs a record")
-    base_timestamp = records[0].timestamp
-    body = compress(compression, _encode_records(records, base_timestamp))
+    base_timestamp = first.timestamp
+    encoded = _encode_records(chain((first,), rows), base_timestamp)
+    body = compress(compression, encoded.body)
     attributes = (
         compression
         | (TIMESTAMP_TYPE_MASK if log_append_time else 0)
@@ -230,8 +235,8 @@ def encode_batch(
     batch += body
     try:
         _CHECKED.pack_into(
-            batch, CRC_START, attributes, records[-1].offset_delta, base_timestamp,
-            max(record.timestamp for record in records), producer_id, producer_epoch, base_sequence, len(records),
+            batch, CRC_START, attributes, encoded.last_offset_delta, base_timestamp,
+            encoded.max_timestamp, producer_id, producer_epoch, base_sequence, encoded.record_count,
         )  # fmt: skip
         crc = crc32c(memoryview(batch)[CRC_START:])
         _UNCHECKED.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC_V2, crc)
@@ -240,9 +245,18 @@ def encode_batch(
     return batch
 
 
-def _encode_records(records: Sequence[Record], base_timestamp: int) -> bytes:
+class _Encoded(NamedTuple):
+    body: bytes
+    record_count: int
+    last_offset_delta: int
+    max_timestamp: int
+
+
+def _encode_records(records: Iterable[Record], base_timestamp: int) -> _Encoded:
     varints = _VARINTS
-    parts: list[bytes] = []
+    body = bytearray()
+    count = offset_delta = 0
+    max_timestamp = base_timestamp
     for offset_delta, timestamp, key, value, headers in records:
         record = b"".join((
             b"\0", varints[timestamp - base_timestamp], varints[offset_delta],
@@ -250,8 +264,11 @@ def _encode_records(records: Sequence[Record], base_timestamp: int) -> bytes:
             b"\1" if value is None else varints[len(value)] + value,
             _encode_headers(headers) if headers else b"\0",
         ))  # fmt: skip
-        parts += (varints[len(record)], record)
-    return b"".join(parts)
+        body += varints[len(record)]
+        body += record
+        count += 1
+        max_timestamp = max(max_timestamp, timestamp)
+    return _Encoded(bytes(body), count, offset_delta, max_timestamp)
 
 
 def _encode_headers(headers: Headers) -> bytes:

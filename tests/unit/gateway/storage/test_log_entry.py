@@ -1,5 +1,6 @@
 """Pulsar entries as pieces of a log, and reads of whole batches out of them."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -207,3 +208,24 @@ def test_a_read_is_a_run_of_whole_batches_that_fits(batches: list[list[int]], da
     joined = b"".join(bytes(chunk) for chunk in found.chunks)
     assert [header.base_offset for _, header in iter_headers(joined)] == expected
     assert found.size_bytes == len(joined)
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_an_entry_of_very_many_messages_is_not_held_as_objects(ours: bool) -> None:
+    count = 20_000
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=count)
+    if ours:
+        metadata.properties.add(key=b"entry.format", value=b"pulsar")
+        metadata.properties.add(key=b"kafka.batches", value=b"%d,0,-1,-1,-1" % count)
+    payload = memoryview(encode_message(b"", key=None) * count)
+    entry = Entry(Position(1, 1), BrokerEntryMetadata(index=count - 1), metadata, payload)
+    tracemalloc.start()
+    try:
+        found = from_pulsar(entry, max_bytes=MAX_BYTES)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    [(_, header)] = iter_headers(found.data)
+    assert header.record_count == count
+    assert peak_bytes < count * 60, "the bytes of a record, a few times"
