@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from gateway.background import run_once
+from gateway.background import report, run_once
 from gateway.handlers.call import Call, Node, Outcome, Response
 from gateway.handlers.cluster import Cluster
 from gateway.handlers.fan_out import fan_out
@@ -107,7 +107,17 @@ class ParkedFetch:
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
         task = run_once("delayed fetch", work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if self._future is None or self._future.done():
+            report("fetch", error)
+        else:  # a defect: whoever waits hears of it
+            self._future.set_exception(error)
 
     async def _open(self, part: Wanted) -> None:
         await self._open_log(part)

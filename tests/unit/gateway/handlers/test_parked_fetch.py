@@ -341,3 +341,12 @@ async def test_only_near_its_end_a_log_looks_for_what_others_write() -> None:
     outcome = parked(fetch((lagging, 0), (at_end, 3), (near, 2), min_bytes=1_000_000))
     assert [log.waiters.at_end for log in (lagging, at_end, near)] == [False, True, True]
     outcome.cancel()
+
+
+async def test_a_log_whose_opening_fails_unexpectedly_keeps_nobody_waiting() -> None:
+    opening: Opening = asyncio.get_running_loop().create_future()
+    outcome = parked(fetch((opening, 0), (FakeLog(0), 0)))
+    await asyncio.sleep(0)
+    opening.set_exception(RuntimeError("defect"))
+    with pytest.raises(RuntimeError, match="defect"):
+        await asyncio.wait_for(outcome, 5)
