@@ -59,9 +59,12 @@ def _is_within(host: str, networks: Networks) -> bool:
     return any(address in network for network in networks)
 
 
-def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()  # the client has gone
+def _forget(work: asyncio.Future[Any]) -> None:
+    """The client has gone: what comes of its request, or of what the handler still waits for, is nobody's."""
+    if not work.cancelled() and work.exception() is None:
+        outcome = work.result()
+        if isinstance(outcome, asyncio.Future) and not outcome.cancel():
+            _forget(outcome)
 
 
 class _Slot:
@@ -237,7 +240,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _serial_done(self, task: asyncio.Task[T], then: Callable[[T], None], slot: _Slot | None) -> None:
         self._serial = None
         if self._transport is None:
-            _retrieve_exception(task)
+            _forget(task)
             return
         if task.cancelled():  # if not because this connection is lost, then because a log it waited for was closed
             self._close("interrupted")
@@ -258,7 +261,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _parked_done(self, slot: _Slot, future: asyncio.Future[Response]) -> None:
         self._parked.discard(future)
-        if future.cancelled() or self._transport is None:
+        if self._transport is None:
+            _forget(future)
+            return
+        if future.cancelled():
             self._close("interrupted")
             return
         error = future.exception()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.config import LOOPBACK, MIB
 from gateway.connection import READ_BUFFER_BYTES
+from gateway.handlers.call import ClosesConnection
 from protocol.kafka.frames import DIRECT_READ_BYTES
 from tests.unit.gateway.connection_harness import Conversation, frame, settle
 
@@ -404,3 +406,31 @@ async def test_names_of_hosts_do_not_wait_for_large_requests_nor_these_for_them(
     finally:
         looked_up.set()
         await lookup
+
+
+async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
+    """Neither an answer nor an error of it is missed by anybody."""
+    unheard: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    for refused in (False, True):
+        conversation = Conversation()
+        conversation.feed(frame("p1"))
+        await asyncio.sleep(0)
+        conversation.dispatcher.serial["1"].set_result(None)
+        await asyncio.sleep(0)  # the handler has returned, and its connection does not know yet
+        future = conversation.dispatcher.futures["1"]
+        if refused:
+            future.set_exception(ClosesConnection("refused"))
+        conversation.connection.connection_lost(None)
+        await settle()
+        assert future.cancelled() is not refused
+        del future, conversation
+        gc.collect()
+    conversation = Conversation()
+    conversation.feed(frame("f1"))
+    conversation.dispatcher.futures["1"].set_exception(ClosesConnection("refused"))
+    conversation.connection.connection_lost(None)  # before it hears of that
+    await settle()
+    del conversation
+    gc.collect()
+    assert unheard == []
