@@ -30,7 +30,7 @@ from gateway.handlers.fetch_session import (
 )
 from gateway.handlers.parked_fetch import ParkedFetch, Wanted
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.errors import KafkaError, error_code
+from gateway.storage.errors import KafkaError, fetch_error_code
 from gateway.storage.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
@@ -108,7 +108,7 @@ async def _open(call: Call, part: Wanted) -> None:
             part.log = await call.services.logs.open(topic, fetched.partition)
             _name_reader(call, topic, part)
     except (KafkaError, PulsarError, TimeoutError) as error:
-        part.error = error_code(error)
+        part.error = fetch_error_code(error)
 
 
 def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:

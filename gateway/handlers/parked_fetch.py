@@ -13,7 +13,7 @@ from gateway.handlers.fan_out import fan_out
 from gateway.handlers.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.handlers.fetch_session import FetchedPartition, FetchSession, tells
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.errors import error_code
+from gateway.storage.errors import fetch_error_code
 from gateway.storage.partition_log import PartitionLog
 from protocol.kafka.codec import RecordChunks
 from protocol.kafka.errors import ErrorCode
@@ -226,7 +226,7 @@ class ParkedFetch:
         try:
             await partition_log.end.refresh()
         except (PulsarError, TimeoutError) as error:
-            part.error = error_code(error)
+            part.error = fetch_error_code(error)
         if part.fetched.offset > partition_log.end_offset and not part.error:
             part.error = self._beyond_end()
         self._found_error = self._found_error or part.error != ErrorCode.NONE

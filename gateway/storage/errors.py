@@ -68,3 +68,19 @@ def error_code(error: BaseException) -> ErrorCode:
         if isinstance(error, kind):
             return code if kind is not pulsar.PulsarError else _by_status(error)
     return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+_OF_A_FETCH = {
+    ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID,
+}  # fmt: skip
+"""Java's consumer throws for others, and librdkafka tells the application of them."""
+
+
+def fetch_error_code(error: BaseException) -> ErrorCode:
+    """The code for an exception while a partition is fetched: what passes is NOT_LEADER_OR_FOLLOWER."""
+    code = error_code(error)
+    if code in {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE}:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return code if code in _OF_A_FETCH else ErrorCode.UNKNOWN_SERVER_ERROR

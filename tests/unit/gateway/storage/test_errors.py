@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, ProducerFencedError
-from gateway.storage.errors import KafkaError, error_code
+from gateway.pulsar.errors import (
+    ClientClosedError,
+    ConnectionLostError,
+    ProducerFencedError,
+    RequestTimeoutError,
+    TopicTerminatedError,
+)
+from gateway.storage.errors import KafkaError, error_code, fetch_error_code
 from protocol.kafka.errors import ErrorCode
 
 
@@ -30,3 +36,19 @@ from protocol.kafka.errors import ErrorCode
 )  # fmt: skip
 def test_code(error: Exception, code: ErrorCode) -> None:
     assert error_code(error) is code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TimeoutError(), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (RequestTimeoutError("SUBSCRIBE"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (KafkaError(ErrorCode.LEADER_NOT_AVAILABLE), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (TopicTerminatedError("no more"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (AdminError(503, "busy"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_a_fetch_answers_only_what_consumers_take(error: Exception, code: ErrorCode) -> None:
+    """Java's consumer throws for any other code, REQUEST_TIMED_OUT among them."""
+    assert fetch_error_code(error) is code
