@@ -17,7 +17,7 @@ from deploy.topology.description import Kind, Node, load
 from deploy.topology.places import Place
 from deploy.topology.setup import AdminApi, SetupError, send_home
 from gateway.storage.topic_names import INTERNAL_TOPICS
-from tests.integration.confluent import Sender, list_topics
+from tests.integration.confluent import TIMEOUT_S, Sender, list_topics
 from tests.regions.network import PREFIX, Network
 from tests.support.history import Write
 
@@ -247,9 +247,9 @@ class Writer:
             self.write(0.1)
         return time.monotonic() - start
 
-    def flush(self) -> None:
+    def flush(self, timeout_s: float = TIMEOUT_S) -> None:
         for sender in self.senders:
-            sender.flush()
+            sender.flush(timeout_s)
 
     def abandon(self) -> None:
         """What is not acknowledged by now never will be."""

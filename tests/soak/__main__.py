@@ -17,13 +17,14 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.soak.load import Round
+from tests.soak.load import run_round
 from tests.soak.measure import LogFindings, Sample, Sampler, sample, slope_mb_per_hour
 from tests.soak.servers import GATEWAY_EVERY_S, PULSAR_EVERY_S, Faults, Servers
 from tests.support.gateway_process import REPOSITORY
 
 REPORT = REPOSITORY / "docs" / "reports" / "soak.md"
 ROUND_S = 90.0
+ROUND_TIMEOUT_S = 900.0
 WHOLE_MINUTES = 120.0
 WARM_UP = 0.25
 """Of the samples: caches fill."""
@@ -57,8 +58,7 @@ class Soak:
         self._judge()
 
     def _run_round(self) -> None:
-        turn = Round(self.servers.bootstrap, ROUND_S)
-        turn.run()
+        turn = run_round(self.servers.bootstrap, ROUND_S, ROUND_TIMEOUT_S)
         self.rounds += 1
         self.records += turn.records
         self.topics_deleted += turn.topics_deleted
