@@ -13,6 +13,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import kafka
@@ -47,10 +48,11 @@ def main(bootstrap: str, group: str, topic: str) -> None:
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
     consumer.subscribe([topic], listener=Listener(consumer))
-    while not consumer.partitions_for_topic(topic):  # else it may assign nothing, and not notice that there is more
+    # Else it may assign nothing, and not notice that there is more.
+    while not patiently(lambda: consumer.partitions_for_topic(topic)):
         time.sleep(POLL_MS / 1000)
     while not stopping:
-        polled = poll(consumer)
+        polled = patiently(lambda: consumer.poll(POLL_MS))
         if polled:
             every = [record for records in polled.values() for record in records]
             tell("read", records=[(record.partition, record.offset, record.value.decode()) for record in every])
@@ -58,12 +60,13 @@ def main(bootstrap: str, group: str, topic: str) -> None:
     consumer.close()
 
 
-def poll(consumer: kafka.KafkaConsumer) -> dict[Any, list[Any]]:
+def patiently(call: Callable[[], Any]) -> Any:
+    """None when a gateway goes down meanwhile: ask again, as Java does inside."""
     try:
-        return consumer.poll(POLL_MS)  # type: ignore[no-any-return]
-    except (RetriableError, UnknownBrokerIdError) as error:  # the gateway goes down: poll again, as Java does inside
+        return call()
+    except (RetriableError, UnknownBrokerIdError) as error:
         tell("failed", error=repr(error))
-        return {}
+        return None
 
 
 def commit(consumer: kafka.KafkaConsumer, offsets: dict[int, int]) -> None:
