@@ -14,7 +14,7 @@ MAX_AGE_S = 5.0
 KEEP_S = 60.0
 """For who could not be answered in time, and asks again: it is not begun all over."""
 MAX_AT_ONCE = 16
-"""Requests to Pulsar, whoever asks: others need it too."""
+"""Requests to Pulsar at the same time, over all groups: the rest of the gateway needs Pulsar too."""
 MAX_TOPICS = 20_000
 MAX_CURSORS = 200_000
 """Of all topics together: about 200 bytes each."""
@@ -33,7 +33,7 @@ class _Read(Generic[T]):
         self.count = 0
 
     def is_older_than(self, since: float) -> bool:
-        """It ended too long ago for somebody who waits since then."""
+        """The read ended too long ago, even for a request that has waited since then."""
         return self.ended_at < min(since, time.monotonic() - MAX_AGE_S)
 
 

@@ -23,7 +23,7 @@ from tests.support.raw_client import encode_request
 
 MB = 1024 * 1024
 MEMORY_MB = 512
-"""Of the container that the gateway is to live in, clients and all."""
+"""Resident memory at its peak: what a container for the gateway has to hold, without the kernel's socket buffers."""
 HALF_SENT, SLOW_READERS, LARGE_PRODUCERS, IDLE = 1_500, 1_000, 100, 2_400
 BATCH_BYTES = 900_000
 LOAD_S = 10.0
