@@ -17,14 +17,14 @@ from gateway.background import BackgroundFailure, FailureHandler, keep_running, 
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
 from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
+from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.fleet import Fleet, NodeIdInUse
-from gateway.fleet.peers import Peers
-from gateway.handlers.broker_configs import topic_defaults
-from gateway.handlers.call import Services, Unread
-from gateway.handlers.fetch_session import FetchSessions
-from gateway.handlers.forwarding import FleetLeaders, Forwarding
+from gateway.forwarding.forwarder import FleetLeaders, Forwarding
+from gateway.forwarding.peers import Peers
 from gateway.handlers.table import APIS
 from gateway.health import HealthServer
+from gateway.log.registry import LogRegistry
+from gateway.log.shared import Shared
 from gateway.namespace import prepare_namespaces
 from gateway.observability.loop_watchdog import LoopWatchdog
 from gateway.observability.metrics import Metrics
@@ -32,10 +32,10 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import PulsarError
+from gateway.requests.broker_configs import topic_defaults
+from gateway.requests.call import Services, Unread
 from gateway.server import KafkaServer
-from gateway.storage.registry import LogRegistry
-from gateway.storage.shared import Shared
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
 
 HOUSEKEEPING_S = 5.0
 WAIT_FOR_PULSAR_S = 2.0

@@ -19,9 +19,9 @@ import structlog
 
 from gateway.config import Limits, Networks
 from gateway.dispatch import Dispatcher, UnsupportedRequest
-from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Response
 from gateway.observability.metrics import Metrics
 from gateway.request_budget import RequestBudget
+from gateway.requests.call import Call, Client, ClosesConnection, Outcome, Response
 from protocol.kafka.codec import Buffer, MalformedRequest, count_values
 from protocol.kafka.frames import LENGTH_BYTES, FrameReceiver
 from protocol.proxy.header import MAX_HEADER_BYTES, MalformedProxyHeaderError, parse_proxy_header

@@ -6,9 +6,9 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from gateway.handlers.call import Call, Client, Outcome, PassedBack, Services
-from gateway.handlers.forwarding import Forwarding
+from gateway.forwarding.forwarder import Forwarding
 from gateway.handlers.table import APIS
+from gateway.requests.call import Call, Client, Outcome, PassedBack, Services
 from protocol.kafka import codec
 from protocol.kafka.codec import Buffer, MalformedRequest
 from protocol.kafka.errors import ErrorCode

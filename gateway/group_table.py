@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.config import PulsarSection
-from gateway.coordination.mirror_names import subscription_name
+from gateway.coordination.mirror.names import subscription_name
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.schemas import ConsumerGroupDescribeRequest
 
 BOOTSTRAP_TIMEOUT_MS = 5_000

@@ -13,7 +13,7 @@ import structlog
 from gateway.config import PulsarSection
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
-from gateway.storage.topic_names import CONSUMER_OFFSETS
+from gateway.topics.topic_names import CONSUMER_OFFSETS
 
 INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
 KEEP_FOR_EVER = -1

@@ -14,9 +14,9 @@ from gateway.background import keep_running
 from gateway.config import FORWARDING_LISTENER, AddressSection, Config
 from gateway.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.dispatch import Dispatcher
-from gateway.handlers.call import Unread
 from gateway.observability.metrics import Metrics
 from gateway.request_budget import RequestBudget
+from gateway.requests.call import Unread
 
 SWEEP_S = 10.0
 BACKLOG = 4_096

@@ -18,22 +18,22 @@ ever (a second JoinGroup of a member overtakes its first), this answers the over
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Set
 from enum import Enum, auto
 
-from coordinator.group.classic_group import ClassicGroup
-from coordinator.group.classic_member import JoinReply, SyncReply
-from coordinator.group.classic_rebalance import TimerKey, TimerKind
+from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.classic.member import JoinReply, SyncReply
+from coordinator.group.classic.rebalance import TimerKey, TimerKind
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer_group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup
-from coordinator.group.consumer_messages import (
+from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup
+from coordinator.group.consumer.messages import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     DescribedConsumerGroup,
     Topics,
 )
-from coordinator.group.consumer_protocol import (
+from coordinator.group.consumer.protocol import (
     ASSIGNORS,
     ConsumerHeartbeatReply,
 )
-from coordinator.group.consumer_validation import RefusedError, check_request
+from coordinator.group.consumer.validation import RefusedError, check_request
 from coordinator.group.loading import Loader
 from coordinator.group.membership import Membership
 from coordinator.group.messages import (
@@ -51,8 +51,8 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.offset_commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, Group, OffsetCommands
-from coordinator.group.offsets import GroupOffsets
+from coordinator.group.offsets.commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, Group, OffsetCommands
+from coordinator.group.offsets.group_offsets import GroupOffsets
 from coordinator.group.ports import (
     DeletedTopic,
     GroupTopicPartition,
@@ -61,7 +61,7 @@ from coordinator.group.ports import (
     OffsetsListener,
     TopicPartition,
 )
-from coordinator.group.records import OffsetValue
+from coordinator.group.records.keys_and_values import OffsetValue
 from coordinator.group.slices import Background, SliceCounter, Steps
 from coordinator.group.states import GroupState
 from coordinator.group.timers import Timers

@@ -5,14 +5,14 @@ from collections.abc import Generator, Set
 from dataclasses import replace
 from typing import Any
 
-from coordinator.group.classic_group import ClassicGroup, group_from_record
-from coordinator.group.consumer_group import Change, ConsumerGroup
-from coordinator.group.consumer_records import ConsumerGroupKey
-from coordinator.group.offset_commands import Group
-from coordinator.group.offsets import GroupOffsets
+from coordinator.group.classic.group import ClassicGroup, group_from_record
+from coordinator.group.consumer.group import Change, ConsumerGroup
+from coordinator.group.offsets.commands import Group
+from coordinator.group.offsets.group_offsets import GroupOffsets
 from coordinator.group.ports import GroupTopicPartition, Log, TopicPartition
-from coordinator.group.record_codec import MalformedRecordError, decode_record
-from coordinator.group.records import GroupKey, GroupValue, OffsetKey
+from coordinator.group.records.codec import MalformedRecordError, decode_record
+from coordinator.group.records.consumer_records import ConsumerGroupKey
+from coordinator.group.records.keys_and_values import GroupKey, GroupValue, OffsetKey
 from coordinator.group.slices import SliceCounter
 
 

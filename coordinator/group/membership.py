@@ -5,17 +5,17 @@ A group changes its protocol when it is empty, or member by member (`migration`)
 
 from collections.abc import Callable
 
-from coordinator.group.classic_group import ClassicGroup
-from coordinator.group.classic_join import ClassicJoin
-from coordinator.group.classic_member import JoinReply, SyncReply
-from coordinator.group.classic_members import ClassicMembers
-from coordinator.group.classic_rebalance import ClassicRebalance, TimerKey, TimerKind
+from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.classic.join import ClassicJoin
+from coordinator.group.classic.member import JoinReply, SyncReply
+from coordinator.group.classic.rebalance import ClassicRebalance, TimerKey, TimerKind
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer_group import ConsumerGroup
-from coordinator.group.consumer_member import JOIN_EPOCH, ConsumerMember
-from coordinator.group.consumer_messages import ConsumerHeartbeatRequest, Topics
-from coordinator.group.consumer_protocol import CONSUMER_TIMERS, ConsumerHeartbeatReply, ConsumerProtocol
-from coordinator.group.consumer_validation import RefusedError
+from coordinator.group.consumer.classic_members import ClassicMembers
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, Topics
+from coordinator.group.consumer.protocol import CONSUMER_TIMERS, ConsumerHeartbeatReply, ConsumerProtocol
+from coordinator.group.consumer.validation import RefusedError
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,
     CommitRequest,
@@ -27,7 +27,7 @@ from coordinator.group.messages import (
     SyncResponse,
 )
 from coordinator.group.migration import to_classic_group, to_consumer_group
-from coordinator.group.offset_commands import Group
+from coordinator.group.offsets.commands import Group
 from coordinator.group.ports import CONSUMER_APPEND_ERRORS, Log, NewId
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode

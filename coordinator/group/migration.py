@@ -5,13 +5,22 @@ and follow the group with the requests that they know (`classic_members`). It be
 last member of the consumer protocol has gone. Generations go on as epochs, and epochs as generations.
 """
 
-from coordinator.group.assignment import Assignment, to_assignment, to_value
-from coordinator.group.classic_group import ClassicGroup
-from coordinator.group.classic_member import ClassicMember
-from coordinator.group.consumer_group import Change, ConsumerGroup
-from coordinator.group.consumer_member import ClassicProtocols, ConsumerMember
-from coordinator.group.consumer_messages import Topics
-from coordinator.group.consumer_records import (
+from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.classic.member import ClassicMember
+from coordinator.group.consumer.assignment import Assignment, to_assignment, to_value
+from coordinator.group.consumer.group import Change, ConsumerGroup
+from coordinator.group.consumer.member import ClassicProtocols, ConsumerMember
+from coordinator.group.consumer.messages import Topics
+from coordinator.group.consumer.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    PartitionsByTopic,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from coordinator.group.ports import Log
+from coordinator.group.records.codec import encode_record
+from coordinator.group.records.consumer_records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
     ConsumerMemberKey,
@@ -21,16 +30,7 @@ from coordinator.group.consumer_records import (
     TargetMemberKey,
     TargetMemberValue,
 )
-from coordinator.group.ports import Log
-from coordinator.group.record_codec import encode_record
 from coordinator.group.states import GroupState
-from coordinator.group.subscription import (
-    CONSUMER_PROTOCOL_TYPE,
-    PartitionsByTopic,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-)
 
 
 def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> ConsumerGroup:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from coordinator.group.record_codec import Record
+from coordinator.group.records.codec import Record
 from protocol.kafka.errors import ErrorCode
 
 OnAppended = Callable[[ErrorCode, int], None]

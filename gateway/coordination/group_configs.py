@@ -13,13 +13,13 @@ import structlog
 
 from coordinator.group.config import ConsumerTimes
 from gateway.config import GroupsSection
+from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.config_values import ConfigType, InvalidValue, whole
-from gateway.storage.errors import KafkaError
-from gateway.storage.topic import Topic
-from gateway.storage.topic_names import CONSUMER_OFFSETS
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.config_values import ConfigType, InvalidValue, whole
+from gateway.topics.topic import Topic
+from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
 
 PREFIX = "kafka.group."

@@ -18,15 +18,15 @@ from coordinator.group.ports import TopicPartition
 from gateway.background import keep_running
 from gateway.coordination.committed import iter_committed
 from gateway.coordination.group_partition import GroupPartition
+from gateway.errors import KafkaError
+from gateway.log.reading.entry_lookup import EntryLookup
+from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import PREFIX, Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
-from gateway.storage.entry_lookup import EntryLookup
-from gateway.storage.errors import KafkaError
-from gateway.storage.registry import LogRegistry
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
 
 REFRESH_S = 15.0
 PAUSE_S = 0.01

@@ -22,11 +22,11 @@ from typing import Protocol, TypeVar, cast
 import structlog
 
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer_messages import Topics
+from coordinator.group.consumer.messages import Topics
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OffsetsListener
-from coordinator.group.record_codec import MalformedRecordError, encode_record
-from coordinator.group.records import GroupKey
+from coordinator.group.records.codec import MalformedRecordError, encode_record
+from coordinator.group.records.keys_and_values import GroupKey
 from gateway.background import report
 from gateway.coordination.internal_log import InternalLog
 from gateway.pulsar.client import PulsarClient

@@ -18,7 +18,6 @@ import structlog
 from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import FetchOffsetsRequest, ListedGroup
-from coordinator.group.mirror_schedule import MirrorKey
 from coordinator.group.ports import DeletedTopic, GroupTopicPartition, TopicPartition
 from coordinator.group.slices import SLICE_UNITS
 from gateway.background import keep_running
@@ -27,19 +26,20 @@ from gateway.coordination.group_configs import GroupConfigs
 from gateway.coordination.group_lag import EndOffsets, GroupLag
 from gateway.coordination.group_partition import GroupPartition, Leadership, WallClock
 from gateway.coordination.internal_topic import prepare_internal_topic
-from gateway.coordination.mirror import OffsetMirror
-from gateway.coordination.mirror_cursors import Cursors
+from gateway.coordination.mirror.cursors import Cursors
+from gateway.coordination.mirror.mirror import OffsetMirror
+from gateway.coordination.mirror.schedule import MirrorKey
 from gateway.coordination.subscribed_topics import SubscribedTopics, Subscriptions
+from gateway.errors import KafkaError
 from gateway.fleet.fleet import Fleet
+from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.errors import KafkaError
-from gateway.storage.registry import LogRegistry
-from gateway.storage.topic import Topic
-from gateway.storage.topic_names import CONSUMER_OFFSETS
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import Topic
+from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
 
 PREPARE_PAUSE_S = 1.0

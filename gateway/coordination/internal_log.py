@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import structlog
 
 from gateway.background import report
+from gateway.log.opening import read_entries
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
-from gateway.storage.opening import read_entries
 from protocol.kafka.errors import ErrorCode
 from protocol.pulsar.entry import EntryError, encode_message, iter_messages
 

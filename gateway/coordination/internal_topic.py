@@ -5,12 +5,12 @@ They look to clients like Kafka's own of the same name, and hold Kafka's own rec
 
 from __future__ import annotations
 
+from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import TopicPolicy
-from gateway.storage.errors import KafkaError
-from gateway.storage.local_topics import keep_local
-from gateway.storage.topic import Topic
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.local_topics import keep_local
+from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 COMPACTION_THRESHOLD_BYTES = 100 * 1024 * 1024

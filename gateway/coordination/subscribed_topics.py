@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import structlog
 
-from coordinator.group.assignment import TopicInfo
-from coordinator.group.topic_regex import matching
+from coordinator.group.consumer.assignment import TopicInfo
+from coordinator.group.consumer.topic_regex import matching
 from gateway.background import report
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
 
 LIST_MAX_AGE_S = 30.0
 """How old the list may be that regular expressions are matched with; topics made here are in it at once."""

@@ -20,6 +20,7 @@ from coordinator.fleet.messages import (
     encode_message,
 )
 from gateway.background import keep_running
+from gateway.log.opening import read_entries
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
@@ -28,8 +29,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry, Reader, Start
-from gateway.storage.local_topics import keep_local
-from gateway.storage.opening import read_entries
+from gateway.topics.local_topics import keep_local
 from protocol.pulsar import entry as pulsar_entry
 from protocol.pulsar.entry import EntryError, iter_messages
 

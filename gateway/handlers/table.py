@@ -4,44 +4,50 @@ from __future__ import annotations
 
 from kafka.protocol import admin, consumer, metadata, producer
 
-from gateway.handlers import (
+from gateway.handlers.cluster import (
     alter_configs,
-    alter_partition_reassignments,
     api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
     describe_cluster,
     describe_configs,
-    describe_groups,
     describe_log_dirs,
-    describe_producers,
-    describe_topic_partitions,
-    elect_leaders,
-    fetch,
+    incremental_alter_configs,
+    list_config_resources,
+)
+from gateway.handlers.groups import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
     find_coordinator,
     heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
     join_group,
     leave_group,
-    list_config_resources,
     list_groups,
-    list_offsets,
-    list_partition_reassignments,
     offset_commit,
     offset_delete,
     offset_fetch,
-    offset_for_leader_epoch,
-    produce,
     sync_group,
 )
-from gateway.handlers import metadata as metadata_handler
-from gateway.handlers.call import Api
+from gateway.handlers.records import (
+    delete_records,
+    describe_producers,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    offset_for_leader_epoch,
+    produce,
+)
+from gateway.handlers.topics import (
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_topic_partitions,
+    elect_leaders,
+    list_partition_reassignments,
+)
+from gateway.handlers.topics import metadata as metadata_handler
+from gateway.requests.call import Api
 from protocol.kafka import schemas
 from protocol.kafka.produce_request import decode_produce
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.handlers.call import Api
 from gateway.handlers.table import APIS
+from gateway.requests.call import Api
 from protocol.kafka.codec import MalformedRequest, decode_request, parse_fixed_header, parse_header
 from tests.support.schema_values import ALL_VERSIONS, encode, name_of, values
 

@@ -16,7 +16,7 @@ from deploy.local.cluster.cluster import LocalCluster
 from deploy.topology.description import Kind, Node, load
 from deploy.topology.places import Place
 from deploy.topology.setup import AdminApi, SetupError, send_home
-from gateway.storage.topic_names import INTERNAL_TOPICS
+from gateway.topics.topic_names import INTERNAL_TOPICS
 from tests.integration.confluent import TIMEOUT_S, Sender, list_topics
 from tests.regions.network import PREFIX, Network
 from tests.support.history import Write

@@ -11,8 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.handlers.call import Api
 from gateway.handlers.table import APIS
+from gateway.requests.call import Api
 
 ALL_VERSIONS = [(api, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)]
 

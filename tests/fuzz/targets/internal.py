@@ -20,7 +20,11 @@ from coordinator.fleet.messages import (
     decode_message,
     encode_message,
 )
-from coordinator.group.consumer_records import (
+from coordinator.group.consumer.subscription import subscribed_topics
+from coordinator.group.loading import Loader
+from coordinator.group.offsets.commands import Group
+from coordinator.group.records.codec import MalformedRecordError, decode_record, encode_record
+from coordinator.group.records.consumer_records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
     ConsumerMemberKey,
@@ -38,10 +42,7 @@ from coordinator.group.consumer_records import (
     TopicsValue,
     TopicValue,
 )
-from coordinator.group.loading import Loader
-from coordinator.group.offset_commands import Group
-from coordinator.group.record_codec import MalformedRecordError, decode_record, encode_record
-from coordinator.group.records import (
+from coordinator.group.records.keys_and_values import (
     GROUP_RECORD,
     OFFSET_RECORD,
     GroupKey,
@@ -50,7 +51,6 @@ from coordinator.group.records import (
     OffsetKey,
     OffsetValue,
 )
-from coordinator.group.subscription import subscribed_topics
 from tests.fuzz.target import Target, reason
 
 _LENGTH = struct.Struct(">H")

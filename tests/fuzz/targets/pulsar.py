@@ -10,10 +10,10 @@ from typing import Any
 
 from crc32c import crc32c
 
+from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
+from gateway.log.entries.log_entry import collect, from_pulsar
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
-from gateway.storage.chunked_messages import ChunkedMessages, is_piece
-from gateway.storage.log_entry import collect, from_pulsar
 from protocol.kafka.batch import HEADER_BYTES, InvalidBatch, iter_headers
 from protocol.kafka.records import Record, decode_records, encode_batch
 from protocol.pulsar.entry import EntryError, compress, encode_message, iter_messages

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from gateway.config import Config
 from gateway.dispatch import PRODUCE, Dispatcher
-from gateway.handlers.call import Api, Client, Services
 from gateway.handlers.table import APIS
+from gateway.requests.call import Api, Client, Services
 from protocol.kafka import codec
 from protocol.kafka.codec import MalformedRequest, decode_request, decode_response, encode_response, is_flexible
 from protocol.kafka.fetch_request import FIRST_BOUNDED_VERSION, limit_max_bytes

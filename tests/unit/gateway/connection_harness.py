@@ -10,9 +10,9 @@ from typing import Any, cast
 from gateway.config import Limits, Networks
 from gateway.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.dispatch import API_VERSIONS, UnsupportedRequest
-from gateway.handlers.call import Call, Client, ClosesConnection, Outcome, Services, Unread
 from gateway.observability.metrics import Metrics
 from gateway.request_budget import RequestBudget
+from gateway.requests.call import Call, Client, ClosesConnection, Outcome, Services, Unread
 from protocol.kafka.codec import Buffer, MalformedRequest
 
 NO_SERVICES = cast(Services, None)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.config import LOOPBACK, MIB
 from gateway.connection import READ_BUFFER_BYTES
-from gateway.handlers.call import ClosesConnection
+from gateway.requests.call import ClosesConnection
 from protocol.kafka.frames import DIRECT_READ_BYTES
 from tests.unit.gateway.connection_harness import Conversation, frame, settle
 

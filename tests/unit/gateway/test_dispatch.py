@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config import Config
 from gateway.dispatch import LARGE_FRAME_BYTES, PRODUCE, Dispatcher
-from gateway.handlers.call import Services
+from gateway.requests.call import Services
 
 METADATA = 3
 LIMIT = Config().limits.max_control_request_bytes

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gateway.config import LOOPBACK, MIB, Config, Limits
 from gateway.connection import KafkaConnection, Owner
 from gateway.dispatch import Dispatcher
-from gateway.handlers.call import Unread
 from gateway.observability.metrics import Metrics
+from gateway.requests.call import Unread
 from gateway.server import KafkaServer
 from tests.unit.gateway.connection_harness import FakeDispatcher, FakeTransport, frame, settle
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Generic, TypeVar, cast
 
-from coordinator.group.assignment import TopicInfo
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from coordinator.group.consumer.assignment import TopicInfo
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import (
     CommitRequest,
@@ -19,7 +19,7 @@ from coordinator.group.messages import (
     SyncResponse,
 )
 from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OnAppended, TopicPartition
-from coordinator.group.record_codec import Record, decode_record
+from coordinator.group.records.codec import Record, decode_record
 from protocol.kafka.errors import ErrorCode
 
 Response = TypeVar("Response")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from coordinator.group.config import ConsumerTimes, GroupConfig
-from coordinator.group.consumer_member import ConsumerMember, MemberState, reconcile
-from coordinator.group.consumer_records import (
+from coordinator.group.consumer.member import ConsumerMember, MemberState, reconcile
+from coordinator.group.records.consumer_records import (
     ConsumerGroupKey,
     ConsumerMemberKey,
     CurrentMemberKey,

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.group.assignment import Assignment, TopicIdPartition, partitions_of
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer_messages import ConsumerHeartbeatResponse
-from coordinator.group.topic_regex import matching
+from coordinator.group.consumer.assignment import Assignment, TopicIdPartition, partitions_of
+from coordinator.group.consumer.messages import ConsumerHeartbeatResponse
+from coordinator.group.consumer.topic_regex import matching
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, Harness, Parked
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.consumer_messages import ConsumerHeartbeatResponse
-from coordinator.group.consumer_records import RegexKey
+from coordinator.group.consumer.messages import ConsumerHeartbeatResponse
+from coordinator.group.records.consumer_records import RegexKey
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import Harness, reloaded
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.assignment import Assignment, Assignor, MemberSpec, TopicId, partitions_of
-from coordinator.group.range import assign_range
-from coordinator.group.uniform import assign_uniform
+from coordinator.group.consumer.assignment import Assignment, Assignor, MemberSpec, TopicId, partitions_of
+from coordinator.group.consumer.range import assign_range
+from coordinator.group.consumer.uniform import assign_uniform
 
 T, U = b"t" * 16, b"u" * 16
 TOPICS = [bytes([n]) * 16 for n in range(4)]

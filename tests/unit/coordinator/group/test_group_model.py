@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import FetchOffsetsRequest, JoinResponse, SyncResponse
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records import GroupValue, OffsetValue
+from coordinator.group.records.keys_and_values import GroupValue, OffsetValue
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness, Parked, subscription
 

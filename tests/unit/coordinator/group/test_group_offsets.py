@@ -13,7 +13,7 @@ from coordinator.group.messages import (
     OffsetToCommit,
 )
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records import GroupKey, OffsetKey, OffsetValue
+from coordinator.group.records.keys_and_values import GroupKey, OffsetKey, OffsetValue
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, Parked, reloaded, subscription
 

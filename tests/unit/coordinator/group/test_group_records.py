@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group import consumer_records as c
-from coordinator.group.record_codec import MalformedRecordError, Record, decode_record, encode_record
-from coordinator.group.records import GroupKey, GroupValue, MemberValue, OffsetKey, OffsetValue
-from coordinator.group.subscription import subscribed_topics
+from coordinator.group.consumer.subscription import subscribed_topics
+from coordinator.group.records import consumer_records as c
+from coordinator.group.records.codec import MalformedRecordError, Record, decode_record, encode_record
+from coordinator.group.records.keys_and_values import GroupKey, GroupValue, MemberValue, OffsetKey, OffsetValue
 
 KAFKA: dict[str, str] = json.loads(Path(__file__).with_name("kafka_3_9_2_group_records.json").read_text())
 TOPIC_ID = bytes(range(1, 17))

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.group import loading, offsets, slices
-from coordinator.group.classic_group import ClassicGroup
-from coordinator.group.classic_rebalance import ClassicRebalance
-from coordinator.group.consumer_messages import ConsumerHeartbeatRequest
+from coordinator.group import loading, slices
+from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.classic.rebalance import ClassicRebalance
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import OffsetToCommit
+from coordinator.group.offsets import group_offsets as offsets
 from coordinator.group.ports import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, SESSION_MS, Harness

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.group.records import GroupKey, GroupValue
+from coordinator.group.records.keys_and_values import GroupKey, GroupValue
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness
 

@@ -8,8 +8,8 @@ from construct import ConstructError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.offset_codec import decode_key, decode_value, encode_key, encode_value
-from coordinator.group.records import OFFSET_RECORD, OffsetKey, OffsetValue
+from coordinator.group.records.keys_and_values import OFFSET_RECORD, OffsetKey, OffsetValue
+from coordinator.group.records.offset_codec import decode_key, decode_value, encode_key, encode_value
 
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)

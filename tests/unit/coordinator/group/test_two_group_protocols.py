@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.group.messages import FetchOffsetsRequest
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records import GroupKey
+from coordinator.group.records.keys_and_values import GroupKey
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, reloaded
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records import OffsetValue
+from coordinator.group.records.keys_and_values import OffsetValue
 from protocol.kafka.errors import ErrorCode
 
 

@@ -19,8 +19,8 @@ from gateway.coordination import group_service
 from gateway.coordination.group_service import GroupService, partition_of
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
-from gateway.storage.topic import Topic
-from gateway.storage.topic_names import CONSUMER_OFFSETS
+from gateway.topics.topic import Topic
+from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic
 

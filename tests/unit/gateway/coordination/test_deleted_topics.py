@@ -8,10 +8,11 @@ import pytest
 
 from coordinator.group.ports import DeletedTopic
 from gateway.coordination import group_service
-from gateway.handlers import delete_topics, offset_fetch
-from gateway.handlers.call import Call, Services
+from gateway.handlers.groups import offset_fetch
+from gateway.handlers.topics import delete_topics
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
-from gateway.storage.topic import Topic
+from gateway.requests.call import Call, Services
+from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.group_scene import Scene, group_scene
 

@@ -11,9 +11,9 @@ import pytest
 from coordinator.group.config import ConsumerTimes
 from gateway.config import GroupsSection
 from gateway.coordination.group_configs import HEARTBEAT, SESSION, GroupConfigs
+from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
-from gateway.storage.errors import KafkaError
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.errors import ErrorCode
 
 

@@ -11,13 +11,13 @@ from coordinator.group.ports import TopicPartition
 from gateway.coordination import group_lag
 from gateway.coordination.group_lag import EndOffsets, GroupLag
 from gateway.coordination.group_partition import GroupPartition
+from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, ServiceNotReadyError
 from gateway.pulsar.position import Position
-from gateway.storage.registry import LogRegistry
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
 from tests.unit.gateway.coordination.fake_coordinator import FakeCoordinator
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

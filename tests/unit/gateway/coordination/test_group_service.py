@@ -26,7 +26,7 @@ from gateway.coordination.group_service import partition_of
 from gateway.coordination.subscribed_topics import SubscribedTopics
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic
 

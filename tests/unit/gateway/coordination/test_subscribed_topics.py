@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from coordinator.group.assignment import TopicInfo
-from coordinator.group.topic_regex import InvalidRegexError
+from coordinator.group.consumer.assignment import TopicInfo
+from coordinator.group.consumer.topic_regex import InvalidRegexError
 from gateway.coordination.subscribed_topics import SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
-from gateway.storage.topic import Topic
-from gateway.storage.topics import TopicCatalog
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import Topic
 
 TIMEOUT_S = 10.0
 NEVER_S = 3_600.0

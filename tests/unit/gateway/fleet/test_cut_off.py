@@ -12,9 +12,9 @@ import pytest
 from coordinator.fleet.membership import Membership
 from gateway.config import FleetSection
 from gateway.fleet.fleet import CUT_OFF_S, Fleet
+from gateway.log.partition_log import STALLED_S
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
-from gateway.storage.partition_log import STALLED_S
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from gateway.handlers import delete_topics
-from gateway.handlers.call import Call
-from gateway.storage.topic import TOPIC_ID
-from gateway.storage.topics import TopicCatalog
+from gateway.handlers.topics import delete_topics
+from gateway.requests.call import Call
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import TOPIC_ID
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.storage.fake_admin import PREFIX, FakeTopics
+from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
 
 OLD, NEW = uuid.uuid4(), uuid.uuid4()
 

@@ -7,8 +7,8 @@ import pytest
 from kafka.protocol.admin import DescribeGroupsResponse
 
 from coordinator.group.messages import DescribedGroup
-from gateway.handlers import describe_groups
-from gateway.handlers.call import Call
+from gateway.handlers.groups import describe_groups
+from gateway.requests.call import Call
 from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
 

@@ -10,12 +10,12 @@ from unittest.mock import Mock
 import pytest
 
 from gateway.config import Limits
-from gateway.handlers import fetch
-from gateway.handlers.call import Call, Unread
-from gateway.handlers.fetch_session import FetchedPartition
+from gateway.fetching.fetch_session import FetchedPartition
+from gateway.handlers.records import fetch
+from gateway.requests.call import Call, Unread
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.handlers.test_cluster import OWN, racked_fleet
-from tests.unit.gateway.handlers.test_parked_fetch import FakeLog
+from tests.unit.gateway.fetching.test_delayed_fetch import FakeLog
+from tests.unit.gateway.requests.test_cluster import OWN, racked_fleet
 
 READER = 2
 

@@ -14,9 +14,9 @@ from unittest.mock import AsyncMock
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
-from gateway.handlers import list_offsets
-from gateway.handlers.call import Call
-from gateway.handlers.list_offsets import END_AGE_S, START_AGE_S
+from gateway.handlers.records import list_offsets
+from gateway.handlers.records.list_offsets import END_AGE_S, START_AGE_S
+from gateway.requests.call import Call
 from protocol.kafka.batch import InvalidBatch
 from protocol.kafka.errors import ErrorCode
 

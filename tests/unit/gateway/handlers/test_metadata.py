@@ -13,13 +13,14 @@ from kafka.protocol.metadata import MetadataRequest
 
 from coordinator.fleet.messages import Address, Member
 from gateway.config import Config
-from gateway.handlers import fan_out, metadata
-from gateway.handlers.call import Call, Client
-from gateway.handlers.partition_rows import PartitionRows
+from gateway.handlers.topics import metadata
 from gateway.pulsar.admin_http import AdminError
-from gateway.storage.topics import TopicCatalog
+from gateway.requests import fan_out
+from gateway.requests.call import Call, Client
+from gateway.requests.partition_rows import PartitionRows
+from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.storage.fake_admin import PREFIX, FakeTopics
+from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
 
 MEMBER = Member(
     node_id=0, incarnation="i", instance="h:1", addresses={"default": Address(host="h", port=1)}, lease_ms=1,

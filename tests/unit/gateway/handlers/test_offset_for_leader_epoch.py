@@ -8,8 +8,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from gateway.handlers import offset_for_leader_epoch
-from gateway.handlers.call import Call
+from gateway.handlers.records import offset_for_leader_epoch
+from gateway.requests.call import Call
 from protocol.kafka.errors import ErrorCode
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.handlers import produce as produce_handler
-from gateway.handlers.call import Call, ClosesConnection
-from gateway.handlers.produce import PartitionAnswer, ProduceCall, _Part
+from gateway.handlers.records import produce as produce_handler
+from gateway.handlers.records.produce import PartitionAnswer, ProduceCall, _Part
+from gateway.requests.call import Call, ClosesConnection
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.produce_request import ProducedPartition, ProducedTopic
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import structlog
 from structlog.testing import capture_logs
 
+from gateway.log.entries.log_entry import from_pulsar
 from gateway.observability.logs import SPARSE_S, SparseLog
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
-from gateway.storage.log_entry import from_pulsar
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, MessageMetadata
 
 

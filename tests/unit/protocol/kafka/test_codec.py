@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.handlers import routes
-from gateway.handlers.call import Api
+from gateway.forwarding import routes
 from gateway.handlers.table import APIS
+from gateway.requests.call import Api
 from protocol.kafka import codec
 from protocol.kafka.codec import (
     MalformedRequest,

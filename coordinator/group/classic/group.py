@@ -1,0 +1,368 @@
+"""A classic group as data: members, leader, common protocols, state. `ClassicRebalance` and `ClassicJoin` drive it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coordinator.group.classic.member import ClassicMember, JoinReply, SyncReply
+from coordinator.group.consumer.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    MalformedSubscriptionError,
+    read_assignment,
+    read_subscription,
+    subscribed_topics,
+)
+from coordinator.group.messages import (
+    NO_TIMESTAMP,
+    DescribedGroup,
+    DescribedMember,
+    JoinedMember,
+    JoinResponse,
+    ListedGroup,
+    SyncResponse,
+)
+from coordinator.group.offsets.group_offsets import ExpiryRule, GroupOffsets
+from coordinator.group.records.codec import Record, encode_record
+from coordinator.group.records.keys_and_values import GroupKey, GroupValue, MemberValue
+from coordinator.group.states import PREVIOUS_STATES, GroupState
+from protocol.kafka.errors import ErrorCode
+
+CLASSIC_TYPE = "classic"
+
+
+@dataclass
+class InitialDelay:
+    """The first members of an empty group are waited for: `delay_ms` each time that one more has come."""
+
+    delay_ms: int
+    remaining_ms: int
+    member_added: bool = False
+
+
+class ClassicGroup:
+    """Members keep their order of arrival, so that a leader's successor is the oldest member."""
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_timestamp_ms: int | None = now_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, ClassicMember] = {}
+        self.static_members: dict[str, str] = {}  # group.instance.id -> member id
+        self.pending_members: dict[str, int] = {}  # session timeouts by ids (KIP-394) that have yet to join
+        self.pending_sync: set[str] = set()
+        self.offsets = GroupOffsets()
+        self.subscribed_topics: frozenset[str] | None = None  # None: not known
+        self.initial_delay: InitialDelay | None = None  # while the first members gather
+        self.stores_assignment = False  # the leader's assignment is on its way to the log
+        self._supporters: Counter[str] = Counter()  # how many members support a protocol
+        self._joining = 0
+
+    # --- Members
+
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._supporters.update(_names(member.protocols))
+        self.pending_members.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> None:
+        """The member's parked requests must have been answered."""
+        self.pending_members.pop(member_id, None)
+        self.pending_sync.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._supporters.subtract(_names(member.protocols))
+        if member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def update(
+        self,
+        member: ClassicMember,
+        protocols: Sequence[tuple[str, bytes]],
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+    ) -> None:
+        self._supporters.subtract(_names(member.protocols))
+        member.protocols = protocols
+        self._supporters.update(_names(protocols))
+        member.session_timeout_ms = session_timeout_ms
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+
+    def rename_static(self, member: ClassicMember, new_member_id: str) -> None:
+        """A static member that restarted goes on under a new id, in its old place."""
+        old_member_id = member.member_id
+        member.member_id = new_member_id
+        self.members = {m.member_id: m for m in self.members.values()}
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        if old_member_id in self.pending_sync:
+            self.pending_sync.remove(old_member_id)
+            self.pending_sync.add(new_member_id)
+        assert member.group_instance_id is not None
+        self.static_members[member.group_instance_id] = new_member_id
+
+    def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Whether the request's sender is a member, and not one fenced by another with its instance id."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is not None and current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # --- Parked requests
+
+    @property
+    def joining_count(self) -> int:
+        return self._joining
+
+    @property
+    def all_have_joined(self) -> bool:
+        return self._joining == len(self.members) and not self.pending_members
+
+    def park_join(self, member: ClassicMember, reply: JoinReply) -> None:
+        """A request that the member had parked before is answered: it has been overtaken."""
+        self.answer_join(member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.join_reply = reply
+        self._joining += 1
+
+    def answer_join(self, member: ClassicMember, response: JoinResponse) -> None:
+        reply, member.join_reply = member.join_reply, None
+        if reply is not None:
+            self._joining -= 1
+            reply(response)
+
+    def park_sync(self, member: ClassicMember, reply: SyncReply) -> None:
+        self.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_reply = reply
+
+    def answer_sync(self, member: ClassicMember, response: SyncResponse) -> bool:
+        """Whether there was one to answer."""
+        reply, member.sync_reply = member.sync_reply, None
+        if reply is not None:
+            reply(response)
+        return reply is not None
+
+    def answer_all(self, error: ErrorCode) -> None:
+        for member in self.members.values():
+            self.answer_join(member, JoinResponse(error, member.member_id))
+            self.answer_sync(member, SyncResponse(error))
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state is GroupState.DEAD
+
+    def die(self, now_ms: int) -> None:
+        self.transition_to(GroupState.DEAD, now_ms)
+
+    # --- Protocols and generations
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
+        """Whether a member with these protocols could be one of this group."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        return protocol_type == self.protocol_type and any(name in self._candidates() for name in _names(protocols))
+
+    def select_protocol(self) -> str:
+        """Of the protocols that all members support, the one most members prefer."""
+        candidates = self._candidates()
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def _candidates(self) -> set[str]:
+        return {name for name, count in self._supporters.items() if count == len(self.members)}
+
+    def transition_to(self, state: GroupState, now_ms: int) -> None:
+        assert self.state in PREVIOUS_STATES[state], f"{self.group_id}: {self.state} to {state}"
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    def start_generation(self, now_ms: int) -> None:
+        """All who will be members have joined; without any, the group is empty."""
+        self.generation += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.refresh_subscribed_topics()
+        self.pending_sync.clear()
+        self.stores_assignment = False
+        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+
+    def elect_joined_leader(self) -> bool:
+        """Keep the leader if it has rejoined, else take a member who has; False if there is none."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].join_reply is None:
+            joined = next((m for m in self.members.values() if m.join_reply is not None), None)
+            if joined is None:
+                return False
+            self.leader_id = joined.member_id
+        return True
+
+    def refresh_subscribed_topics(self) -> None:
+        self.subscribed_topics = None
+        if self.protocol_type == CONSUMER_PROTOCOL_TYPE and (not self.members or self.protocol_name is not None):
+            self.subscribed_topics = subscribed_topics(
+                member.metadata(self.protocol_name or "") for member in self.members.values()
+            )
+
+    def consumer_topics(self) -> frozenset[str] | None:
+        """Every topic that members read or own; None if they are not consumers."""
+        if self.members and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                topics |= read_subscription(member.protocols[0][1]).topics
+                topics |= read_assignment(member.assignment).keys()
+        except MalformedSubscriptionError:
+            return None
+        return frozenset(topics)
+
+    def may_be_subscribed_to(self, topic: str) -> bool:
+        if self.state is GroupState.EMPTY:
+            return False
+        return self.subscribed_topics is None or topic in self.subscribed_topics
+
+    def offsets_deletion_error(self) -> ErrorCode:
+        """Offsets of a live group go only if it is known which topics its members read."""
+        deletable = self.state is GroupState.EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return ErrorCode.NONE if deletable else ErrorCode.NON_EMPTY_GROUP
+
+    def expiry_rule(self) -> ExpiryRule | None:
+        """How offsets expire now (KIP-211); None: they do not."""
+        if self.protocol_type is None:  # a simple consumer's
+            return ExpiryRule()
+        if self.state is GroupState.EMPTY:
+            return ExpiryRule(since_ms=self.state_timestamp_ms)
+        if self.state is GroupState.STABLE and self.subscribed_topics is not None:
+            return ExpiryRule(subscribed_topics=self.subscribed_topics)
+        return None
+
+    # --- Answers and records
+
+    def join_response(self, member_id: str) -> JoinResponse:
+        """The current generation, as the member is told of it."""
+        return JoinResponse(
+            ErrorCode.NONE,
+            member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader_id or "",
+            self.joined_members() if member_id == self.leader_id else (),
+        )
+
+    def joined_members(self) -> list[JoinedMember]:
+        assert self.protocol_name is not None
+        return [
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
+            for m in self.members.values()
+        ]
+
+    def sync_response(self, member: ClassicMember) -> SyncResponse:
+        return SyncResponse(ErrorCode.NONE, member.assignment, self.protocol_type, self.protocol_name)
+
+    def record(self, assignments: Mapping[str, bytes]) -> Record:
+        """The group as of this generation; `assignments` has an entry for every member."""
+        value = GroupValue(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol_name,
+            self.leader_id,
+            NO_TIMESTAMP if self.state_timestamp_ms is None else self.state_timestamp_ms,
+            [self._member_value(member, assignments[member.member_id]) for member in self.members.values()],
+        )
+        return encode_record(GroupKey(self.group_id), value)
+
+    def _member_value(self, member: ClassicMember, assignment: bytes) -> MemberValue:
+        assert self.protocol_name is not None
+        return MemberValue(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.session_timeout_ms,
+            member.metadata(self.protocol_name),
+            assignment,
+            member.rebalance_timeout_ms,
+            member.group_instance_id,
+        )
+
+    def tombstones(self) -> list[Record]:
+        """A group that never had a generation was never written."""
+        return [encode_record(GroupKey(self.group_id), None)] if self.generation > 0 else []
+
+    def describe(self) -> DescribedGroup:
+        """Metadata and assignments are shown only while they hold."""
+        stable = self.state is GroupState.STABLE and self.protocol_name is not None
+        protocol = self.protocol_name if stable else None
+        members = [
+            DescribedMember(
+                m.member_id,
+                m.group_instance_id,
+                m.client_id,
+                m.client_host,
+                m.metadata(protocol) if protocol is not None else b"",
+                m.assignment if protocol is not None else b"",
+            )
+            for m in self.members.values()
+        ]
+        return DescribedGroup(
+            ErrorCode.NONE, self.group_id, self.state.value, self.protocol_type or "", protocol or "", members
+        )
+
+    def overview(self) -> ListedGroup:
+        return ListedGroup(self.group_id, self.protocol_type or "", self.state.value, CLASSIC_TYPE)
+
+
+def group_from_record(key: GroupKey, value: GroupValue, now_ms: int) -> ClassicGroup:
+    """A group as its last record has it: stable if it had members, and each of their sessions starts anew."""
+    group = ClassicGroup(key.group, now_ms)
+    group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+    group.state_timestamp_ms = None if value.state_timestamp_ms == NO_TIMESTAMP else value.state_timestamp_ms
+    group.generation = value.generation
+    for member in value.members:
+        group.add(_member_from_record(member, value.protocol or ""), value.protocol_type)
+    if value.leader in group.members:
+        group.leader_id = value.leader
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = (value.protocol or "") if value.members else None
+    group.refresh_subscribed_topics()
+    return group
+
+
+def _member_from_record(member: MemberValue, protocol: str) -> ClassicMember:
+    had_rebalance_timeout = member.rebalance_timeout_ms >= 0  # version 0 records have none
+    return ClassicMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms if had_rebalance_timeout else member.session_timeout_ms,
+        [(protocol, member.subscription)],
+        member.assignment,
+    )
+
+
+def _names(protocols: Sequence[tuple[str, bytes]]) -> set[str]:
+    return {name for name, _ in protocols}

@@ -1,0 +1,204 @@
+"""JoinGroup and LeaveGroup of classic groups: who becomes a member, and whether the group rebalances for it.
+
+Members of three kinds arrive: new ones (an empty member id), those whose id was just given (KIP-394), and members who
+join again. A static member (KIP-345) that arrives without its id takes over from the one with its instance id.
+"""
+
+from dataclasses import replace
+
+from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.classic.member import ClassicMember, JoinReply
+from coordinator.group.classic.rebalance import ClassicRebalance, TimerKey, TimerKind
+from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
+from coordinator.group.messages import UNKNOWN_MEMBER_ID, JoinRequest, JoinResponse, LeavingMember, SyncResponse
+from coordinator.group.ports import GROUP_APPEND_ERRORS, Log, NewId
+from coordinator.group.states import GroupState
+from coordinator.group.timers import Timers
+from protocol.kafka.errors import ErrorCode
+
+
+class ClassicJoin:
+    def __init__(
+        self, config: GroupConfig, log: Log, timers: Timers[TimerKey], rebalance: ClassicRebalance, new_id: NewId
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._timers = timers
+        self._rebalance = rebalance
+        self._new_id = new_id
+
+    def join(self, group: ClassicGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        if not self._accepts(group, request.member_id):
+            self._reject_for_size(group, request.member_id, reply)
+        elif not group.supports(request.protocol_type, request.protocols):
+            reply(JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        elif request.member_id == UNKNOWN_MEMBER_ID:
+            self._join_new(group, request, now_ms, reply)
+        elif request.member_id in group.pending_members:
+            self._join_pending(group, request, now_ms, reply)
+        else:
+            self._rejoin(group, request, now_ms, reply)
+        self._rebalance.complete_join_if_ready(group, now_ms)
+
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+        """Whether the group has room. While it gathers members the first ones to join win, old members or not."""
+        member = group.members.get(member_id)
+        if group.state is GroupState.EMPTY:
+            return True
+        if group.state is GroupState.PREPARING_REBALANCE:
+            already_in = member is not None and member.join_reply is not None
+            return already_in or group.joining_count < self._config.max_size
+        return member is not None or len(group.members) < self._config.max_size
+
+    def _reject_for_size(self, group: ClassicGroup, member_id: str, reply: JoinReply) -> None:
+        member = group.members.get(member_id)
+        if member is not None:
+            self._rebalance.drop_member(group, member)
+        group.pending_members.pop(member_id, None)
+        reply(JoinResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
+
+    # --- New members
+
+    def _join_new(self, group: ClassicGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        instance_id = request.group_instance_id
+        current_id = None if instance_id is None else group.static_members.get(instance_id)
+        if current_id is not None:
+            self._replace_static(group, group.members[current_id], request, now_ms, reply)
+        elif instance_id is None and request.require_member_id:
+            member_id = self._new_member_id(request)
+            group.pending_members[member_id] = request.session_timeout_ms
+            timer = TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id)
+            self._timers.set(timer, now_ms + request.session_timeout_ms)
+            reply(JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._add(group, self._new_member_id(request), request, now_ms, reply)
+
+    def _new_member_id(self, request: JoinRequest) -> str:
+        owner = request.client_id if request.group_instance_id is None else request.group_instance_id
+        return f"{owner}-{self._new_id()}"
+
+    def _join_pending(self, group: ClassicGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        if request.group_instance_id is not None:  # static members are never given an id this way
+            reply(JoinResponse(ErrorCode.UNKNOWN_SERVER_ERROR, UNKNOWN_MEMBER_ID))
+            return
+        self._timers.cancel(TimerKey(TimerKind.PENDING_MEMBER, group.group_id, request.member_id))
+        self._add(group, request.member_id, request, now_ms, reply)
+
+    def _add(self, group: ClassicGroup, member_id: str, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        member = ClassicMember(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            request.protocols,
+            is_new=True,
+        )
+        if group.initial_delay is not None:
+            group.initial_delay.member_added = True
+        group.add(member, request.protocol_type)
+        group.park_join(member, reply)
+        self._rebalance.expire_member_at(group, member_id, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance.prepare_if_possible(group, now_ms)
+
+    # --- Members who join again
+
+    def _rejoin(self, group: ClassicGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        """Only news rebalances: other protocols or metadata, or a leader that wants to assign anew."""
+        error = group.member_error(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            reply(JoinResponse(error, request.member_id))
+            return
+        member = group.members[request.member_id]
+        unchanged = list(member.protocols) == list(request.protocols)
+        leads = group.leader_id == member.member_id
+        repeats = unchanged and (
+            group.state is GroupState.COMPLETING_REBALANCE or (group.state is GroupState.STABLE and not leads)
+        )
+        if repeats:
+            reply(group.join_response(member.member_id))
+        else:
+            self._update(group, member, request, reply)
+            self._rebalance.prepare_if_possible(group, now_ms)
+
+    def _update(self, group: ClassicGroup, member: ClassicMember, request: JoinRequest, reply: JoinReply) -> None:
+        group.update(member, request.protocols, request.session_timeout_ms, request.rebalance_timeout_ms)
+        group.park_join(member, reply)
+
+    # --- Static members who restarted
+
+    def _replace_static(
+        self,
+        group: ClassicGroup,
+        member: ClassicMember,
+        request: JoinRequest,
+        now_ms: int,
+        reply: JoinReply,
+    ) -> None:
+        """A stable group whose protocol does not change goes on as it is: the newcomer inherits the assignment."""
+        before = replace(member)
+        old_leader_id = group.leader_id or ""
+        self._take_over(group, member, self._new_member_id(request), now_ms)
+        self._update(group, member, request, reply)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._store_replacement(group, member, before, request.can_skip_assignment, old_leader_id)
+        elif group.state is not GroupState.PREPARING_REBALANCE:
+            # The leader may be assigning to the old id just now, so even the same metadata needs a new generation.
+            self._rebalance.prepare(group, now_ms)
+
+    def _store_replacement(
+        self, group: ClassicGroup, member: ClassicMember, before: ClassicMember, can_skip: bool, old_leader_id: str
+    ) -> None:
+        generation, reply = group.generation, member.join_reply
+
+        def on_stored(error: ErrorCode, now_ms: int) -> None:
+            still_parked = member.join_reply is reply and group.state is GroupState.STABLE
+            if not still_parked or group.generation != generation:
+                return  # a rebalance has taken over, and answers
+            if error is not ErrorCode.NONE:
+                self._revert(group, member, before, now_ms)
+                failure = replace(
+                    group.join_response(UNKNOWN_MEMBER_ID),
+                    error=GROUP_APPEND_ERRORS.get(error, error),
+                    leader_id=old_leader_id,
+                )
+                group.answer_join(member, failure)
+                return
+            response = group.join_response(member.member_id)
+            if can_skip:
+                response = replace(response, skip_assignment=member.member_id == group.leader_id)
+            else:  # older clients must not think that they lead: they would assign, and nobody would hear
+                response = replace(response, leader_id=old_leader_id, members=())
+            group.answer_join(member, response)
+            self._rebalance.restart_session(group, member, now_ms)  # it may have run out while the log was slow
+
+        self._log.append([group.record({m.member_id: m.assignment for m in group.members.values()})], on_stored)
+
+    def _revert(self, group: ClassicGroup, member: ClassicMember, before: ClassicMember, now_ms: int) -> None:
+        """The log does not know the new id: the old one stays the member."""
+        self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member.member_id))
+        group.update(member, before.protocols, before.session_timeout_ms, before.rebalance_timeout_ms)
+        group.rename_static(member, before.member_id)
+        self._rebalance.restart_session(group, member, now_ms)
+
+    def _take_over(self, group: ClassicGroup, member: ClassicMember, new_id: str, now_ms: int) -> None:
+        group.answer_join(member, JoinResponse(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
+        group.answer_sync(member, SyncResponse(ErrorCode.FENCED_INSTANCE_ID))
+        self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member.member_id))
+        group.rename_static(member, new_id)
+        self._rebalance.restart_session(group, member, now_ms)
+
+    # --- Leaving
+
+    def leave(self, group: ClassicGroup, leaving: LeavingMember, now_ms: int) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id in group.pending_members:
+            self._rebalance.remove_pending(group, member_id, now_ms)
+            return ErrorCode.NONE
+        if member_id == UNKNOWN_MEMBER_ID:
+            member_id = group.static_members.get(leaving.group_instance_id or "", UNKNOWN_MEMBER_ID)
+        error = group.member_error(member_id, leaving.group_instance_id)
+        if error is ErrorCode.NONE:
+            self._rebalance.remove_member(group, group.members[member_id], now_ms)
+        return error

@@ -1,0 +1,51 @@
+"""Partitions of topics given to members of a consumer group (KIP-848)."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from coordinator.group.records.consumer_records import TopicPartitionsValue
+
+TopicId = bytes
+TopicIdPartition = tuple[TopicId, int]
+Assignment = Mapping[TopicId, AbstractSet[int]]
+"""No topic is there without partitions."""
+
+
+class TopicInfo(NamedTuple):
+    topic_id: TopicId
+    partition_count: int
+
+
+@dataclass(frozen=True)
+class MemberSpec:
+    """What an assignor knows of a member. `topics` exist; `owned` is what the last target gave it."""
+
+    member_id: str
+    instance_id: str | None
+    topics: frozenset[TopicId]
+    owned: Assignment
+
+
+Assignor = Callable[[Sequence[MemberSpec], Mapping[TopicId, int]], dict[str, Assignment]]
+"""(members, partition count of each topic) to each member's partitions."""
+
+
+def partitions_of(assignment: Assignment) -> Iterator[TopicIdPartition]:
+    return ((topic_id, partition) for topic_id, partitions in assignment.items() for partition in partitions)
+
+
+def to_assignment(partitions: Iterable[TopicIdPartition]) -> Assignment:
+    assignment: dict[TopicId, set[int]] = {}
+    for topic_id, partition in partitions:
+        assignment.setdefault(topic_id, set()).add(partition)
+    return assignment
+
+
+def to_value(assignment: Assignment) -> list[TopicPartitionsValue]:
+    return [TopicPartitionsValue(topic_id, sorted(assignment[topic_id])) for topic_id in sorted(assignment)]
+
+
+def from_value(value: Iterable[TopicPartitionsValue]) -> Assignment:
+    return to_assignment((topic.topic_id, partition) for topic in value for partition in topic.partitions)

@@ -1,0 +1,183 @@
+"""Members of the classic protocol in a consumer group (KIP-848), while an application is being upgraded.
+
+They join, sync and send heartbeats as in a classic group; their generation is their member epoch, and they get
+partitions from the group's target assignment like everybody else. One that has to do something, give partitions back,
+take new ones or follow a new epoch, is answered REBALANCE_IN_PROGRESS, and joins again.
+"""
+
+from dataclasses import replace
+
+from coordinator.group.classic.member import JoinReply, SyncReply
+from coordinator.group.classic.rebalance import TimerKey, TimerKind
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.member import JOIN_EPOCH, ClassicProtocols, ConsumerMember, MemberState
+from coordinator.group.consumer.messages import Topics
+from coordinator.group.consumer.protocol import Changes, ConsumerProtocol
+from coordinator.group.consumer.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    MalformedSubscriptionError,
+    read_subscription,
+)
+from coordinator.group.consumer.validation import RefusedError, check_room
+from coordinator.group.messages import (
+    UNKNOWN_MEMBER_ID,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResponse,
+    LeavingMember,
+    SyncRequest,
+    SyncResponse,
+)
+from coordinator.group.migration import encoded_assignment, with_ids
+from coordinator.group.ports import GROUP_APPEND_ERRORS, NewId
+from coordinator.group.timers import Timers
+from protocol.kafka.errors import ErrorCode
+
+
+class ClassicMembers:
+    def __init__(
+        self, max_size: int, timers: Timers[TimerKey], topics: Topics, consumers: ConsumerProtocol, new_id: NewId
+    ) -> None:
+        self._max_size = max_size
+        self._timers = timers
+        self._topics = topics
+        self._consumers = consumers
+        self._new_id = new_id
+
+    # --- Joining
+
+    def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        try:
+            self._join(group, request, now_ms, reply)
+        except RefusedError as refused:
+            reply(JoinResponse(refused.error, request.member_id))
+        except MalformedSubscriptionError:
+            reply(JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+
+    def _join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        """Raises RefusedError and MalformedSubscriptionError."""
+        member_id = request.member_id or self._new_id()
+        check_room(group, member_id, self._max_size)
+        if not group.supports_classic(request.protocol_type, request.protocols):
+            raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if request.require_member_id and request.member_id == UNKNOWN_MEMBER_ID:
+            reply(JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            return
+        subscription = read_subscription(request.protocols[0][1])
+        changes = Changes(group)
+        before = self._member(changes, request, member_id)
+        after = replace(
+            before,
+            instance_id=request.group_instance_id or before.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topics=subscription.topics,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            classic=ClassicProtocols(request.session_timeout_ms, tuple(request.protocols)),
+        )
+        member = self._consumers.follow(changes, before, after, with_ids(subscription.owned, self._topics), now_ms)
+        self._restart(TimerKind.CONSUMER_SYNC, group, member, now_ms)
+        self._timers.cancel(TimerKey(TimerKind.CONSUMER_JOIN, group.group_id, member.member_id))
+        answer = JoinResponse(
+            ErrorCode.NONE, member.member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0]
+        )
+
+        def on_durable(error: ErrorCode) -> None:
+            failed = JoinResponse(GROUP_APPEND_ERRORS.get(error, error), member.member_id)
+            reply(answer if error is ErrorCode.NONE else failed)
+
+        group.writer.write(changes.records, on_durable)
+
+    def _member(self, changes: Changes, request: JoinRequest, member_id: str) -> ConsumerMember:
+        """As it was before; a new one is not in the group yet. Raises RefusedError."""
+        group = changes.group
+        current_id = group.static_members.get(request.group_instance_id or "")
+        if current_id is None:
+            return group.members.get(member_id) or ConsumerMember(member_id)
+        if request.member_id not in (UNKNOWN_MEMBER_ID, current_id):
+            raise RefusedError(ErrorCode.FENCED_INSTANCE_ID)
+        current = group.members[current_id]
+        return current if member_id == current_id else self._consumers.succeed(changes, current, member_id)
+
+    # --- Being a member
+
+    def sync(self, group: ConsumerGroup, request: SyncRequest, now_ms: int, reply: SyncReply) -> None:
+        try:
+            member = _find(group, request.member_id, request.group_instance_id)
+            _check_generation(member, request.generation)
+            _check_protocol(member, request)
+            if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+                self._await_join(group, member, now_ms)
+                raise RefusedError(ErrorCode.REBALANCE_IN_PROGRESS)
+        except RefusedError as refused:
+            reply(SyncResponse(refused.error))
+            return
+        self._timers.cancel(TimerKey(TimerKind.CONSUMER_SYNC, group.group_id, member.member_id))
+        self._consumers.restart_session(group, member.member_id, now_ms)
+        assignment = encoded_assignment(member, member.assigned, group)
+        answer = SyncResponse(ErrorCode.NONE, assignment, request.protocol_type, request.protocol_name)
+
+        def on_durable(error: ErrorCode) -> None:
+            reply(answer if error is ErrorCode.NONE else SyncResponse(GROUP_APPEND_ERRORS.get(error, error)))
+
+        group.writer.write((), on_durable)
+
+    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
+        try:
+            member = _find(group, request.member_id, request.group_instance_id)
+            _check_generation(member, request.generation)
+        except RefusedError as refused:
+            return refused.error
+        self._consumers.restart_session(group, member.member_id, now_ms)
+        if not group.must_rejoin(member):
+            return ErrorCode.NONE
+        self._await_join(group, member, now_ms)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+
+    def leave(self, group: ConsumerGroup, leaving: LeavingMember, now_ms: int) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id == UNKNOWN_MEMBER_ID:
+            member_id = group.static_members.get(leaving.group_instance_id or "", UNKNOWN_MEMBER_ID)
+        try:
+            member = _find(group, member_id, leaving.group_instance_id)
+        except RefusedError as refused:
+            return refused.error
+        self._consumers.expel(group, member, now_ms)
+        return ErrorCode.NONE
+
+    # --- Timers
+
+    def _await_join(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        """The time runs from the first answer that asks for it."""
+        if TimerKey(TimerKind.CONSUMER_JOIN, group.group_id, member.member_id) not in self._timers:
+            self._restart(TimerKind.CONSUMER_JOIN, group, member, now_ms)
+
+    def _restart(self, kind: TimerKind, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        self._timers.set(TimerKey(kind, group.group_id, member.member_id), now_ms + member.rebalance_timeout_ms)
+
+
+def _find(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """A member of the classic protocol. Raises RefusedError."""
+    if instance_id is not None:
+        current_id = group.static_members.get(instance_id)
+        if current_id is None:
+            raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if current_id != member_id:
+            raise RefusedError(ErrorCode.FENCED_INSTANCE_ID)
+    member = group.members.get(member_id)
+    if member is None or member.classic is None:
+        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID)
+    return member
+
+
+def _check_generation(member: ConsumerMember, generation: int) -> None:
+    if generation != member.epoch or member.epoch == JOIN_EPOCH:
+        raise RefusedError(ErrorCode.ILLEGAL_GENERATION)
+
+
+def _check_protocol(member: ConsumerMember, request: SyncRequest) -> None:
+    assert member.classic is not None
+    if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
+        raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.protocol_name not in (None, member.classic.protocols[0][0]):
+        raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

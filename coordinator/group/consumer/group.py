@@ -1,0 +1,270 @@
+"""A consumer group of KIP-848 as data. It changes by its records alone, the same when they are made and when loaded.
+
+Epochs: the group's grows with every change of members, subscriptions or topics; the target assignment is computed for
+an epoch; each member's own says how far it has followed.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from coordinator.group.consumer.assignment import (
+    Assignment,
+    MemberSpec,
+    TopicIdPartition,
+    TopicInfo,
+    from_value,
+    partitions_of,
+)
+from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember, MemberState
+from coordinator.group.consumer.messages import DescribedConsumer, DescribedConsumerGroup
+from coordinator.group.consumer.subscription import CONSUMER_PROTOCOL_TYPE
+from coordinator.group.messages import CommitRequest, ListedGroup
+from coordinator.group.offsets.group_offsets import ExpiryRule, GroupOffsets
+from coordinator.group.ports import Log
+from coordinator.group.records.codec import Record, encode_record
+from coordinator.group.records.consumer_records import (
+    ConsumerGroupKey,
+    ConsumerMemberKey,
+    ConsumerMemberValue,
+    CurrentMemberKey,
+    CurrentMemberValue,
+    RegexKey,
+    TargetEpochKey,
+    TargetMemberKey,
+    TopicsKey,
+)
+from coordinator.group.records.durable_writer import DurableWriter
+from protocol.kafka.errors import ErrorCode
+
+CONSUMER_TYPE = "consumer"
+DEFAULT_ASSIGNOR = "uniform"
+MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
+
+
+class ConsumerGroupState(Enum):
+    """Values are the names that ListGroups and ConsumerGroupDescribe show."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"  # the target assignment is behind the group's epoch
+    RECONCILING = "Reconciling"  # members are behind the target assignment
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One record, decoded: a key and a value of `consumer_records`; None removes."""
+
+    key: Any
+    value: Any | None
+
+
+class ConsumerGroup:
+    def __init__(self, group_id: str, log: Log) -> None:
+        self.group_id = group_id
+        self.writer = DurableWriter(log)
+        self.epoch = 0
+        self.topics: dict[str, TopicInfo] = {}  # the subscribed ones that exist
+        self.topics_are_current = False  # False: look again at the next heartbeat
+        self.matches: dict[str, frozenset[str]] = {}  # topic names by the members' regular expressions
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}  # group.instance.id -> member id
+        self.target_epoch = 0
+        self.target: dict[str, Assignment] = {}
+        self.offsets = GroupOffsets()
+        self.is_dead = False
+        self._holders: dict[TopicIdPartition, str] = {}
+
+    # --- Changes
+
+    def apply(self, change: Change) -> None:
+        """ValueError if the record cannot be one of Kafka's."""
+        key, value = change.key, change.value
+        match key:
+            case ConsumerGroupKey():
+                self.epoch = 0 if value is None else value.epoch
+            case TopicsKey():
+                topics = () if value is None else value.topics
+                self.topics = {topic.topic_name: TopicInfo(topic.topic_id, topic.num_partitions) for topic in topics}
+            case RegexKey():
+                self.matches.pop(key.regex, None)
+                if value is not None:
+                    self.matches[key.regex] = frozenset(value.topics)
+            case ConsumerMemberKey():
+                self._apply_member(key.member_id, value)
+            case TargetEpochKey():
+                self.target_epoch = 0 if value is None else value.assignment_epoch
+            case TargetMemberKey():
+                self.target.pop(key.member_id, None)
+                if value is not None:
+                    self.target[key.member_id] = from_value(value.topic_partitions)
+            case CurrentMemberKey():
+                self._apply_current(key.member_id, value)
+
+    def _apply_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
+        if value is not None:
+            member = self.members.get(member_id, ConsumerMember(member_id)).with_subscription(value)
+            self.members[member_id] = member
+            if member.instance_id is not None:
+                self.static_members[member.instance_id] = member_id
+            return
+        self._release(member_id)
+        removed = self.members.pop(member_id, None)
+        if removed is not None and self.static_members.get(removed.instance_id or "") == member_id:
+            del self.static_members[removed.instance_id or ""]
+
+    def _apply_current(self, member_id: str, value: CurrentMemberValue | None) -> None:
+        self._release(member_id)
+        member = self.members.get(member_id, ConsumerMember(member_id))
+        if value is not None:
+            self.members[member_id] = member = member.with_current(value)
+            self._holders.update(dict.fromkeys(member.held(), member_id))
+        elif member_id in self.members:
+            self.members[member_id] = replace(member, epoch=JOIN_EPOCH, assigned={}, to_revoke={})
+
+    def _release(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is not None:
+            for partition in member.held():
+                if self._holders.get(partition) == member_id:
+                    del self._holders[partition]
+
+    def is_taken(self, partition: TopicIdPartition) -> bool:
+        return partition in self._holders
+
+    # --- What follows from the members
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if self.is_dead:
+            return ConsumerGroupState.DEAD
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if not all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
+            return ConsumerGroupState.RECONCILING
+        return ConsumerGroupState.STABLE
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def subscribed_names(self) -> frozenset[str]:
+        return frozenset[str]().union(*(member.topics for member in self.members.values()), *self.matches.values())
+
+    def regexes(self) -> set[str]:
+        return {member.topic_regex for member in self.members.values() if member.topic_regex}
+
+    def assignor(self) -> str:
+        """The one that most members ask for."""
+        votes = Counter(m.server_assignor for m in self.members.values() if m.server_assignor is not None)
+        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+
+    def member_specs(self) -> list[MemberSpec]:
+        return [
+            MemberSpec(
+                member.member_id,
+                member.instance_id,
+                frozenset(self.topics[name].topic_id for name in self._names_of(member) if name in self.topics),
+                self.target.get(member.member_id, {}),
+            )
+            for member in self.members.values()
+        ]
+
+    def _names_of(self, member: ConsumerMember) -> frozenset[str]:
+        return member.topics | self.matches.get(member.topic_regex or "", frozenset())
+
+    # --- Members of the classic protocol
+
+    def supports_classic(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
+        """Whether a classic member with these protocols could be one of this group."""
+        others = [{name for name, _ in m.classic.protocols} for m in self.members.values() if m.classic is not None]
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
+            all(name in names for names in others) for name, _ in protocols
+        )
+
+    def must_rejoin(self, member: ConsumerMember) -> bool:
+        """It is behind, has partitions to give back, or could have those that it waits for."""
+        if member.epoch < self.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+            return True
+        if member.state is not MemberState.UNRELEASED_PARTITIONS:
+            return False
+        missing = set(partitions_of(self.target.get(member.member_id, {}))) - set(partitions_of(member.assigned))
+        return not any(map(self.is_taken, missing))
+
+    def only_classic_without(self, member_id: str) -> bool:
+        """Whether there are others, all of the classic protocol, and this member is the last of the consumer's."""
+        others = [member for member in self.members.values() if member.member_id != member_id]
+        leaving = self.members.get(member_id)
+        return (
+            leaving is not None and leaving.classic is None
+            and bool(others) and all(member.classic is not None for member in others)
+        )  # fmt: skip
+
+    # --- What OffsetCommands and the coordinator ask of any group
+
+    def commit_error(self, request: CommitRequest) -> ErrorCode:
+        if request.generation < 0 and not self.members:
+            return ErrorCode.NONE
+        error = self._epoch_error(request.member_id, request.generation)
+        member = self.members.get(request.member_id)
+        if member is not None and member.classic is None and request.version < MEMBER_EPOCH_COMMIT_VERSION:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return error
+
+    def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.NONE
+        return self._epoch_error(member_id or "", member_epoch)
+
+    def _epoch_error(self, member_id: str, member_epoch: int) -> ErrorCode:
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member.epoch == member_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+
+    def may_be_subscribed_to(self, topic: str) -> bool:
+        return topic in self.subscribed_names()
+
+    def offsets_deletion_error(self) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def expiry_rule(self) -> ExpiryRule:
+        return ExpiryRule(subscribed_topics=self.subscribed_names())
+
+    def overview(self) -> ListedGroup:
+        return ListedGroup(self.group_id, CONSUMER_PROTOCOL_TYPE, self.state.value, CONSUMER_TYPE)
+
+    def describe(self) -> DescribedConsumerGroup:
+        return DescribedConsumerGroup(
+            ErrorCode.NONE,
+            self.group_id,
+            self.state.value,
+            self.epoch,
+            self.target_epoch,
+            self.assignor(),
+            [DescribedConsumer(m, self.target.get(m.member_id, {})) for m in self.members.values()],
+            {topic.topic_id: name for name, topic in self.topics.items()},
+        )
+
+    def tombstones(self) -> list[Record]:
+        """Of all that the group has; what the log refused of it is not needed any more."""
+        members = [
+            key(self.group_id, member_id)
+            for member_id in self.members
+            for key in (CurrentMemberKey, TargetMemberKey, ConsumerMemberKey)
+        ]
+        regexes = [RegexKey(self.group_id, regex) for regex in self.matches]
+        own = [TargetEpochKey(self.group_id), TopicsKey(self.group_id), ConsumerGroupKey(self.group_id)]
+        gone = [encode_record(key, None) for key in (*members, *regexes, *own)]
+        keys = {record.key for record in gone}
+        return [*(record for record in self.writer.unwritten if record.key not in keys), *gone]
+
+    def die(self, now_ms: int) -> None:
+        self.is_dead = True

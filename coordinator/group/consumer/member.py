@@ -1,0 +1,171 @@
+"""A member of a consumer group, and how what it owns follows the target assignment (KIP-848's reconciliation).
+
+A member gives back first: while it still reports partitions that are to be revoked it stays in its epoch. Then it
+moves to the target's epoch and gets what its target adds, as far as the former owners have let go.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from coordinator.group.consumer.assignment import (
+    Assignment,
+    TopicIdPartition,
+    from_value,
+    partitions_of,
+    to_assignment,
+    to_value,
+)
+from coordinator.group.records.consumer_records import (
+    ClassicMemberValue,
+    ClassicProtocolValue,
+    ConsumerMemberValue,
+    CurrentMemberValue,
+)
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+
+
+class MemberState(IntEnum):
+    """As stored in the member's current assignment record."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1  # must give partitions back
+    UNRELEASED_PARTITIONS = 2  # waits for partitions that others have not given back
+
+
+@dataclass(frozen=True)
+class ClassicProtocols:
+    """What a member of the classic protocol joined with; `protocols` are (name, metadata), preferred first."""
+
+    session_timeout_ms: int
+    protocols: Sequence[tuple[str, bytes]]
+
+    @classmethod
+    def from_value(cls, value: ClassicMemberValue | None) -> "ClassicProtocols | None":
+        if value is None:
+            return None
+        return cls(value.session_timeout_ms, tuple((each.name, each.metadata) for each in value.protocols))
+
+    def value(self) -> ClassicMemberValue:
+        return ClassicMemberValue(
+            self.session_timeout_ms, [ClassicProtocolValue(name, data) for name, data in self.protocols]
+        )
+
+
+@dataclass(frozen=True)
+class ConsumerMember:
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    topic_regex: str | None = ""  # what Kafka 3.9 writes for none
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = LEAVE_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = field(default_factory=dict)
+    to_revoke: Assignment = field(default_factory=dict)
+    classic: ClassicProtocols | None = None
+    """None: the member uses the consumer protocol."""
+
+    def with_subscription(self, value: ConsumerMemberValue) -> "ConsumerMember":
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topics=frozenset(value.subscribed_topic_names),
+            topic_regex=value.subscribed_topic_regex,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            server_assignor=value.server_assignor,
+            classic=ClassicProtocols.from_value(value.classic),
+        )
+
+    def subscription(self) -> ConsumerMemberValue:
+        return ConsumerMemberValue(
+            self.instance_id,
+            self.rack_id,
+            self.client_id,
+            self.client_host,
+            sorted(self.topics),
+            self.topic_regex,
+            self.rebalance_timeout_ms,
+            self.server_assignor,
+            None if self.classic is None else self.classic.value(),
+        )
+
+    def with_current(self, value: CurrentMemberValue) -> "ConsumerMember":
+        return replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state),
+            assigned=from_value(value.assigned_partitions),
+            to_revoke=from_value(value.partitions_pending_revocation),
+        )
+
+    def current(self) -> CurrentMemberValue:
+        return CurrentMemberValue(
+            self.epoch, self.previous_epoch, self.state, to_value(self.assigned), to_value(self.to_revoke)
+        )
+
+    def is_reconciled_to(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    def held(self) -> set[TopicIdPartition]:
+        """All that nobody else may read yet."""
+        return {*partitions_of(self.assigned), *partitions_of(self.to_revoke)}
+
+
+def reconcile(
+    member: ConsumerMember,
+    target: Assignment,
+    target_epoch: int,
+    reported: Assignment | None,
+    is_taken: Callable[[TopicIdPartition], bool],
+) -> ConsumerMember:
+    """The member's next step towards its target; itself if it must wait.
+
+    `reported` is what the member says that it owns, None if it does not say; `is_taken` whether any member holds it.
+    """
+    if member.is_reconciled_to(target_epoch):
+        return member
+    epoch = member.epoch
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if _still_owns(reported, member.to_revoke):
+            return member
+        epoch += 1
+    owned, wanted = set(partitions_of(member.assigned)), set(partitions_of(target))
+    kept = to_assignment(owned & wanted)
+    to_revoke = to_assignment(owned - wanted)
+    if to_revoke and _still_owns(reported, to_revoke):
+        return replace(
+            member,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            epoch=epoch,
+            previous_epoch=member.epoch,
+            assigned=kept,
+            to_revoke=to_revoke,
+        )
+    unreleased = {partition for partition in wanted - owned if is_taken(partition)}
+    return replace(
+        member,
+        state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
+        epoch=target_epoch,
+        previous_epoch=member.epoch,
+        assigned=to_assignment(wanted - unreleased),
+        to_revoke={},
+    )
+
+
+def _still_owns(reported: Assignment | None, partitions: Assignment) -> bool:
+    if reported is None:
+        return True
+    return any(reported.get(topic_id, set()) & numbers for topic_id, numbers in partitions.items())

@@ -1,0 +1,79 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848) without their wire format."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coordinator.group.consumer.assignment import Assignment, TopicId, TopicInfo
+from coordinator.group.consumer.member import ConsumerMember
+from protocol.kafka.errors import ErrorCode
+
+
+class Topics(Protocol):
+    """The topics of the cluster as this gateway knows them now: what it has not looked up yet it does not know."""
+
+    def is_known(self, name: str) -> bool:
+        """Whether `find` says something about the name."""
+
+    def find(self, name: str) -> TopicInfo | None: ...
+
+    def names(self) -> Collection[str] | None:
+        """Every topic that a regular expression may match; None if that is not known."""
+
+
+@dataclass(frozen=True)
+class ConsumerHeartbeatRequest:
+    """None (and -1 for the timeout) means: as before. `member_epoch` 0 joins, -1 leaves, -2 leaves for a restart.
+
+    `has_own_id` is for version 1 and up, where clients choose their member ids; there nothing, too, is a subscription.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: Sequence[str] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Assignment | None = None
+    has_own_id: bool = False
+
+    @property
+    def has_subscription(self) -> bool:
+        return self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
+
+
+@dataclass(frozen=True)
+class ConsumerHeartbeatResponse:
+    """`assignment` None: unchanged since the last answer."""
+
+    error: ErrorCode
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Assignment | None = None
+
+
+@dataclass(frozen=True)
+class DescribedConsumer:
+    member: ConsumerMember
+    target: Assignment
+
+
+@dataclass(frozen=True)
+class DescribedConsumerGroup:
+    """`topic_names` names every topic id of the members' assignments that still exists."""
+
+    error: ErrorCode
+    group_id: str
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[DescribedConsumer] = ()
+    topic_names: Mapping[TopicId, str] = field(default_factory=dict)

@@ -1,0 +1,322 @@
+"""The consumer group protocol (KIP-848): one heartbeat joins, follows the target assignment and leaves.
+
+A heartbeat is worked out in steps, each of which sees what the ones before changed: the member and its subscription,
+the group's epoch, the target assignment, the member's next step towards it. It is answered when all is durable.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from coordinator.group.classic.rebalance import TimerKey, TimerKind
+from coordinator.group.config import GroupConfig
+from coordinator.group.consumer.assignment import Assignment, Assignor, TopicInfo, to_value
+from coordinator.group.consumer.group import DEFAULT_ASSIGNOR, Change, ConsumerGroup
+from coordinator.group.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerMember,
+    MemberState,
+    reconcile,
+)
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse, Topics
+from coordinator.group.consumer.range import assign_range
+from coordinator.group.consumer.topic_regex import matching
+from coordinator.group.consumer.uniform import assign_uniform
+from coordinator.group.consumer.validation import (
+    check_epoch,
+    check_room,
+    find_member,
+    leaves,
+    released_predecessor,
+)
+from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId
+from coordinator.group.records.codec import Record, encode_record
+from coordinator.group.records.consumer_records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    CurrentMemberKey,
+    RegexKey,
+    RegexValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetMemberKey,
+    TargetMemberValue,
+    TopicsKey,
+    TopicsValue,
+    TopicValue,
+)
+from coordinator.group.timers import Timers
+from protocol.kafka.errors import ErrorCode
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+
+CONSUMER_TIMERS = (
+    TimerKind.CONSUMER_SESSION,
+    TimerKind.CONSUMER_REBALANCE,
+    TimerKind.CONSUMER_JOIN,
+    TimerKind.CONSUMER_SYNC,
+)
+ConsumerHeartbeatReply = Callable[[ConsumerHeartbeatResponse], None]
+Downgrade = Callable[[ConsumerGroup, ConsumerMember, int, Callable[[ErrorCode], None]], bool]
+"""(group, leaving member, now, on durable): whether the group is a classic one without the member."""
+
+
+class Changes:
+    """Changes of one group, in force at once; their records are still to be written."""
+
+    def __init__(self, group: ConsumerGroup) -> None:
+        self.group = group
+        self.records: list[Record] = []
+
+    def make(self, key: Any, value: Any | None) -> None:
+        self.group.apply(Change(key, value))
+        self.records.append(encode_record(key, value))
+
+
+class ConsumerProtocol:
+    def __init__(
+        self, config: GroupConfig, timers: Timers[TimerKey], topics: Topics, new_id: NewId, downgrade: Downgrade
+    ) -> None:
+        self._config = config
+        self._downgrade = downgrade
+        self._timers = timers
+        self._topics = topics
+        self._new_id = new_id
+
+    def heartbeat(
+        self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
+    ) -> None:
+        """The request was checked. Raises RefusedError."""
+        changes = Changes(group)
+
+        def on_durable(error: ErrorCode) -> None:
+            reply(ConsumerHeartbeatResponse(CONSUMER_APPEND_ERRORS.get(error, error)) if error else response)
+
+        if leaves(request):
+            member = find_member(group, request)
+            response = ConsumerHeartbeatResponse(ErrorCode.NONE, None, request.member_id, request.member_epoch)
+            if request.member_epoch != LEAVE_STATIC_EPOCH and self._downgrade(group, member, now_ms, on_durable):
+                return
+            self._leave(changes, member, request.member_epoch)
+        else:
+            response = self._follow(changes, request, now_ms)
+        group.writer.write(changes.records, on_durable)
+
+    def restart_timers(self, group: ConsumerGroup, now_ms: int) -> None:
+        """After loading, every member has its full time."""
+        for member in group.members.values():
+            self.restart_session(group, member.member_id, now_ms)
+            self._await_revocation(group, member, now_ms)
+
+    # --- Joining and following
+
+    def _follow(self, changes: Changes, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerHeartbeatResponse:
+        group = changes.group
+        before = self._sender(changes, request)
+        member = self.follow(changes, before, _with_subscription(before, request), request.owned, now_ms)
+        is_full = request.member_epoch == JOIN_EPOCH or (
+            request.rebalance_timeout_ms != -1 and request.has_subscription and request.owned is not None
+        )
+        return ConsumerHeartbeatResponse(
+            ErrorCode.NONE,
+            None,
+            member.member_id,
+            member.epoch,
+            self._config.times_of(group.group_id).heartbeat_interval_ms,
+            member.assigned if is_full or member.assigned != before.assigned else None,
+        )
+
+    def follow(
+        self,
+        changes: Changes,
+        before: ConsumerMember,
+        after: ConsumerMember,
+        reported: Assignment | None,
+        now_ms: int,
+    ) -> ConsumerMember:
+        """The member with its new subscription, a step nearer to its target. `reported` is what it says it owns."""
+        group, member_id = changes.group, before.member_id
+        if after != before:
+            changes.make(ConsumerMemberKey(group.group_id, member_id), after.subscription())
+        self._update_epoch(changes, (after.topics, after.topic_regex) != (before.topics, before.topic_regex))
+        if group.epoch > group.target_epoch:
+            self._update_target(changes)
+        self._reconcile(changes, group.members[member_id], reported, now_ms)
+        self.restart_session(group, member_id, now_ms)
+        return group.members[member_id]
+
+    def _sender(self, changes: Changes, request: ConsumerHeartbeatRequest) -> ConsumerMember:
+        """The member as it was; a new one is not in the group yet."""
+        group = changes.group
+        check_room(group, request.member_id, self._config.consumer_max_size)
+        if request.member_epoch != JOIN_EPOCH:
+            member = find_member(group, request)
+            check_epoch(member, request)
+            return member
+        member_id = request.member_id or self._new_id()
+        if request.instance_id is not None:
+            predecessor = released_predecessor(group, request)
+            return self.succeed(changes, predecessor, member_id) if predecessor else ConsumerMember(member_id)
+        known = group.members.get(member_id)
+        if known is not None:
+            check_epoch(known, request)
+        return known or ConsumerMember(member_id)
+
+    def succeed(self, changes: Changes, predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
+        """The successor takes over subscription, target and partitions; it starts from epoch 0."""
+        group = changes.group
+        target = group.target.get(predecessor.member_id, {})
+        self._remove(changes, predecessor)
+        member = replace(predecessor, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        changes.make(ConsumerMemberKey(group.group_id, member_id), member.subscription())
+        changes.make(TargetMemberKey(group.group_id, member_id), TargetMemberValue(to_value(target)))
+        changes.make(CurrentMemberKey(group.group_id, member_id), member.current())
+        return group.members[member_id]
+
+    def _update_epoch(self, changes: Changes, is_new: bool) -> None:
+        group = changes.group
+        is_new |= group.epoch == 0  # which no member may be in
+        if not is_new and group.topics_are_current:
+            return
+        is_new |= self._update_topics(changes)
+        if is_new:
+            changes.make(ConsumerGroupKey(group.group_id), ConsumerGroupValue(group.epoch + 1))
+
+    def _update_topics(self, changes: Changes) -> bool:
+        """Topics of which nothing is known stay as they were, and are looked for at the next heartbeat again."""
+        group = changes.group
+        is_new = self._update_matches(changes)
+        names = sorted(group.subscribed_names())
+        known = {name for name in names if self._topics.is_known(name)}
+        matched_all = self._topics.names() is not None or not group.regexes()
+        group.topics_are_current = matched_all and len(known) == len(names)
+        found = {name: self._topics.find(name) if name in known else group.topics.get(name) for name in names}
+        topics: dict[str, TopicInfo] = {name: topic for name, topic in found.items() if topic is not None}
+        if topics == group.topics:
+            return is_new
+        values = [TopicValue(topic.topic_id, name, topic.partition_count) for name, topic in topics.items()]
+        changes.make(TopicsKey(group.group_id), TopicsValue(values))
+        return True
+
+    def _update_matches(self, changes: Changes) -> bool:
+        group, names = changes.group, self._topics.names()
+        regexes = group.regexes()
+        before = dict(group.matches)
+        for regex in before.keys() - regexes:
+            changes.make(RegexKey(group.group_id, regex), None)
+        for regex in sorted(regexes if names is not None else ()):
+            found = matching(regex, names or ())
+            if found != before.get(regex):
+                changes.make(RegexKey(group.group_id, regex), RegexValue(sorted(found)))
+        return before != group.matches
+
+    def _update_target(self, changes: Changes) -> None:
+        group = changes.group
+        assign = ASSIGNORS.get(group.assignor(), ASSIGNORS[DEFAULT_ASSIGNOR])
+        counts = {topic.topic_id: topic.partition_count for topic in group.topics.values()}
+        for member_id, assignment in assign(group.member_specs(), counts).items():
+            if group.target.get(member_id) != assignment:
+                key = TargetMemberKey(group.group_id, member_id)
+                changes.make(key, TargetMemberValue(to_value(assignment)))
+        changes.make(TargetEpochKey(group.group_id), TargetEpochValue(group.epoch))
+
+    def _reconcile(
+        self, changes: Changes, member: ConsumerMember, reported: Assignment | None, now_ms: int
+    ) -> None:
+        group = changes.group
+        target = group.target.get(member.member_id, {})
+        after = reconcile(member, target, group.target_epoch, reported, group.is_taken)
+        if after != member:
+            changes.make(CurrentMemberKey(group.group_id, member.member_id), after.current())
+            self._await_revocation(group, after, now_ms)
+
+    # --- Leaving
+
+    def _leave(self, changes: Changes, member: ConsumerMember, epoch: int) -> None:
+        if epoch == LEAVE_STATIC_EPOCH:
+            away = replace(member, epoch=LEAVE_STATIC_EPOCH, to_revoke={})
+            changes.make(CurrentMemberKey(changes.group.group_id, member.member_id), away.current())
+        else:
+            self._fence(changes, member)
+
+    def on_member_timeout(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        """It was silent, or did not join or sync in time."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self.expel(group, member, now_ms)
+
+    def on_rebalance_timeout(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        """The member kept partitions that it was to give back."""
+        member = group.members.get(member_id)
+        if member is not None and member.state is MemberState.UNREVOKED_PARTITIONS:
+            self.expel(group, member, now_ms)
+
+    def expel(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        if self._downgrade(group, member, now_ms, lambda error: None):
+            return
+        changes = Changes(group)
+        self._fence(changes, member)
+        group.writer.write(changes.records, lambda error: None)
+
+    def _fence(self, changes: Changes, member: ConsumerMember) -> None:
+        """The others get its partitions with the next target, which the next heartbeat computes."""
+        self._remove(changes, member)
+        self._update_topics(changes)
+        changes.make(ConsumerGroupKey(changes.group.group_id), ConsumerGroupValue(changes.group.epoch + 1))
+
+    def _remove(self, changes: Changes, member: ConsumerMember) -> None:
+        group_id = changes.group.group_id
+        for key_class in (CurrentMemberKey, TargetMemberKey, ConsumerMemberKey):
+            changes.make(key_class(group_id, member.member_id), None)
+        self.cancel_timers(changes.group, member.member_id)
+
+    # --- Timers
+
+    def period_ms(self, group: ConsumerGroup, timer: TimerKey) -> int:
+        """How long the timer runs from its start; 0 if nobody is waited for any more."""
+        member = group.members.get(timer.member_id)
+        if member is None:
+            return 0
+        if timer.kind is TimerKind.CONSUMER_SESSION:
+            return self._session_timeout_ms(group, member)
+        return member.rebalance_timeout_ms
+
+    def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
+        return self._config.times_of(group.group_id).session_timeout_ms
+
+    def restart_session(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        timer = TimerKey(TimerKind.CONSUMER_SESSION, group.group_id, member_id)
+        self._timers.set(timer, now_ms + self._session_timeout_ms(group, group.members[member_id]))
+
+    def cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:
+        for kind in CONSUMER_TIMERS:
+            self._timers.cancel(TimerKey(kind, group.group_id, member_id))
+
+    def _await_revocation(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
+        """Members of the classic protocol have other timers: they join and sync for it."""
+        timer = TimerKey(TimerKind.CONSUMER_REBALANCE, group.group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+            self._timers.set(timer, now_ms + member.rebalance_timeout_ms)
+        else:
+            self._timers.cancel(timer)
+
+
+def _with_subscription(before: ConsumerMember, request: ConsumerHeartbeatRequest) -> ConsumerMember:
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        before,
+        instance_id=request.instance_id or before.instance_id,
+        rack_id=request.rack_id or before.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topics=before.topics if names is None else frozenset(names),
+        topic_regex=before.topic_regex if regex is None else regex,
+        rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=request.server_assignor or before.server_assignor,
+        classic=None,
+    )

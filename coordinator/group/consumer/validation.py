@@ -1,0 +1,115 @@
+"""What a ConsumerGroupHeartbeat must look like, and who may send it."""
+
+from collections.abc import Collection
+
+from coordinator.group.consumer.assignment import Assignment
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
+from coordinator.group.consumer.topic_regex import InvalidRegexError, matching
+from protocol.kafka.errors import ErrorCode
+
+MAX_ID_BYTES = 32_767  # a record key's string
+
+
+class RefusedError(Exception):
+    """The heartbeat is answered with this error, and changes nothing."""
+
+    def __init__(self, error: ErrorCode, message: str = "") -> None:
+        super().__init__(message)
+        self.error = error
+
+
+def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str]) -> None:
+    """Raises RefusedError if the request contradicts itself."""
+    problem = _problem(request)
+    if problem is not None:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, problem)
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise RefusedError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"ServerAssignor must be one of {', '.join(assignors)}.")
+    try:
+        matching(request.subscribed_topic_regex or "", ())
+    except InvalidRegexError as error:
+        message = f"SubscribedTopicRegex is not a regular expression of RE2: {error}"
+        raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
+
+
+def _problem(request: ConsumerHeartbeatRequest) -> str | None:
+    if not request.group_id:
+        return "GroupId must have a value."
+    if request.instance_id == "" or request.rack_id == "":
+        return "InstanceId and RackId must be null or have a value."
+    if len(request.member_id.encode()) > MAX_ID_BYTES:
+        return "MemberId is too long."
+    if request.member_epoch == JOIN_EPOCH:
+        return _problem_of_a_join(request)
+    return _problem_of_a_member(request)
+
+
+def _problem_of_a_member(request: ConsumerHeartbeatRequest) -> str | None:
+    if request.member_epoch < LEAVE_STATIC_EPOCH:
+        return "MemberEpoch must be -2 or more."
+    if not request.member_id:
+        return "MemberId must have a value."
+    if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        return "Only a member with an InstanceId can leave for a restart."
+    return None
+
+
+def _problem_of_a_join(request: ConsumerHeartbeatRequest) -> str | None:
+    if request.has_own_id and not request.member_id:
+        return "MemberId must have a value."
+    if request.rebalance_timeout_ms == -1:
+        return "The first heartbeat must have a RebalanceTimeoutMs."
+    if request.owned is None or request.owned:
+        return "A member that joins owns no TopicPartitions."
+    if not (request.has_subscription if request.has_own_id else request.subscribed_topic_names):
+        return "The first heartbeat must have SubscribedTopicNames or a SubscribedTopicRegex."
+    return None
+
+
+def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
+    if len(group.members) >= max_size and member_id not in group.members:
+        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has its maximum of {max_size} members.")
+
+
+def check_epoch(member: ConsumerMember, request: ConsumerHeartbeatRequest) -> None:
+    """The previous epoch will do from a member that may have missed an answer: one that owns nothing it should not."""
+    if request.member_epoch == member.epoch:
+        return
+    missed_an_answer = request.member_epoch == member.previous_epoch < member.epoch
+    if not missed_an_answer or request.owned is None or not _is_subset(request.owned, member.assigned):
+        raise RefusedError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The member's epoch is {member.epoch}, not {request.member_epoch}: it must rejoin without partitions.",
+        )
+
+
+def find_member(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> ConsumerMember:
+    """The sender, who must be a member already."""
+    if request.instance_id is not None:
+        current_id = group.static_members.get(request.instance_id)
+        if current_id is not None and current_id != request.member_id:
+            raise RefusedError(ErrorCode.FENCED_INSTANCE_ID, f"The instance id belongs to member {current_id}.")
+        member = None if current_id is None else group.members.get(current_id)
+    else:
+        member = group.members.get(request.member_id)
+    if member is None:
+        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID, "The sender is not a member of the group.")
+    return member
+
+
+def released_predecessor(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> ConsumerMember | None:
+    """The static member whose place a joining one takes: it must have left for a restart, or be a classic one."""
+    member = group.members.get(group.static_members.get(request.instance_id or "", ""))
+    if member is not None and member.classic is None and member.epoch != LEAVE_STATIC_EPOCH:
+        raise RefusedError(ErrorCode.UNRELEASED_INSTANCE_ID, f"Member {member.member_id} uses the instance id.")
+    return member
+
+
+def _is_subset(owned: Assignment, assigned: Assignment) -> bool:
+    return all(numbers <= assigned.get(topic_id, set()) for topic_id, numbers in owned.items())
+
+
+def leaves(request: ConsumerHeartbeatRequest) -> bool:
+    return request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)

@@ -1,0 +1,147 @@
+"""Commits, deletions and expiry of offsets, and the removal of groups that have nothing left to remember."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.config import GroupConfig
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.messages import CommitRequest, CommitResponse, DeleteOffsetsResponse
+from coordinator.group.offsets.group_offsets import offset_records, offsets_to_store
+from coordinator.group.ports import COMMIT_APPEND_ERRORS, DeletedTopic, Log, OffsetsListener, TopicPartition
+from coordinator.group.records.codec import Record
+from coordinator.group.slices import SliceCounter, Steps
+from protocol.kafka.errors import ErrorCode
+
+Group = ClassicGroup | ConsumerGroup
+CommitReply = Callable[[CommitResponse], None]
+DeleteOffsetsReply = Callable[[DeleteOffsetsResponse], None]
+DeleteGroupsReply = Callable[[Mapping[str, ErrorCode]], None]
+
+
+class OffsetCommands:
+    """Works on `groups`, the coordinator's own: a group that dies here is removed from it."""
+
+    def __init__(self, config: GroupConfig, log: Log, groups: dict[str, Group], on_changed: OffsetsListener) -> None:
+        self._config = config
+        self._log = log
+        self._groups = groups
+        self._on_changed = on_changed
+
+    def commit(self, group: Group, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
+        """Answered when durable; offsets whose metadata is too large are refused one by one."""
+        values = offsets_to_store(request, self._config.offset_metadata_max_chars, now_ms)
+        answer = dict.fromkeys(request.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        if not values:
+            reply(answer)
+            return
+        records = offset_records(group.group_id, values)
+        group.offsets.prepare(values)
+
+        def on_stored(error: ErrorCode, now_ms: int) -> None:
+            if error is not ErrorCode.NONE:
+                group.offsets.abandon(values)
+            else:  # also if the group has changed its protocol meanwhile: the offsets go on
+                self._on_changed(group.group_id, group.offsets.commit(values))
+            reply(answer | dict.fromkeys(values, COMMIT_APPEND_ERRORS.get(error, error)))
+
+        self._log.append(records, on_stored)
+
+    def delete(
+        self, group: Group, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
+    ) -> None:
+        """Offsets of topics that members read stay."""
+        errors = {
+            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if group.may_be_subscribed_to(partition.topic)
+            else ErrorCode.NONE
+            for partition in partitions
+        }
+        deletable = [partition for partition, error in errors.items() if error is ErrorCode.NONE]
+
+        def on_stored(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                reply(DeleteOffsetsResponse(error))
+            else:
+                reply(DeleteOffsetsResponse(ErrorCode.NONE, errors))
+
+        self._remove([(group, deletable)], now_ms, on_stored)
+
+    def delete_groups(self, group_ids: Iterable[str], now_ms: int, reply: DeleteGroupsReply) -> None:
+        """Only groups without members can be deleted."""
+        errors = {group_id: self._deletion_error(group_id) for group_id in group_ids}
+        deleted = [group_id for group_id, error in errors.items() if error is ErrorCode.NONE]
+
+        def on_stored(error: ErrorCode) -> None:
+            reply(errors | dict.fromkeys(deleted, error))
+
+        self._remove([(self._groups[group_id], None) for group_id in deleted], now_ms, on_stored)
+
+    def _deletion_error(self, group_id: str) -> ErrorCode:
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if group.is_empty else ErrorCode.NON_EMPTY_GROUP
+
+    def expire(self, now_ms: int) -> Steps:
+        """Lost tombstones are no harm: the offsets expire again after the next load."""
+        retention_ms = self._config.offsets_retention_ms
+
+        def expired(group: Group, among: Iterable[TopicPartition]) -> list[TopicPartition] | None:
+            rule = group.expiry_rule()
+            return None if rule is None else group.offsets.expired(among, rule, now_ms, retention_ms)
+
+        return self._remove_everywhere(expired, now_ms)
+
+    def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps:
+        """The topics were deleted: nobody's offsets in them mean anything any more."""
+        by_name: dict[str, list[DeletedTopic]] = {}
+        for topic in topics:
+            by_name.setdefault(topic.name, []).append(topic)
+        return self._remove_everywhere(
+            lambda group, among: group.offsets.of_deleted(among, by_name) or None, now_ms
+        )
+
+    def _remove_everywhere(
+        self, choose: Callable[[Group, Iterable[TopicPartition]], list[TopicPartition] | None], now_ms: int
+    ) -> Steps:
+        """Of every group the offsets that are chosen, and the group if it has none left; None: nothing of it."""
+        counter = SliceCounter()
+        for group_id, group in list(self._groups.items()):
+            for among in group.offsets.slices():
+                now = self._groups.get(group_id)
+                if now is None or now.offsets is not group.offsets:  # it may have changed its protocol, and kept them
+                    break
+                chosen = choose(now, among)
+                if chosen is not None:
+                    self._remove([(now, chosen)], now_ms, lambda error: None)
+                if counter.is_full(len(among) + 1):
+                    yield
+
+    def _remove(
+        self,
+        removals: list[tuple[Group, Iterable[TopicPartition] | None]],
+        now_ms: int,
+        on_stored: Callable[[ErrorCode], None],
+    ) -> None:
+        """Remove the offsets (None: all) of each group, and each empty group that has none left, in one append."""
+        removed: dict[str, dict[TopicPartition, int | None]] = {}
+        records: list[Record] = []
+        for group, partitions in removals:
+            gone = group.offsets.remove(group.offsets.known() if partitions is None else partitions)
+            removed[group.group_id] = dict.fromkeys(gone)
+            records += offset_records(group.group_id, dict.fromkeys(gone))
+            if group.is_empty and not group.offsets:
+                records += group.tombstones()
+                group.die(now_ms)
+                del self._groups[group.group_id]
+        if not records:
+            on_stored(ErrorCode.NONE)
+            return
+
+        def on_done(error: ErrorCode, now_ms: int) -> None:
+            for group_id, offsets in removed.items():
+                if offsets and error is ErrorCode.NONE:
+                    self._on_changed(group_id, offsets)
+            on_stored(COMMIT_APPEND_ERRORS.get(error, error))
+
+        self._log.append(records, on_done)

@@ -1,0 +1,169 @@
+"""Committed offsets of one group: what is durable, what is on its way to the log, what has expired."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from coordinator.group.messages import (
+    NO_TIMESTAMP,
+    CommitRequest,
+    FetchedOffset,
+    OffsetToCommit,
+)
+from coordinator.group.ports import DeletedTopic, TopicPartition
+from coordinator.group.records.codec import Record, encode_record
+from coordinator.group.records.keys_and_values import OffsetKey, OffsetValue
+from coordinator.group.slices import SLICE_UNITS
+from protocol.kafka.errors import ErrorCode
+
+_MAX_INT64 = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class ExpiryRule:
+    """When an offset without an expiry of its own goes (KIP-211).
+
+    `since_ms` is the moment that the retention counts from; None counts from each offset's own commit.
+    Offsets of `subscribed_topics` stay.
+    """
+
+    since_ms: int | None = None
+    subscribed_topics: Collection[str] = frozenset()
+
+
+class GroupOffsets:
+    """A commit is pending from `prepare` until `commit` or `abandon`; only durable offsets are ever fetched."""
+
+    def __init__(self) -> None:
+        self._durable: dict[TopicPartition, OffsetValue] = {}
+        self._pending: dict[TopicPartition, OffsetValue] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._durable or self._pending)
+
+    def __len__(self) -> int:
+        return len(self._durable)
+
+    def replay(self, partition: TopicPartition, value: OffsetValue | None) -> None:
+        if value is None:
+            self._durable.pop(partition, None)
+        else:
+            self._durable[partition] = value
+
+    def prepare(self, values: Mapping[TopicPartition, OffsetValue]) -> None:
+        self._pending.update(values)
+
+    def commit(self, values: Mapping[TopicPartition, OffsetValue]) -> dict[TopicPartition, int]:
+        """Returns the offsets that are in force now; one that was removed since `prepare` is not."""
+        moved: dict[TopicPartition, int] = {}
+        for partition, value in values.items():
+            if partition in self._pending:
+                self._durable[partition] = value
+                moved[partition] = value.offset
+        self.abandon(values)
+        return moved
+
+    def abandon(self, values: Mapping[TopicPartition, OffsetValue]) -> None:
+        for partition, value in values.items():
+            if self._pending.get(partition) is value:  # a later commit may be pending by now
+                del self._pending[partition]
+
+    def fetch(
+        self, partitions: Iterable[TopicPartition] | None, require_stable: bool
+    ) -> dict[TopicPartition, FetchedOffset]:
+        asked = self._durable if partitions is None else partitions
+        return {partition: self._fetch_one(partition, require_stable) for partition in asked}
+
+    def _fetch_one(self, partition: TopicPartition, require_stable: bool) -> FetchedOffset:
+        if require_stable and partition in self._pending:
+            return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        value = self._durable.get(partition)
+        if value is None:
+            return FetchedOffset()
+        return FetchedOffset(value.offset, value.leader_epoch, value.metadata, topic_id=value.topic_id)
+
+    @property
+    def durable(self) -> Mapping[TopicPartition, OffsetValue]:
+        return self._durable
+
+    def known(self) -> set[TopicPartition]:
+        return self._durable.keys() | self._pending.keys()
+
+    def slices(self) -> Iterator[list[TopicPartition]]:
+        """What is known now, SLICE_UNITS at a time; one that is empty, if nothing is."""
+        known = [*self._durable, *(partition for partition in self._pending if partition not in self._durable)]
+        return (known[start : start + SLICE_UNITS] for start in range(0, len(known) or 1, SLICE_UNITS))
+
+    def expired(
+        self, among: Iterable[TopicPartition], rule: ExpiryRule, now_ms: int, retention_ms: int
+    ) -> list[TopicPartition]:
+        return [
+            partition
+            for partition in among
+            if partition.topic not in rule.subscribed_topics
+            and (value := self._durable.get(partition)) is not None
+            and partition not in self._pending
+            and now_ms >= _expires_ms(value, rule.since_ms, retention_ms)
+        ]
+
+    def of_deleted(
+        self, among: Iterable[TopicPartition], deleted: Mapping[str, Sequence[DeletedTopic]]
+    ) -> list[TopicPartition]:
+        """Offsets that were committed for topics before those were deleted."""
+        return [
+            partition
+            for partition in among
+            if partition.topic in deleted
+            and (value := self._pending.get(partition) or self._durable.get(partition)) is not None
+            and any(_is_of(value, topic) for topic in deleted[partition.topic])
+        ]
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Returns those that the log may know, and that need a tombstone."""
+        removed = {each for each in partitions if each in self._durable or each in self._pending}
+        for partition in removed:
+            self._durable.pop(partition, None)
+            self._pending.pop(partition, None)
+        return removed
+
+
+def _is_of(value: OffsetValue, deleted: DeletedTopic) -> bool:
+    """A topic that was made anew has another id. Offsets without one go by the time of their commit."""
+    if value.topic_id and deleted.topic_id:
+        return value.topic_id == deleted.topic_id
+    return value.commit_timestamp_ms < deleted.deleted_ms
+
+
+def offset_records(group_id: str, values: Mapping[TopicPartition, OffsetValue | None]) -> list[Record]:
+    return [encode_record(OffsetKey(group_id, *partition), value) for partition, value in values.items()]
+
+
+def offsets_to_store(request: CommitRequest, metadata_max_chars: int, now_ms: int) -> dict[TopicPartition, OffsetValue]:
+    """The request's offsets without those whose metadata is too large."""
+    expire_ms = NO_TIMESTAMP if request.retention_ms is None else min(now_ms + request.retention_ms, _MAX_INT64)
+    return {
+        partition: _value(offset, expire_ms, now_ms)
+        for partition, offset in request.offsets.items()
+        if _utf16_length(offset.metadata or "") <= metadata_max_chars
+    }
+
+
+def _value(offset: OffsetToCommit, expire_ms: int, now_ms: int) -> OffsetValue:
+    own_timestamp = offset.commit_timestamp_ms != NO_TIMESTAMP
+    return OffsetValue(
+        offset=offset.offset,
+        metadata=offset.metadata or "",
+        commit_timestamp_ms=offset.commit_timestamp_ms if own_timestamp else now_ms,
+        leader_epoch=offset.leader_epoch,
+        expire_timestamp_ms=expire_ms,
+        topic_id=offset.topic_id,
+    )
+
+
+def _expires_ms(value: OffsetValue, since_ms: int | None, retention_ms: int) -> int:
+    if value.expire_timestamp_ms != NO_TIMESTAMP:
+        return value.expire_timestamp_ms
+    return (value.commit_timestamp_ms if since_ms is None else since_ms) + retention_ms
+
+
+def _utf16_length(text: str) -> int:
+    return len(text) + sum(char > "\uffff" for char in text)

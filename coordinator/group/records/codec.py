@@ -1,0 +1,93 @@
+"""Bytes of `__consumer_offsets` records to dataclasses and back: the version prefix and the choice of format."""
+
+from typing import Any, NamedTuple
+
+from construct import Construct, ConstructError, Int16sb
+
+from coordinator.group.records import offset_codec
+from coordinator.group.records.consumer_records import CONSUMER_RECORDS
+from coordinator.group.records.fields import RecordType
+from coordinator.group.records.keys_and_values import (
+    EXPIRING_OFFSET_VERSION,
+    GROUP_RECORD,
+    OFFSET_RECORD,
+    TOPIC_ID_OFFSET_VERSION,
+    OffsetKey,
+    OffsetValue,
+)
+
+
+class MalformedRecordError(Exception):
+    """The bytes are not a record that this module, or Apache Kafka 3.9, could have written."""
+
+
+class Record(NamedTuple):
+    """One record to append; `value` None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+_TYPES = (OFFSET_RECORD, GROUP_RECORD, *CONSUMER_RECORDS)
+_BY_CLASS = {record_type.key_class: record_type for record_type in _TYPES}
+_BY_KEY_VERSION = {0: OFFSET_RECORD} | {record_type.key_version: record_type for record_type in _TYPES}
+
+
+def encode_record(key: Any, value: Any | None) -> Record:
+    """`key` and `value` are a pair of this package's record dataclasses; ValueError if a field does not fit."""
+    try:
+        if type(key) is OffsetKey and (value is None or value.expire_timestamp_ms < 0):
+            return Record(offset_codec.encode_key(key), None if value is None else offset_codec.encode_value(value))
+        record_type = _BY_CLASS[type(key)]
+        key_bytes = _with_version(record_type.key_version, record_type.key, key)
+        if value is None:
+            return Record(key_bytes, None)
+        version = _write_version(record_type, value)
+        return Record(key_bytes, _with_version(version, record_type.values[version], value))
+    except (ConstructError, ValueError) as error:
+        raise ValueError(f"{type(key).__name__}: {error}") from error
+
+
+def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | None:
+    """The key's and the value's dataclass; None for a kind of record that is not known (from a newer Kafka, say).
+
+    Raises MalformedRecordError.
+    """
+    try:
+        if key[:2] == offset_codec.KEY_VERSION:
+            if value is None:
+                return offset_codec.decode_key(key), None
+            offset = offset_codec.decode_value(value)
+            if offset is not None:
+                return offset_codec.decode_key(key), offset
+        record_type = _BY_KEY_VERSION.get(_version(key))
+        if record_type is None:
+            return None
+        decoded_key = record_type.key.parse(key[2:])
+        if value is None:
+            return decoded_key, None
+        value_format = record_type.values.get(_version(value))
+        if value_format is None:
+            raise MalformedRecordError(f"{record_type.key_class.__name__}: value version {_version(value)} is unknown")
+        return decoded_key, value_format.parse(value[2:])
+    except (ConstructError, ValueError) as error:
+        raise MalformedRecordError(str(error)) from error
+
+
+def _with_version(version: int, body: Construct, obj: Any) -> bytes:
+    encoded: bytes = Int16sb.build(version) + body.build(obj)
+    return encoded
+
+
+def _version(data: bytes) -> int:
+    if len(data) < 2:
+        raise MalformedRecordError(f"{len(data)} bytes hold no version")
+    return int.from_bytes(data[:2], "big", signed=True)
+
+
+def _write_version(record_type: RecordType, value: Any) -> int:
+    if isinstance(value, OffsetValue) and value.expire_timestamp_ms >= 0:
+        return EXPIRING_OFFSET_VERSION
+    if isinstance(value, OffsetValue) and value.topic_id:
+        return TOPIC_ID_OFFSET_VERSION
+    return record_type.write_version

@@ -1,0 +1,295 @@
+"""Committed offsets shown to Pulsar as subscriptions, behind the commits and never in their way (DESIGN D7).
+
+A commit only marks its keys. Updates run a few at a time, look up what is committed when their turn comes, and are
+tried again after a pause when they fail. In the other direction, a group that has no committed offset in a partition
+starts where a subscription of its name stands: it came with geo-replication, or with Pulsar's own tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from typing import Any
+
+import structlog
+
+from coordinator.group.messages import NO_OFFSET
+from coordinator.group.ports import GroupTopicPartition, TopicPartition
+from gateway.background import report, run_once
+from gateway.coordination.committed import iter_committed
+from gateway.coordination.group_partition import GroupPartition
+from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors
+from gateway.coordination.mirror.names import subscription_name
+from gateway.coordination.mirror.reads import SharedReads, Unanswered
+from gateway.coordination.mirror.schedule import MirrorKey, MirrorSchedule
+from gateway.errors import KafkaError
+from gateway.log.registry import LogRegistry
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import PulsarError
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import Topic
+
+UPDATE_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 15.0
+"""Enough for some ten thousand partitions without a committed offset; clients wait 30 s."""
+READ_SLICE = 200
+"""Partitions of one request that are looked at together."""
+LOG_EVERY_S = 10.0
+CARRY_OVER_S = 2.5
+"""Brokers make a snapshot about once a second, if something was written since the last."""
+CARRY_OVER_ATTEMPTS = 3
+FAILURES = (PulsarError, KafkaError, TimeoutError)
+
+Committed = Callable[[MirrorKey], int | None]
+"""The offset that is committed now, NO_OFFSET if there is none; None if another gateway coordinates the group.
+
+Raises KafkaError while that is not known."""
+
+log = structlog.get_logger()
+
+
+class OffsetMirror:
+    def __init__(
+        self,
+        cursors: Cursors,
+        topics: TopicCatalog,
+        logs: LogRegistry,
+        committed: Committed,
+        metrics: Metrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._cursors = cursors
+        self._topics = topics
+        self._logs = logs
+        self._committed = committed
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._schedule = MirrorSchedule()
+        self._timer: asyncio.Handle | None = None
+        self._timer_due_ms = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._deleted: set[MirrorKey] = set()
+        """Whose subscriptions a gateway that died may have left behind; they are not looked at yet."""
+        self._reads = SharedReads(cursors.read, lambda found: len(found.by_name))
+        self._names = SharedReads(cursors.names, len)
+        self._unanswered = Unanswered()
+        self._logged_at = float("-inf")
+        self._stopped = False
+        self._carried: dict[MirrorKey, int] = {}
+        """How often it was tried to carry over what is committed at the end of a log."""
+        metrics.mirror_pending.set_function(lambda: len(self._schedule))
+        metrics.mirror_lag_seconds.set_function(self._lag_s)
+
+    def _lag_s(self) -> float:
+        oldest_ms = self._schedule.oldest_ms()
+        return 0.0 if oldest_ms is None else max(0, self._now_ms() - oldest_ms) / 1000
+
+    async def stop(self) -> None:
+        """What is not mirrored yet is when a coordinator has loaded its groups again."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, self._reads.close(), self._names.close(), return_exceptions=True)
+
+    # To Pulsar
+
+    def offsets_changed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """None: the offset was removed."""
+        now_ms = self._now_ms()
+        for partition, offset in offsets.items():
+            key = MirrorKey(group_id, partition)
+            self._carried.pop(key, None)
+            if not self._schedule.changed(key, now_ms, removed=offset is None):
+                self._metrics.mirror_dropped.inc()
+        self._arm()
+
+    def partition_loaded(self, loaded: GroupPartition, deleted: Iterable[GroupTopicPartition]) -> None:
+        """A coordinator has taken over groups: mirror what is not yet, in the background."""
+        self._cursors.forget()
+        keys = {MirrorKey(*key) for key in deleted}
+        self._deleted |= keys
+        self._spawn(self._compare(loaded, keys))
+
+    async def _compare(self, loaded: GroupPartition, deleted: Set[MirrorKey]) -> None:
+        by_partition: dict[TopicPartition, list[tuple[str, int]]] = {}
+        for group_id, partition in deleted:
+            by_partition.setdefault(partition, []).append((group_id, NO_OFFSET))
+        try:
+            async for group_id, offsets in iter_committed(loaded):
+                for partition, offset in offsets.items():
+                    by_partition.setdefault(partition, []).append((group_id, offset))
+            for partition, expected in by_partition.items():
+                await self._compare_partition(partition, expected)
+        finally:
+            self._deleted -= deleted
+
+    async def _compare_partition(self, partition: TopicPartition, expected: Iterable[tuple[str, int]]) -> None:
+        expected = list(expected)
+        wrong = expected
+        try:
+            if (topic := await self._topic(partition)) is not None:
+                wrong = await self._not_mirrored(topic, expected)
+        except FAILURES as error:
+            log.info("subscriptions not known: each is looked at in its turn", topic=partition.topic, error=str(error))
+        for group_id, offset in wrong:
+            self.offsets_changed(group_id, {partition: None if offset == NO_OFFSET else offset})
+
+    async def _not_mirrored(self, topic: str, expected: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        cursors = await self._cursors.read(topic)
+        wrong = []
+        for group_id, offset in expected:
+            cursor = cursors.by_name.get(subscription_name(group_id))
+            # One that carries no offset is not of our making: it came after the group was deleted, or was moved on
+            # because the group has read in another cluster.
+            found = NO_OFFSET if cursor is None or cursor.offset is None else cursor.offset
+            if found != offset and not await self._was_moved_on(topic, cursors, cursor, offset):
+                wrong.append((group_id, offset))
+        return wrong
+
+    async def _was_moved_on(self, topic: str, cursors: TopicCursors, cursor: Cursor | None, committed: int) -> bool:
+        if cursor is None or cursor.offset is not None or not self._cursors.replicated:
+            return False
+        return await self._cursors.offset_at(topic, cursors, cursor) >= committed
+
+    def _take_turns(self) -> None:
+        self._timer = None
+        while not self._stopped and (key := self._schedule.take(self._now_ms())) is not None:
+            self._spawn(self._mirror(key))
+        self._arm()
+
+    def _arm(self) -> None:
+        """See to it that turns are taken when the next is due, if not before."""
+        due_ms = self._schedule.next_ms(self._now_ms())
+        if due_ms is None or self._stopped:
+            return
+        if self._timer is not None:
+            if self._timer_due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_due_ms = due_ms  # a timer need not know: uvloop's for what is due now has no `when`
+        delay_s = max(0, due_ms - self._now_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_turns)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = run_once("offset mirror", work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _mirror(self, key: MirrorKey) -> None:
+        try:
+            async with asyncio.timeout(UPDATE_TIMEOUT_S):
+                await self._update(key)
+        except FAILURES as error:
+            self._failed(key, error)
+        except Exception as error:  # a defect of ours in one update must not end the others
+            report("offset mirror", error)
+            self._failed(key, error)
+        else:
+            self._schedule.succeeded(key, self._now_ms())
+            self._metrics.mirror_updates.inc()
+        self._arm()
+
+    async def _update(self, key: MirrorKey) -> None:
+        topic = await self._topic(key.partition)
+        offset = self._committed(key)
+        if offset is None or topic is None:
+            return
+        name = subscription_name(key.group_id)
+        try:
+            if offset == NO_OFFSET:
+                await self._cursors.delete(topic, name)
+            else:
+                found = None
+                if not self._cursors.knows(topic, name):
+                    found = (await self._reads.find(topic, name)).by_name.get(name)
+                log_ = self._logs.find(*key.partition)
+                if not await self._cursors.move(topic, name, offset, log_, found):
+                    self._carry_over_later(key)
+        finally:
+            self._moved(topic, name)
+
+    def _moved(self, topic: str, name: str) -> None:
+        self._reads.forget(topic, name)
+        self._names.forget(topic, name)
+
+    def _carry_over_later(self, key: MirrorKey) -> None:
+        attempts = self._carried.pop(key, 0) + 1
+        if attempts <= CARRY_OVER_ATTEMPTS and not self._stopped:
+            self._carried[key] = attempts
+            asyncio.get_running_loop().call_later(CARRY_OVER_S, self._carry_over, key, attempts)
+
+    def _carry_over(self, key: MirrorKey, attempt: int) -> None:
+        if self._carried.get(key) == attempt and not self._stopped:  # else something was committed since
+            self._schedule.changed(key, self._now_ms())
+            self._arm()
+
+    def _failed(self, key: MirrorKey, error: Exception) -> None:
+        self._schedule.failed(key, self._now_ms(), timed_out=isinstance(error, TimeoutError))
+        self._metrics.mirror_failures.labels(type(error).__name__).inc()
+        if time.monotonic() - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = time.monotonic()
+            log.warning(
+                "subscription does not follow its group; trying again later", group=key.group_id,
+                topic=key.partition.topic, partition=key.partition.partition,
+                subscription=subscription_name(key.group_id), error=str(error) or type(error).__name__,
+            )  # fmt: skip
+
+    async def partitions_added(self, topic: Topic, numbers: Iterable[int]) -> None:
+        """Take groups' subscriptions away from new partitions: Pulsar makes them as the first one has them, at the end.
+
+        A group has no place there yet: it would start behind what is written before it comes. Raises PulsarError.
+        """
+        first = (await self._cursors.read(topic.pulsar_topic(0))).by_name
+        groups = {name for name, cursor in first.items() if cursor.offset is not None}
+        for number in numbers:
+            partition = topic.pulsar_topic(number)
+            made = (await self._cursors.read(partition)).by_name
+            for name in groups & {name for name, cursor in made.items() if cursor.offset is None}:
+                await self._cursors.delete(partition, name)
+                self._moved(partition, name)
+
+    # From Pulsar
+
+    async def offsets(self, group_id: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where the group's subscriptions stand, in partitions where that counts more than what is committed.
+
+        That is where nothing is (NO_OFFSET), and where a replicated subscription was moved on: the group has read in
+        another cluster. Raises PulsarError, KafkaError and TimeoutError.
+        """
+        name = subscription_name(group_id)
+        wanted = [each for each, offset in committed.items() if offset == NO_OFFSET or self._cursors.replicated]
+        asked = [partition for partition in wanted if not self._is_pending(MirrorKey(group_id, partition))]
+        if not asked:
+            return {}
+        found: dict[TopicPartition, int] = {}
+        with self._unanswered.since(name) as since:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                for start in range(0, len(asked), READ_SLICE):
+                    some = asked[start : start + READ_SLICE]
+                    offsets = await asyncio.gather(*(self._offset(name, each, committed[each], since) for each in some))
+                    found |= {each: offset for each, offset in zip(some, offsets, strict=True) if offset is not None}
+        return found
+
+    def _is_pending(self, key: MirrorKey) -> bool:
+        """The subscription is about to be moved or deleted."""
+        return key in self._schedule or key in self._deleted
+
+    async def _offset(self, name: str, partition: TopicPartition, committed: int, since: float) -> int | None:
+        topic = await self._topic(partition)
+        if topic is None or name not in await self._names.find(topic, name, since):
+            return None
+        cursors = await self._reads.find(topic, name, since)
+        cursor = cursors.by_name.get(name)
+        if cursor is None or (committed != NO_OFFSET and cursor.offset is not None):  # moved for what is committed
+            return None
+        offset = await self._cursors.offset_at(topic, cursors, cursor)
+        return offset if offset > committed else None
+
+    async def _topic(self, partition: TopicPartition) -> str | None:
+        topic = await self._topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < topic.partitions:
+            return None
+        return topic.pulsar_topic(partition.partition)

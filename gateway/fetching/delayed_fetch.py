@@ -1,0 +1,309 @@
+"""A fetch that waits: for min_bytes, for older data on its way from Pulsar, or until max_wait is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from gateway.background import report, run_once
+from gateway.errors import fetch_error_code
+from gateway.fetching.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer, group_by_topic
+from gateway.fetching.fetch_session import FetchedPartition, FetchSession, tells
+from gateway.log.partition_log import PartitionLog
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Node, Outcome, Response
+from gateway.requests.cluster import Cluster
+from gateway.requests.fan_out import fan_out
+from protocol.kafka.codec import RecordChunks
+from protocol.kafka.errors import ErrorCode
+
+WHOLE_FIRST_BATCH_VERSION = 3
+TOPIC_ID_VERSION = 13
+LEADER_HINT_VERSION = 16
+READ_COMMITTED = 1
+MAX_WAIT_MS = 600_000
+READ_WAIT_S = 10.0
+OPENED_AT_ONCE = 256
+"""Logs of one fetch that are on their way at the same time; how many the gateway opens is bounded by itself."""
+
+OPENING_GRACE_S = 0.5
+"""Opening a log takes milliseconds, unless there are thousands to open, or Pulsar does not serve one."""
+
+OpenLog = Callable[["Wanted"], Awaitable[None]]
+
+
+class Wanted:
+    """One partition of the fetch."""
+
+    __slots__ = ("asked", "error", "fetched", "log", "name", "opening", "preferred_reader", "refreshing")
+
+    def __init__(self, fetched: FetchedPartition) -> None:
+        self.fetched = fetched
+        self.error = ErrorCode.NONE
+        self.name: str | None = None
+        """Of the topic, if it is known."""
+        self.log: PartitionLog | None = None
+        self.preferred_reader: int | None = None
+        """The consumer is to ask this gateway, of its rack, instead (KIP-392)."""
+        self.asked = self.refreshing = False
+        self.opening = False
+        """Its log is on its way. If the fetch cannot wait for it, its row is one that clients ask again after."""
+
+
+class ParkedFetch:
+    """A waiter of its partitions' logs; answers once, through ``future``."""
+
+    def __init__(self, call: Call, parts: list[Wanted], session: FetchSession | None, open_log: OpenLog) -> None:
+        """``open_log`` gives a part the log that it lacks, or an error."""
+        self._call = call
+        self._open_log = open_log
+        self._parts = parts
+        self._session = session
+        self._future: asyncio.Future[Response] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting = self._looking = False
+        self._pending = False
+        self._overdue = False
+        self._grace: asyncio.TimerHandle | None = None
+        """While it runs, logs that are being opened are waited for, whatever else could be answered."""
+        self._endpoints: list[Node] = []
+        self._found_error = False
+        """Told at once, as Kafka tells what goes wrong when it reads."""
+
+    def start(self) -> Outcome:
+        """The answer now, if there is enough or nothing to wait for; else a future one."""
+        cold = [
+            part for part in self._parts if not part.error and part.log is None and part.preferred_reader is None
+        ]
+        for part in cold:
+            part.opening = True
+        if cold:
+            self._begin(fan_out(self._open, cold, at_once=OPENED_AT_ONCE))
+            self._grace = asyncio.get_running_loop().call_later(OPENING_GRACE_S, self._end_grace)
+        if self._satisfied() or (self._call.request.max_wait_ms <= 0 and not self._pending):
+            return self._answer()
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        self._future.add_done_callback(lambda _: self._unpark())
+        wait_ms = min(max(0, self._call.request.max_wait_ms), MAX_WAIT_MS)
+        self._timer = loop.call_later(wait_ms / 1000, self._waited)
+        self._waiting = True
+        for part in self._parts:
+            self._wait_for(part)
+        return self._future
+
+    def _end_grace(self) -> None:
+        self._grace = None
+        self._look_again()
+
+    def _wait_for(self, part: Wanted) -> None:
+        if part.log is not None:
+            offset = part.fetched.offset
+            at_end = offset >= part.log.end_offset or part.log.available_bytes(offset) > 0  # but less than min_bytes
+            part.log.waiters.add(self, at_end=at_end)
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = run_once("delayed fetch", work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if self._future is None or self._future.done():
+            report("fetch", error)
+        else:  # a defect: whoever waits hears of it
+            self._future.set_exception(error)
+
+    async def _open(self, part: Wanted) -> None:
+        await self._open_log(part)
+        part.opening = False
+        self._found_error = self._found_error or part.error != ErrorCode.NONE
+        if self._waiting:
+            self._wait_for(part)
+        self.log_moved()
+
+    def log_moved(self) -> None:
+        """Look again, once for all logs that move in the same turn of the event loop."""
+        if self._waiting and not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._looking = False
+        if self._waiting and (self._satisfied() or (self._overdue and not self._pending)):
+            self._finish()
+
+    def _waited(self) -> None:
+        """max_wait is over. What Pulsar is being asked for is waited for longer, as Kafka waits for its disk."""
+        self._overdue = True
+        self._look_again()
+        if self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(READ_WAIT_S, self._finish)
+
+    def _finish(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._waiting = False
+            try:
+                self._future.set_result(self._answer())
+            except Exception as error:  # a defect: whoever waits hears of it, and the log's other waiters are woken
+                self._future.set_exception(error)
+
+    def _unpark(self) -> None:
+        self._waiting = False
+        for timer in (self._timer, self._grace):
+            if timer is not None:
+                timer.cancel()
+        for part in self._parts:
+            if part.log is not None:
+                part.log.waiters.discard(self)
+        for task in self._tasks:
+            task.cancel()
+
+    # How much there is
+
+    def _must_wait(self, part: Wanted) -> bool:
+        """The offset lies behind the end known here: the broker is being asked whether others have written."""
+        if part.log is None or part.fetched.offset <= part.log.end_offset:
+            return False
+        self._refresh(part, part.log)
+        return part.refreshing
+
+    def _satisfied(self) -> bool:
+        """Enough bytes are at hand, or some partition has an error to tell at once.
+
+        What may turn out to be one is waited for, as long as the client would wait for bytes.
+        """
+        if self._grace is not None and any(part.opening for part in self._parts):
+            self._pending = True
+            return False
+        need = max(1, self._call.request.min_bytes)
+        total = failed = 0
+        looked_up = self._pending = False
+        for part in self._parts:
+            if part.preferred_reader is not None and not part.error:
+                return True
+            if part.opening:
+                looked_up = self._pending = True
+                continue
+            if part.log is not None and part.log.closed:  # another gateway leads it now
+                part.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if part.error or part.log is None:
+                failed += 1
+            elif self._must_wait(part):
+                looked_up = self._pending = True
+            elif part.fetched.offset < part.log.start.offset:
+                return True
+            elif part.fetched.offset < part.log.end_offset:
+                total += self._at_hand(part.fetched.offset, part.log, need)
+        if failed == len(self._parts) or self._found_error:
+            return True
+        if looked_up and not self._overdue:
+            return False
+        return total >= need or (self._call.request.min_bytes <= 0 and not self._pending)
+
+    def _at_hand(self, offset: int, partition_log: PartitionLog, need: int) -> int:
+        """Bytes that could be answered now; of older data, any is enough: more comes while it is answered."""
+        available = partition_log.available_bytes(offset)
+        if available:
+            return available
+        if partition_log.is_read_ahead(offset):
+            return need
+        partition_log.prefetch(offset)
+        self._pending = True
+        return 0
+
+    def _refresh(self, part: Wanted, partition_log: PartitionLog) -> None:
+        if not part.asked:
+            part.asked = part.refreshing = True
+            self._begin(self._ask_end(part, partition_log))
+
+    async def _ask_end(self, part: Wanted, partition_log: PartitionLog) -> None:
+        try:
+            await partition_log.end.refresh()
+        except (PulsarError, TimeoutError) as error:
+            part.error = fetch_error_code(error)
+        if part.fetched.offset > partition_log.end_offset and not part.error:
+            part.error = self._beyond_end()
+        self._found_error = self._found_error or part.error != ErrorCode.NONE
+        part.refreshing = False
+        self._look_again()
+
+    def _beyond_end(self) -> ErrorCode:
+        """Who may not lead any more may not know what its successor wrote: the client must not begin anew for that."""
+        doubtful = self._call.services.fleet.is_doubtful
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if doubtful else ErrorCode.OFFSET_OUT_OF_RANGE
+
+    # The answer
+
+    def _answer(self) -> FetchAnswer:
+        request, version = self._call.request, self._call.version
+        limits = self._call.services.config.limits
+        room = min(request.max_bytes if version >= WHOLE_FIRST_BATCH_VERSION else 2**31 - 1, limits.max_fetch_bytes)
+        if self._call.services.unread.size_bytes > limits.fetch_budget_bytes:
+            room = 0  # one batch, until clients have taken what they asked for
+        rows: list[PartitionAnswer] = []
+        empty = True
+        for part in self._parts:
+            row = self._partition(part, room, at_least_one=empty and version >= WHOLE_FIRST_BATCH_VERSION)
+            size_bytes = row.records.size_bytes
+            room -= size_bytes
+            empty = empty and size_bytes == 0
+            if tells(self._session, request.session_epoch, row):
+                rows.append(row)
+        session_id = self._session.session_id if self._session is not None else 0
+        responses = group_by_topic(rows, by_id=version >= TOPIC_ID_VERSION)
+        return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=self._endpoints)
+
+    def _partition(self, part: Wanted, room: int, *, at_least_one: bool) -> PartitionAnswer:
+        fetched, partition_log = part.fetched, part.log
+        if part.preferred_reader is not None and not part.error:
+            row = PartitionAnswer(fetched)
+            row.preferred_read_replica = part.preferred_reader
+            return row
+        if part.error or partition_log is None:
+            code = part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self._call.count_error(code)
+            row = PartitionAnswer(fetched, error_code=code)
+            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._point_to_leader(part, row)
+            return row
+        if fetched.offset < partition_log.start.offset:  # beyond the end it is an error once the broker was asked
+            self._call.count_error(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        records = self._records(part, partition_log, min(room, fetched.max_bytes), at_least_one=at_least_one)
+        row = PartitionAnswer(
+            fetched,
+            high_watermark=partition_log.end_offset,
+            log_start_offset=partition_log.start.offset,
+            records=records,
+        )
+        if self._call.request.isolation_level == READ_COMMITTED:
+            row.aborted_transactions = []
+        return row
+
+    def _point_to_leader(self, part: Wanted, row: PartitionAnswer) -> None:
+        if part.name is None or self._call.version < LEADER_HINT_VERSION:
+            return
+        hint = Cluster(self._call).hint(part.name, part.fetched.partition)
+        if hint is not None:
+            row.current_leader, node = hint
+            if node not in self._endpoints:
+                self._endpoints.append(node)
+
+    def _records(
+        self, part: Wanted, partition_log: PartitionLog, max_bytes: int, *, at_least_one: bool
+    ) -> RecordChunks:
+        offset = part.fetched.offset
+        found = partition_log.read(offset, max(0, max_bytes), at_least_one=at_least_one)
+        if found is None:
+            partition_log.prefetch(offset)
+            return NO_RECORDS
+        chunks, size_bytes = found
+        if max_bytes <= 0:  # clients leave their answers lying: this one must not pin the entry that it is a part of
+            chunks = [bytes(chunk) for chunk in chunks]
+        return RecordChunks(chunks, size_bytes)

@@ -1,0 +1,161 @@
+"""Incremental fetch sessions (KIP-227): what a consumer follows, kept here so that requests name only what changed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Protocol
+
+from gateway.errors import KafkaError
+from protocol.kafka.codec import RecordChunks
+from protocol.kafka.errors import ErrorCode
+
+NO_SESSION = 0
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+MAX_EPOCH = 2**31 - 1
+PROTECT_S = 120.0
+"""A session used so lately is not evicted for a new one (min.incremental.fetch.session.eviction.ms)."""
+
+Key = tuple[str | uuid.UUID | None, int]
+
+
+class FetchedPartition:
+    """One partition of a fetch: what was asked, and what was last answered."""
+
+    __slots__ = (
+        "answered_start",
+        "answered_watermark",
+        "fetched_epoch",
+        "leader_epoch",
+        "max_bytes",
+        "offset",
+        "partition",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str | uuid.UUID | None,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        leader_epoch: int,
+        fetched_epoch: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.leader_epoch = leader_epoch
+        self.fetched_epoch = fetched_epoch
+        self.answered_watermark = self.answered_start = -2
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    def update(self, other: FetchedPartition) -> None:
+        self.offset, self.max_bytes = other.offset, other.max_bytes
+        self.leader_epoch, self.fetched_epoch = other.leader_epoch, other.fetched_epoch
+
+
+class FetchSession:
+    __slots__ = ("epoch", "owner", "partitions", "session_id", "used_at")
+
+    def __init__(self, session_id: int, owner: str, partitions: Iterable[FetchedPartition]) -> None:
+        self.session_id = session_id
+        self.owner = owner
+        self.epoch = 1
+        self.partitions: OrderedDict[Key, FetchedPartition] = OrderedDict((part.key, part) for part in partitions)
+        self.used_at = time.monotonic()
+
+
+class AnsweredPartition(Protocol):
+    """A row of an answer."""
+
+    fetched: FetchedPartition
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    preferred_read_replica: int
+    records: RecordChunks
+
+
+def names_all(session: FetchSession | None, session_epoch: int) -> bool:
+    """A sessionless or first answer names every partition, an incremental one only those with news."""
+    return session is None or session_epoch == INITIAL_EPOCH
+
+
+def tells(session: FetchSession | None, session_epoch: int, row: AnsweredPartition) -> bool:
+    """The row belongs into the answer; the session then remembers it."""
+    if session is None:
+        return True
+    first, fetched = names_all(session, session_epoch), row.fetched
+    news = (
+        row.records.size_bytes > 0
+        or row.preferred_read_replica >= 0
+        or row.error_code != 0
+        or fetched.answered_watermark != row.high_watermark
+        or fetched.answered_start != row.log_start_offset
+    )
+    if news:
+        fetched.answered_watermark, fetched.answered_start = row.high_watermark, row.log_start_offset
+        if not first and fetched.key in session.partitions:
+            # Partitions that were just served go to the end, so that all get their turn.
+            session.partitions.move_to_end(fetched.key)
+    return news or first
+
+
+class FetchSessions:
+    """The sessions of all clients, bounded; a client without a session sends everything each time.
+
+    A session belongs to an owner, the client's host: it goes on over a new connection, and others do
+    not find it.
+    """
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def create(self, owner: str, partitions: Iterable[FetchedPartition]) -> FetchSession | None:
+        """None if there is no room: then the answer names session 0."""
+        if len(self._sessions) >= self._max_sessions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or time.monotonic() - oldest.used_at < PROTECT_S:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = 0
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = secrets.randbits(31)
+        session = self._sessions[session_id] = FetchSession(session_id, owner, partitions)
+        return session
+
+    def close(self, owner: str, session_id: int) -> None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner == owner:
+            del self._sessions[session_id]
+
+    def resume(
+        self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]
+    ) -> FetchSession:
+        """The session with its changes. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
+        session = self._sessions.get(session_id)
+        if session is None or session.owner != owner:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if epoch != session.epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
+        session.used_at = time.monotonic()
+        self._sessions.move_to_end(session_id)
+        for part in changed:
+            known = session.partitions.get(part.key)
+            if known is None:
+                session.partitions[part.key] = part
+            else:
+                known.update(part)
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        return session

@@ -1,0 +1,302 @@
+"""A fetch of partitions that several gateways lead: each is asked for its own, and none holds up the others' data.
+
+The client's fetch is answered when enough has come from whichever gateways, as one of a single broker would be. What
+was asked of the others stays asked, and what they answer later goes into the client's next fetch. Its fetch session is
+kept here; the gateways are asked without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Iterable
+from copy import copy
+from types import CoroutineType
+from typing import Any, NamedTuple, Protocol
+
+from kafka.protocol.consumer import FetchRequest
+
+from coordinator.fleet.messages import Member
+from gateway.background import run_once
+from gateway.errors import KafkaError
+from gateway.fetching.delayed_fetch import MAX_WAIT_MS
+from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
+from gateway.fetching.fetch_session import FINAL_EPOCH, FetchedPartition, FetchSession, Key, names_all, tells
+from gateway.handlers.records.fetch import ISOLATION_LEVELS, TOPIC_ID_VERSION, fetch, wanted
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Outcome, Response, Unread
+from protocol.kafka.codec import RecordChunks
+from protocol.kafka.errors import ErrorCode
+
+GRACE_S = 0.2
+"""After max_wait, for what the leaders then answer; later answers, of one that stands still, go into the next fetch."""
+SLACK_S = 0.005
+"""So shortly before max_wait is over, it is."""
+
+_Topic = FetchRequest.FetchTopic
+_Partition = _Topic.FetchPartition
+
+Ask = Callable[[Call, Member | None], Coroutine[Any, Any, Response]]
+"""The answer of a leader, or of this gateway (None), to a request of its own."""
+
+
+class Leaders(Protocol):
+    def of_partition(self, topic: str, partition: int) -> Member | None: ...
+
+
+class _Part(NamedTuple):
+    fetched: FetchedPartition
+    leader: Member | None
+
+
+class _Offsets(NamedTuple):
+    """Of a log, as its leader told them last."""
+
+    high_watermark: int
+    log_start: int
+
+
+class ForwardedFetches:
+    """Of one client: what leaders have been asked for, and what they have answered that it has not got yet."""
+
+    def __init__(self, ask: Ask, unread: Unread) -> None:
+        """What has come and not been handed out counts as ``unread``: above that budget, leaders are asked for less."""
+        self._unread = unread
+        self.asked: dict[Key, int] = {}
+        """Offsets."""
+        self.answered: dict[Key, PartitionAnswer] = {}
+        """With records, or an error, for the offset of its `fetched`."""
+        self.known: dict[Key, _Offsets] = {}
+        self._ask = ask
+        self._waiting: set[_ForwardedFetch] = set()
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def run(self, call: Call, leaders: Leaders) -> Outcome | Coroutine[Any, Any, Outcome]:
+        if call.request.isolation_level not in ISOLATION_LEVELS:
+            return call.api.handle(call)
+        try:
+            fetched, session = wanted(call)
+        except KafkaError as error:
+            return FetchAnswer(error_code=error.code)
+        return self._start(call, leaders, fetched, session)
+
+    async def _start(
+        self, call: Call, leaders: Leaders, fetched: list[FetchedPartition], session: FetchSession | None
+    ) -> Outcome:
+        while self._waiting:  # one fetch after the other, as in Kafka
+            await asyncio.wait([waiting.future for waiting in self._waiting])
+        parts = []
+        for each in fetched:
+            name = await _name(call, each.topic)
+            parts.append(_Part(each, None if name is None else leaders.of_partition(name, each.partition)))
+        self._forget_all_but(fetched)
+        if all(part.leader is None for part in parts):
+            outcome = fetch(call, fetched, session)
+            return await outcome if isinstance(outcome, CoroutineType) else outcome
+        waiting = _ForwardedFetch(self, call, parts, session)
+        self._waiting.add(waiting)
+        waiting.future.add_done_callback(lambda _: self._waiting.discard(waiting))
+        waiting.start()
+        return waiting.future
+
+    def _forget_all_but(self, fetched: Iterable[FetchedPartition]) -> None:
+        """What the client has left, or wants from another offset; what is known of it would grow old."""
+        offsets = {each.key: each.offset for each in fetched}
+        self.asked = {key: offset for key, offset in self.asked.items() if offsets.get(key) == offset}
+        for key in [key for key, row in self.answered.items() if offsets.get(key) != row.fetched.offset]:
+            self.hand_out(key)
+        self.known = {key: known for key, known in self.known.items() if key in offsets}
+
+    def close(self) -> None:
+        """What it holds of leaders' answers is given back at once, not when the garbage collector comes."""
+        for task in self._asking:
+            task.cancel()
+        self._forget_all_but(())
+
+    def ask(self, call: Call, leader: Member | None, parts: list[FetchedPartition], wait_ms: int, share: int) -> None:
+        """For what it has now if `wait_ms` is 0. `share` is by how many leaders max_bytes is divided."""
+        asked = [copy(part) for part in parts]  # a session's own change with the client's next fetch
+        self.asked.update({part.key: part.offset for part in asked})
+        mine = call.asking(_request(call, asked, wait_ms, share))
+        task = run_once("forwarded fetch", self._take(mine, leader, asked))
+        self._asking.add(task)
+        task.add_done_callback(self._taken)
+
+    def _taken(self, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # a defect: whoever waits hears of it
+            for waiting in self._waiting:
+                if not waiting.future.done():
+                    waiting.future.set_exception(error)
+
+    async def _take(self, call: Call, leader: Member | None, parts: list[FetchedPartition]) -> None:
+        response = await self._ask(call, leader)
+        rows = _rows(response, by_id=call.version >= TOPIC_ID_VERSION)
+        for part in parts:
+            if self.asked.get(part.key) == part.offset:
+                del self.asked[part.key]
+                self._answer(_answer(part, rows.get(part.key)))
+        for waiting in tuple(self._waiting):
+            waiting.look()
+
+    def _answer(self, row: PartitionAnswer) -> None:
+        if row.error_code or row.records.size_bytes:
+            self.hand_out(row.fetched.key)
+            self.answered[row.fetched.key] = row
+            self._unread.size_bytes += row.records.size_bytes
+        if not row.error_code:
+            self.known[row.fetched.key] = _Offsets(row.high_watermark, row.log_start_offset)
+
+    def hand_out(self, key: Key) -> PartitionAnswer | None:
+        """It is the client's now, or not wanted any more."""
+        row = self.answered.pop(key, None)
+        if row is not None:
+            self._unread.size_bytes -= row.records.size_bytes
+        return row
+
+
+class _ForwardedFetch:
+    """One fetch of the client; answers once, through `future`."""
+
+    def __init__(
+        self, fetches: ForwardedFetches, call: Call, parts: list[_Part], session: FetchSession | None
+    ) -> None:
+        self._fetches = fetches
+        self._call = call
+        self._parts = parts
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        wait_ms = min(call.request.max_wait_ms, MAX_WAIT_MS) if call.request.min_bytes > 0 else 0
+        self._end_s = self._loop.time() + wait_ms / 1000 - SLACK_S
+        self._timers: list[asyncio.TimerHandle] = []
+        self.future: asyncio.Future[Response] = self._loop.create_future()
+
+    def start(self) -> None:
+        for end_s in (self._end_s, self._end_s + GRACE_S):
+            self._timers.append(self._loop.call_at(end_s, self.look))
+        self.future.add_done_callback(self._stop_timers)
+        self._ask_for_rest()
+        self.look()
+
+    def _stop_timers(self, _answered: asyncio.Future[Response]) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def look(self) -> None:
+        """Something was answered, or time has passed."""
+        if self.future.done():
+            return
+        if self._is_complete():
+            self.future.set_result(self._answer())
+        else:
+            self._ask_for_rest()
+
+    def _is_complete(self) -> bool:
+        fetches = self._fetches
+        if names_all(self._session, self._call.request.session_epoch) and not all(map(self._is_known, self._parts)):
+            return False
+        rows = [fetches.answered[key] for part in self._parts if (key := part.fetched.key) in fetches.answered]
+        if any(row.error_code for row in rows):
+            return True
+        if sum(row.records.size_bytes for row in rows) >= max(1, self._call.request.min_bytes):
+            return True
+        now_s = self._loop.time()
+        asked = any(part.fetched.key in fetches.asked for part in self._parts)
+        return now_s >= self._end_s and (not asked or now_s >= self._end_s + GRACE_S)
+
+    def _is_known(self, part: _Part) -> bool:
+        return part.fetched.key in self._fetches.known or part.fetched.key in self._fetches.answered
+
+    def _ask_for_rest(self) -> None:
+        rest: dict[Member | None, list[_Part]] = {}
+        for part in self._parts:
+            key = part.fetched.key
+            if key not in self._fetches.asked and key not in self._fetches.answered:
+                rest.setdefault(part.leader, []).append(part)
+        left_ms = max(0, int((self._end_s - self._loop.time()) * 1000))
+        share = len({part.leader for part in self._parts})
+        for leader, parts in rest.items():
+            # A leader that has not told yet where its logs end must not wait: full answers name that.
+            wait_ms = left_ms if all(map(self._is_known, parts)) else 0
+            self._fetches.ask(self._call, leader, [part.fetched for part in parts], wait_ms, share)
+
+    def _answer(self) -> FetchAnswer:
+        request = self._call.request
+        rows = [row for part in self._parts if (row := self._row(part.fetched)) is not None]
+        return FetchAnswer(
+            session_id=self._session.session_id if self._session is not None else 0,
+            responses=group_by_topic(
+                [row for row in rows if tells(self._session, request.session_epoch, row)],
+                by_id=self._call.version >= TOPIC_ID_VERSION,
+            ),
+        )
+
+    def _row(self, fetched: FetchedPartition) -> PartitionAnswer | None:
+        row = self._fetches.hand_out(fetched.key)
+        known = self._fetches.known.get(fetched.key)
+        if row is None and known is not None:
+            row = PartitionAnswer(fetched, high_watermark=known.high_watermark, log_start_offset=known.log_start)
+        if row is not None:
+            row.fetched = fetched
+        return row
+
+
+async def _name(call: Call, topic: str | uuid.UUID | None) -> str | None:
+    """None if there is no such topic; this gateway then knows what to answer."""
+    if not isinstance(topic, uuid.UUID):
+        return topic
+    name = call.services.topics.cached_name(topic)
+    if name is None:
+        try:
+            found = await call.services.topics.get_by_id(topic)
+        except (PulsarError, TimeoutError):
+            return None
+        name = None if found is None else found.name
+    return name
+
+
+def _request(call: Call, parts: list[FetchedPartition], wait_ms: int, share: int) -> Any:
+    """Without a session; for one batch of each while clients leave lying what they asked for."""
+    asked, unread = call.request, call.services.unread
+    max_bytes = 1 if unread.size_bytes > call.services.config.limits.fetch_budget_bytes else asked.max_bytes
+    by_id = call.version >= TOPIC_ID_VERSION
+    topics: dict[Any, list[Any]] = {}
+    for part in parts:
+        row = _Partition(
+            partition=part.partition, current_leader_epoch=part.leader_epoch, fetch_offset=part.offset,
+            last_fetched_epoch=part.fetched_epoch, partition_max_bytes=part.max_bytes,
+        )  # fmt: skip
+        topics.setdefault(part.topic, []).append(row)
+    return FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=asked.min_bytes, max_bytes=max(1, max_bytes // share),
+        isolation_level=asked.isolation_level, session_id=0, session_epoch=FINAL_EPOCH, rack_id=asked.rack_id,
+        topics=[
+            _Topic(topic=None if by_id else topic, topic_id=topic if by_id else None, partitions=rows)
+            for topic, rows in topics.items()
+        ],
+        forgotten_topics_data=[],
+    )  # fmt: skip
+
+
+def _rows(response: Response, *, by_id: bool) -> dict[Key, Response]:
+    return {
+        (topic.topic_id if by_id else topic.topic, row.partition_index): row
+        for topic in response.responses
+        for row in topic.partitions
+    }
+
+
+def _answer(fetched: FetchedPartition, row: Response | None) -> PartitionAnswer:
+    """A leader's row, without what it says of other gateways."""
+    if row is None:
+        return PartitionAnswer(fetched, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    records = row.records
+    if not isinstance(records, RecordChunks):
+        records = RecordChunks((records,), len(records)) if records else RecordChunks((), 0)
+    answer = PartitionAnswer(
+        fetched, error_code=row.error_code, high_watermark=row.high_watermark,
+        log_start_offset=row.log_start_offset, records=records,
+    )  # fmt: skip
+    answer.aborted_transactions = row.aborted_transactions
+    return answer

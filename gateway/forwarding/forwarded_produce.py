@@ -1,0 +1,81 @@
+"""The batches of an idempotent producer that come by a single address, while the leaders behind it change.
+
+To its client all partitions have one leader for ever, so it sends the next batch without waiting for what became of
+those before it. A new leader that knows nothing of the producer would take it for the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.errors import KafkaError
+from gateway.log.writing.refused_batches import RefusedBatches
+from protocol.kafka.batch import MAGIC_V2, BatchHeader, CorruptBatch, parse_header
+from protocol.kafka.errors import ErrorCode
+
+NO_EPOCH = -1
+
+
+class ProduceOrder:
+    """Of one client. Batches go to new leaders when all is answered that went to the old ones, and not out of turn."""
+
+    def __init__(self, refused: RefusedBatches) -> None:
+        self._refused = refused
+        self._unanswered: set[asyncio.Future[Any]] = set()
+        self._epoch = NO_EPOCH
+
+    def is_settled(self, epoch: int) -> bool:
+        """Of what was sent before this epoch of the fleet, all is answered."""
+        return epoch == self._epoch or not self._unanswered
+
+    async def settled(self) -> None:
+        await asyncio.wait(self._unanswered)
+
+    def sent(self, epoch: int, outcome: Any) -> None:
+        self._epoch = epoch
+        if isinstance(outcome, asyncio.Future):
+            self._unanswered.add(outcome)
+            outcome.add_done_callback(self._unanswered.discard)
+
+    def may_follow(self, request: Any) -> bool:
+        """False if a batch must not be passed on before one that was refused has come again."""
+        if not self._refused:
+            return True
+        try:
+            for topic, index, header in _sequenced(request):
+                self._refused.check(topic, index, header)
+        except KafkaError:
+            return False
+        return True
+
+    def answered(self, request: Any, response: Any) -> None:
+        """By a peer."""
+        codes = {
+            (topic.name if topic.topic_id is None else str(topic.topic_id), row.index): row.error_code
+            for topic in response.responses
+            for row in topic.partition_responses
+            if row.error_code
+        }
+        if codes:
+            for topic, index, header in _sequenced(request):
+                if (topic, index) in codes:
+                    self._refused.refuse(topic, index, header, ErrorCode(codes[topic, index]))
+
+    def lost(self, request: Any) -> None:
+        """Nobody knows what became of it: it has to come again, and is refused before anything else is passed on."""
+        for topic, index, header in _sequenced(request):
+            self._refused.refuse(topic, index, header, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _sequenced(request: Any) -> Iterator[tuple[str, int, BatchHeader]]:
+    """The batches of idempotent producers."""
+    for topic in request.topic_data:
+        for row in topic.partition_data:
+            try:
+                header = parse_header(row.records) if row.records is not None else None
+            except CorruptBatch:
+                continue
+            if header is not None and header.magic == MAGIC_V2 and header.producer_id >= 0:
+                yield topic.key, row.index, header

@@ -1,0 +1,40 @@
+"""ApiVersions (key 18), v0-v4: what the handler table holds.
+
+v1 throttle time; v3 flexible body, client software name and version (KIP-511); v4 features may start at version 0.
+The response header is never flexible. An unknown version is answered as v0 with UNSUPPORTED_VERSION and this API alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kafka.protocol.metadata import ApiVersionsResponse
+
+from gateway.requests.call import Call, Response
+from protocol.kafka.errors import ErrorCode
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(call: Call) -> Response:
+    request = call.request
+    if request is None:
+        return _response(
+            ErrorCode.UNSUPPORTED_VERSION, [_row(call.api.key, call.api.min_version, call.api.max_version)]
+        )
+    if call.version >= 3:
+        name, version = request.client_software_name or "", request.client_software_version or ""
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return _response(ErrorCode.INVALID_REQUEST, [])
+        call.client.software_name, call.client.software_version = name, version
+        call.services.metrics.software(name, version)
+    rows = [_row(api.key, api.min_version, api.max_version) for api in call.services.apis.values()]
+    return _response(ErrorCode.NONE, rows)
+
+
+def _row(key: int, low: int, high: int) -> Response:
+    return ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+
+
+def _response(code: ErrorCode, rows: list[Response]) -> Response:
+    return ApiVersionsResponse(error_code=code, api_keys=rows)

@@ -1,0 +1,136 @@
+"""DescribeConfigs (key 32), v0-v4. v1 sources and synonyms; v3 types and documentation (KIP-569); v4 flexible.
+
+Described are topics, this gateway, and groups, as in Kafka 4. There are no loggers and no client metrics subscriptions
+here.
+"""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import DescribeConfigsResponse
+
+from gateway.coordination.group_configs import DOCUMENTATION
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.broker_configs import SOURCE_DEFAULT, SOURCE_GROUP, Synonym, broker_configs, effective_configs
+from gateway.requests.call import Call, Response
+from gateway.requests.cluster import Cluster
+from gateway.requests.config_resources import ResourceType, broker_id
+from gateway.requests.fan_out import fan_out
+from gateway.topics import topic_names
+from gateway.topics.config_values import ConfigType
+from protocol.kafka.errors import ErrorCode
+
+FIRST_SYNONYMS_VERSION, FIRST_DOCUMENTATION_VERSION = 1, 3
+_Result = DescribeConfigsResponse.DescribeConfigsResult
+_Config = _Result.DescribeConfigsResourceResult
+
+
+async def handle(call: Call) -> Response:
+    resources = call.request.resources
+    unknown = {resource.resource_type for resource in resources} - set(_ROWS)
+    if unknown:  # as Kafka's handler, which fails for the whole request
+        text = f"Unexpected resource type {', '.join(map(str, sorted(unknown)))}"
+        return DescribeConfigsResponse(results=[_failed(call, resource, _invalid(text)) for resource in resources])
+    results = await fan_out(lambda resource: _describe(call, resource), resources, at_once=1)
+    return DescribeConfigsResponse(results=results)
+
+
+async def _describe(call: Call, resource: Response) -> Response:
+    try:
+        rows = await _ROWS[resource.resource_type](call, resource.resource_name)
+    except (KafkaError, PulsarError) as error:
+        return _failed(call, resource, error)
+    keys = resource.configuration_keys
+    return _Result(
+        error_code=0, error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name,
+        configs=[row for row in rows if not keys or row.name in keys],
+    )  # fmt: skip
+
+
+def _failed(call: Call, resource: Response, error: KafkaError | PulsarError) -> Response:
+    code = error_code(error)
+    call.count_error(code)
+    return _Result(
+        error_code=code, error_message=str(error), resource_type=resource.resource_type,
+        resource_name=resource.resource_name, configs=[],
+    )  # fmt: skip
+
+
+async def _topic_rows(call: Call, name: str) -> list[Response]:
+    reason = topic_names.invalid_reason(name)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+    topic = await call.services.topics.get(name, fresh=True)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    return [
+        _row(call, config.name, config.kind, value, config.documentation, synonyms, read_only=False)
+        for config, value, synonyms in effective_configs(call.services, topic.configs)
+    ]
+
+
+async def _broker_rows(call: Call, name: str) -> list[Response]:
+    if name == "":
+        return []  # the defaults of all brokers: nobody can have set any
+    node_id = Cluster(call).own_id
+    if broker_id(name, "Broker id") != node_id:
+        raise _invalid(f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
+    return [
+        _row(call, each.name, each.kind, each.value, each.documentation, each.synonyms, read_only=True)
+        for each in broker_configs(call.services, Cluster(call).own).values()
+    ]
+
+
+async def _logger_rows(call: Call, name: str) -> list[Response]:
+    if name == "":
+        raise _invalid("Broker id must not be empty")
+    node_id = Cluster(call).own_id
+    if broker_id(name, "Broker id") != node_id:
+        raise _invalid(f"Unexpected broker id, expected {node_id} but received {name}")
+    return []
+
+
+async def _client_metrics_rows(call: Call, name: str) -> list[Response]:
+    if name == "":
+        raise _invalid("Client metrics subscription name must not be empty")
+    return []
+
+
+async def _group_rows(call: Call, name: str) -> list[Response]:
+    """A group need not exist."""
+    if name == "":
+        raise _invalid("Group name must not be empty")
+    configs = call.services.groups.configs
+    own = (await configs.all()).get(name, {})
+    rows = []
+    for key, default in configs.defaults.items():
+        synonym = Synonym(key, own.get(key, default), SOURCE_GROUP if key in own else SOURCE_DEFAULT)
+        rows.append(_row(call, key, ConfigType.INT, synonym.value, DOCUMENTATION[key], [synonym], read_only=False))
+    return rows
+
+
+_ROWS = {
+    ResourceType.TOPIC: _topic_rows,
+    ResourceType.BROKER: _broker_rows,
+    ResourceType.BROKER_LOGGER: _logger_rows,
+    ResourceType.CLIENT_METRICS: _client_metrics_rows,
+    ResourceType.GROUP: _group_rows,
+}
+
+
+def _row(
+    call: Call, name: str, kind: ConfigType, value: str | None, documentation: str, synonyms: list[Synonym], *,
+    read_only: bool,
+) -> Response:  # fmt: skip
+    with_synonyms = call.version >= FIRST_SYNONYMS_VERSION and call.request.include_synonyms
+    documented = call.version >= FIRST_DOCUMENTATION_VERSION and call.request.include_documentation
+    return _Config(
+        name=name, value=value, read_only=read_only, is_default=False, is_sensitive=False,
+        config_source=synonyms[0].source if synonyms else SOURCE_DEFAULT,
+        synonyms=[_Config.DescribeConfigsSynonym(**each._asdict()) for each in synonyms] if with_synonyms else [],
+        config_type=kind, documentation=documentation if documented else None,
+    )  # fmt: skip
+
+
+def _invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, text)

@@ -1,0 +1,73 @@
+"""DescribeLogDirs (key 35), v0-v4 (KIP-113). v2 flexible; v3 a top-level error; v4 sizes of the directory.
+
+Logs lie in Pulsar: the namespace stands for the one directory of a broker, and nobody knows how much room it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka.protocol.admin import DescribeLogDirsResponse
+
+from gateway.errors import error_code
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.fan_out import fan_out
+from gateway.topics.topic import Topic
+
+UNKNOWN_BYTES = -1
+
+_Dir = DescribeLogDirsResponse.DescribeLogDirsResult
+_Topic = _Dir.DescribeLogDirsTopic
+_Partition = _Topic.DescribeLogDirsPartition
+
+
+async def handle(call: Call) -> Response:
+    try:
+        wanted = await _wanted(call)
+        sizes = await fan_out(lambda asked: _sizes(call, *asked), wanted)
+    except PulsarError as error:
+        code = error_code(error)
+        call.count_error(code)
+        return DescribeLogDirsResponse(error_code=code, results=[])
+    return DescribeLogDirsResponse(error_code=0, results=[_directory(call, [rows for rows in sizes if rows])])
+
+
+async def _wanted(call: Call) -> list[tuple[Topic, Sequence[int]]]:
+    """Topics, and which of their partitions. Raises PulsarError."""
+    catalog = call.services.topics
+    if call.request.topics is None:
+        return [(topic, range(topic.partitions)) for topic in (await catalog.all()).topics]
+    asked: dict[str, list[int]] = {}
+    for each in call.request.topics:
+        asked.setdefault(each.topic, []).extend(each.partitions)
+    found = await fan_out(catalog.get, list(asked))
+    return [(topic, asked[topic.name]) for topic in found if topic is not None]
+
+
+async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> Response | None:
+    """The topic's row, with the partitions that this gateway leads; None if there are none of these."""
+    leads = call.services.fleet.leads
+    mine = [number for number in dict.fromkeys(numbers) if leads(topic.name, number)]
+    if not mine:
+        return None
+    try:
+        sizes = await call.services.topics.stored_bytes(topic)
+    except AdminError as error:
+        if error.not_found:  # it has been deleted
+            return None
+        raise
+    rows = [
+        _Partition(partition_index=number, partition_size=sizes[number], offset_lag=0, is_future_key=False)
+        for number in mine
+        if number in sizes
+    ]
+    return _Topic(name=topic.name, partitions=rows)
+
+
+def _directory(call: Call, topics: list[Response]) -> Response:
+    return _Dir(
+        error_code=0, log_dir=f"persistent://{call.services.config.pulsar.full_namespace}", topics=topics,
+        total_bytes=UNKNOWN_BYTES, usable_bytes=UNKNOWN_BYTES,
+    )  # fmt: skip

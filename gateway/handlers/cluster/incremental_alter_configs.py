@@ -1,0 +1,102 @@
+"""IncrementalAlterConfigs (key 44), v0-v1 (KIP-339). v1 flexible.
+
+Each configuration is set, deleted (goes back to its default), or, if it is a list, gets or loses elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from kafka.protocol.admin import IncrementalAlterConfigsResponse
+
+from gateway.errors import KafkaError
+from gateway.requests.call import Call, Response
+from gateway.requests.config_resources import (
+    ResourceType,
+    alter_all,
+    check_broker,
+    check_group_name,
+    check_names,
+    check_topic_name,
+    invalid,
+    refuse_broker,
+    refuse_client_metrics,
+    unknown_type,
+)
+from gateway.topics.config_values import ConfigType
+from gateway.topics.topic_configs import TOPIC_CONFIGS, list_parts
+from protocol.kafka.errors import ErrorCode
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+async def handle(call: Call) -> Response:
+    rows = await alter_all(call, _alter, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse)
+    return IncrementalAlterConfigsResponse(responses=rows)
+
+
+async def _alter(call: Call, resource: Response) -> None:
+    kind, name, operations = resource.resource_type, resource.resource_name, resource.configs
+    without_value = [
+        each.name for each in operations if each.value is None and each.config_operation != Operation.DELETE
+    ]
+    check_names(operations, without_value)
+    changed = [each.name for each in operations if each.config_operation != Operation.DELETE]
+    if kind == ResourceType.BROKER:
+        refuse_broker(call, name, changed)
+    elif kind == ResourceType.BROKER_LOGGER:
+        _refuse_loggers(call, name, operations)
+    elif kind == ResourceType.CLIENT_METRICS:
+        refuse_client_metrics(name, changed)
+    elif kind == ResourceType.TOPIC:
+        check_topic_name(name)
+        validate_only = call.request.validate_only
+        topics = call.services.topics
+        await topics.alter_configs(name, lambda present: _changed(present, operations), validate_only=validate_only)
+    elif kind == ResourceType.GROUP:
+        check_group_name(name)
+        configs, validate_only = call.services.groups.configs, call.request.validate_only
+        await configs.alter(name, lambda present: _changed(present, operations), validate_only=validate_only)
+    else:
+        raise unknown_type(kind)
+
+
+def _changed(present: Mapping[str, str], operations: list[Response]) -> dict[str, str]:
+    configs = dict(present)
+    for each in operations:
+        if each.config_operation == Operation.SET:
+            configs[each.name] = each.value
+        elif each.config_operation == Operation.DELETE:
+            configs.pop(each.name, None)
+        else:
+            configs[each.name] = _changed_list(configs, each.name, each.config_operation, each.value)
+    return configs
+
+
+def _changed_list(configs: Mapping[str, str], name: str, operation: int, value: str) -> str:
+    if operation not in set(Operation):
+        raise invalid(f"Unknown operations type {operation}")
+    config = TOPIC_CONFIGS.get(name)
+    if config is None or config.kind is not ConfigType.LIST:
+        text = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+    parts, others = list_parts(configs.get(name, config.default)), list_parts(value)
+    if operation == Operation.APPEND:
+        parts += [part for part in dict.fromkeys(others) if part not in parts]
+    else:
+        parts = [part for part in parts if part not in others]
+    return ",".join(parts)
+
+
+def _refuse_loggers(call: Call, name: str, operations: list[Response]) -> None:
+    if not name:
+        raise invalid("Node id must be an integer, but it is: ")
+    check_broker(call, name)
+    for each in operations:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {each.name} does not exist!")

@@ -1,0 +1,47 @@
+"""ListConfigResources (key 74), v0-v1. v0 is ListClientMetricsResources (KIP-1000): nobody can make any here.
+
+v1 (KIP-1142) lists resources of the types asked for, of all types if none is named: topics, brokers, and groups that
+have configurations of their own. Kafka 3.9 does not know it.
+"""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import ListConfigResourcesResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.cluster import Cluster
+from gateway.requests.config_resources import ResourceType
+from protocol.kafka.errors import ErrorCode
+
+
+async def handle(call: Call) -> Response:
+    if call.version == 0:
+        return _answer([])
+    wanted = set(call.request.resource_types or ResourceType)
+    if wanted - set(ResourceType):
+        call.count_error(ErrorCode.UNSUPPORTED_VERSION)
+        return _answer([], ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        found = [(kind, name) for kind in sorted(wanted) for name in await _names(call, kind)]
+    except (KafkaError, PulsarError) as error:
+        code = error_code(error)
+        call.count_error(code)
+        return _answer([], code)
+    return _answer(found)
+
+
+async def _names(call: Call, kind: int) -> list[str]:
+    if kind == ResourceType.TOPIC:
+        return sorted(await call.services.topics.list_names())
+    if kind in {ResourceType.BROKER, ResourceType.BROKER_LOGGER}:
+        return [str(node.node_id) for node in Cluster(call).nodes]
+    return sorted(await call.services.groups.configs.all()) if kind == ResourceType.GROUP else []
+
+
+def _answer(found: list[tuple[int, str]], code: ErrorCode = ErrorCode.NONE) -> Response:
+    row = ListConfigResourcesResponse.ConfigResource
+    return ListConfigResourcesResponse(
+        error_code=code, config_resources=[row(resource_name=name, resource_type=kind) for kind, name in found]
+    )

@@ -1,0 +1,71 @@
+"""ConsumerGroupDescribe (key 69, KIP-848), v0-v1. v1 member types."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from coordinator.group.consumer.assignment import Assignment, TopicId
+from coordinator.group.consumer.messages import DescribedConsumer, DescribedConsumerGroup
+from gateway.requests.call import Call, Response
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.schemas import ConsumerGroupDescribeResponse
+
+_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+"""Read, delete and describe: without an authorizer a client may do everything (bits are AclOperation codes)."""
+_NOT_ASKED = -(2**31)
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+_GROUP = ConsumerGroupDescribeResponse.DescribedGroup
+_ASSIGNMENT = _GROUP.Member.Assignment
+
+
+def handle(call: Call) -> Response:
+    return ConsumerGroupDescribeResponse(groups=[_row(call, _describe(call, name)) for name in call.request.group_ids])
+
+
+def _describe(call: Call, group_id: str) -> DescribedConsumerGroup:
+    return call.services.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_consumer_group(group_id))
+
+
+def _row(call: Call, group: DescribedConsumerGroup) -> Response:
+    call.count_error(group.error)
+    asked = group.error is ErrorCode.NONE and call.request.include_authorized_operations
+    return _GROUP(
+        error_code=group.error,
+        error_message=None,
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[_member(member, group.topic_names) for member in group.members],
+        authorized_operations=_GROUP_OPERATIONS if asked else _NOT_ASKED,
+    )
+
+
+def _member(described: DescribedConsumer, names: Mapping[TopicId, str]) -> Response:
+    member = described.member
+    return _GROUP.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.topic_regex,
+        assignment=_assignment(member.assigned, names),
+        target_assignment=_assignment(described.target, names),
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+def _assignment(assignment: Assignment, names: Mapping[TopicId, str]) -> Response:
+    row = _ASSIGNMENT.TopicPartitions
+    return _ASSIGNMENT(
+        topic_partitions=[
+            row(topic_id=uuid.UUID(bytes=topic_id), topic_name=names[topic_id], partitions=sorted(numbers))
+            for topic_id, numbers in assignment.items()
+            if topic_id in names
+        ]
+    )

@@ -1,0 +1,107 @@
+"""ConsumerGroupHeartbeat (key 68, KIP-848), v0-v1.
+
+One call joins, follows the assignment and leaves. v1 regular expressions, which the server resolves, and member ids of
+the client's choice.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from coordinator.group.consumer.assignment import Assignment, to_assignment
+from coordinator.group.consumer.member import JOIN_EPOCH
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from coordinator.group.consumer.topic_regex import InvalidRegexError
+from gateway.requests.call import Call, Outcome, Response
+from protocol.kafka.schemas import ConsumerGroupHeartbeatResponse
+
+OWN_ID_VERSION = 1
+_ASSIGNMENT = ConsumerGroupHeartbeatResponse.Assignment
+
+
+def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    topics = call.services.groups.subscribed_topics
+    names, regex = _names_to_know(call), call.request.subscribed_topic_regex
+    try:
+        known = topics.knows(names, regex)
+    except InvalidRegexError:
+        known = True  # the coordinator says what is wrong
+    return _heartbeat(call) if known else _look_up(call)
+
+
+async def _look_up(call: Call) -> Outcome:
+    names, regex = _names_to_know(call), call.request.subscribed_topic_regex
+    with suppress(InvalidRegexError):
+        await call.services.groups.subscribed_topics.learn(names, [regex] if regex else [])
+    return _heartbeat(call)
+
+
+def _heartbeat(call: Call) -> Outcome:
+    asked = _request(call)
+    return call.services.groups.ask(
+        asked.group_id,
+        lambda coordinator, now_ms, reply: coordinator.consumer_heartbeat(asked, now_ms, reply),
+        _response,
+    )
+
+
+def _names_to_know(call: Call) -> set[str]:
+    """The member's topics; and those of a classic group that it joins, which becomes a consumer group by that."""
+    names, group_id = set(_names(call) or ()), call.request.group_id
+    if call.request.member_epoch == JOIN_EPOCH:
+        names |= call.services.groups.run(group_id, lambda coordinator, now_ms: coordinator.classic_topics(group_id))
+    return names
+
+
+def _names(call: Call) -> list[str] | None:
+    names = call.request.subscribed_topic_names
+    return None if names is None else [name or "" for name in names]  # null has no meaning here
+
+
+def _request(call: Call) -> ConsumerHeartbeatRequest:
+    request = call.request
+    return ConsumerHeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id or "",
+        member_epoch=request.member_epoch,
+        client_id=call.client_id or "",
+        client_host=call.client.host,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        subscribed_topic_names=_names(call),
+        subscribed_topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=_owned(request.topic_partitions),
+        has_own_id=call.version >= OWN_ID_VERSION,
+    )
+
+
+def _owned(topics: Any) -> Assignment | None:
+    if topics is None:
+        return None
+    return to_assignment((topic.topic_id.bytes, number) for topic in topics for number in topic.partitions)
+
+
+def _response(answer: ConsumerHeartbeatResponse) -> Response:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=answer.error,
+        error_message=answer.error_message,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=None if answer.assignment is None else _assignment(answer.assignment),
+    )
+
+
+def _assignment(assignment: Assignment) -> Response:
+    row = _ASSIGNMENT.TopicPartitions
+    return _ASSIGNMENT(
+        topic_partitions=[
+            row(topic_id=uuid.UUID(bytes=topic_id), partitions=sorted(numbers))
+            for topic_id, numbers in assignment.items()
+        ]
+    )

@@ -1,0 +1,34 @@
+"""DeleteGroups (key 42), v0-v2. v2 flexible."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from kafka.protocol.admin import DeleteGroupsResponse
+
+from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.fan_out import fan_out
+from protocol.kafka.errors import ErrorCode
+
+
+def handle(call: Call) -> Outcome:
+    return asyncio.ensure_future(_delete(call, list(dict.fromkeys(call.request.groups_names))))
+
+
+async def _delete(call: Call, group_ids: list[str]) -> Response:
+    answers = await fan_out(lambda group_id: _delete_one(call, group_id), group_ids)
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=answer[group_id])
+            for group_id, answer in zip(group_ids, answers, strict=True)
+        ]
+    )
+
+
+def _delete_one(call: Call, group_id: str) -> asyncio.Future[Mapping[str, ErrorCode]]:
+    return call.services.groups.ask(
+        group_id,
+        lambda coordinator, now_ms, reply: coordinator.delete_groups([group_id], now_ms, reply),
+        lambda answer: answer,
+    )

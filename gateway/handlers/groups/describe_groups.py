@@ -1,0 +1,55 @@
+"""DescribeGroups (key 15), v0-v6.
+
+v1 throttle time; v3 authorized operations; v4 static members; v5 flexible; v6 a group that is not there is an error, no
+longer only Dead, and errors have messages (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import DescribeGroupsResponse
+
+from coordinator.group.messages import DescribedGroup
+from coordinator.group.states import GroupState
+from gateway.requests.call import Call, Response
+from protocol.kafka.errors import ErrorCode
+
+NOT_FOUND_VERSION = 6
+_GROUP_OPERATIONS = {3, 6, 8}
+"""Without an authorizer a client may do everything (AclOperation codes)."""
+
+
+def handle(call: Call) -> Response:
+    return DescribeGroupsResponse(groups=[_row(call, _describe(call, group_id)) for group_id in call.request.groups])
+
+
+def _describe(call: Call, group_id: str) -> DescribedGroup:
+    return call.services.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_group(group_id))
+
+
+def _row(call: Call, group: DescribedGroup) -> Response:
+    row = DescribeGroupsResponse.DescribedGroup
+    error = group.error
+    if call.version >= NOT_FOUND_VERSION and group.state == GroupState.DEAD.value:
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+    asked = error is ErrorCode.NONE and call.request.include_authorized_operations
+    call.count_error(error)
+    return row(
+        error_code=error,
+        error_message=group.message if error is ErrorCode.GROUP_ID_NOT_FOUND else None,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            row.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+        authorized_operations=_GROUP_OPERATIONS if asked else None,
+    )

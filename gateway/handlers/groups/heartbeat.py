@@ -1,0 +1,15 @@
+"""Heartbeat (key 12), v0-v4. v1 throttle time; v3 static members; v4 flexible."""
+
+from __future__ import annotations
+
+from kafka.protocol.consumer import HeartbeatResponse
+
+from coordinator.group.messages import HeartbeatRequest
+from gateway.requests.call import Call, Response
+
+
+def handle(call: Call) -> Response:
+    request = call.request
+    asked = HeartbeatRequest(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+    error = call.services.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.heartbeat(asked, now_ms))
+    return HeartbeatResponse(error_code=error)

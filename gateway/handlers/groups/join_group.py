@@ -1,0 +1,62 @@
+"""JoinGroup (key 11), v0-v9.
+
+v0 rebalances within the session timeout; v1 rebalance timeout; v2 throttle time; v4 a new member is told its id first
+(KIP-394); v5 static members (KIP-345); v6 flexible; v7 protocol type and null protocol names; v8 reason (KIP-800);
+v9 the leader may have nothing to assign (KIP-814).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kafka.protocol.consumer import JoinGroupResponse
+
+from coordinator.group.messages import JoinRequest, JoinResponse
+from gateway.requests.call import Call, Outcome, Response
+
+REBALANCE_TIMEOUT_VERSION, KNOWN_ID_VERSION, NULL_NAME_VERSION, SKIP_ASSIGNMENT_VERSION = 1, 4, 7, 9
+
+
+def handle(call: Call) -> Outcome:
+    asked = _request(call)
+    return call.services.groups.ask(
+        asked.group_id,
+        lambda coordinator, now_ms, reply: coordinator.join(asked, now_ms, reply),
+        partial(_response, call.version),
+    )
+
+
+def _request(call: Call) -> JoinRequest:
+    request, version = call.request, call.version
+    own_timeout = version >= REBALANCE_TIMEOUT_VERSION
+    return JoinRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        client_id=call.client_id or "",
+        client_host=call.client.host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if own_timeout else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
+        group_instance_id=request.group_instance_id,
+        require_member_id=version >= KNOWN_ID_VERSION and request.group_instance_id is None,
+        can_skip_assignment=version >= SKIP_ASSIGNMENT_VERSION,
+        reason=request.reason,
+    )
+
+
+def _response(version: int, answer: JoinResponse) -> Response:
+    member = JoinGroupResponse.JoinGroupResponseMember
+    return JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name if version >= NULL_NAME_VERSION else answer.protocol_name or "",
+        leader=answer.leader_id,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            member(member_id=each.member_id, group_instance_id=each.group_instance_id, metadata=each.metadata)
+            for each in answer.members
+        ],
+    )

@@ -1,0 +1,28 @@
+"""ListGroups (key 16), v0-v5. v1 throttle time; v3 flexible; v4 states (KIP-518); v5 types (KIP-848)."""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import ListGroupsResponse
+
+from gateway.requests.call import Call, Response
+
+STATES_VERSION, TYPES_VERSION = 4, 5
+
+
+async def handle(call: Call) -> Response:
+    request = call.request
+    states = request.states_filter if call.version >= STATES_VERSION else ()
+    types = request.types_filter if call.version >= TYPES_VERSION else ()
+    error, groups = await call.services.groups.list_groups(states or (), types or ())
+    return ListGroupsResponse(
+        error_code=error,
+        groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
+            for group in groups
+        ],
+    )

@@ -1,0 +1,84 @@
+"""OffsetCommit (key 8), v0-v9.
+
+v0 no group membership; v1 generation, member and the commit's own time; v2 retention time instead, up to v4; v3
+throttle time; v6 leader epochs; v7 static members; v8 flexible; v9 member epochs (KIP-848).
+Offsets are kept for partitions that exist; v0 is stored like the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from kafka.protocol.consumer import OffsetCommitResponse
+
+from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
+from coordinator.group.ports import TopicPartition
+from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
+from protocol.kafka.errors import ErrorCode
+
+NO_RETENTION = -1
+
+
+def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    highest = highest_partitions(call.request.topics)
+    counts = cached_counts(call, highest)
+    return _look_up(call, highest) if counts is None else _commit(call, counts)
+
+
+async def _look_up(call: Call, highest: dict[str, int]) -> Outcome:
+    return _commit(call, await look_up_counts(call, highest))
+
+
+def _commit(call: Call, counts: PartitionCounts) -> Outcome:
+    request = call.request
+    offsets, refused = {}, {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            key = TopicPartition(topic.name, each.partition_index)
+            error = counts.error(*key)
+            if error:
+                refused[key] = error
+            else:
+                offsets[key] = OffsetToCommit(
+                    each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp,
+                    counts.topic_ids[topic.name],
+                )  # fmt: skip
+    if not offsets:  # a commit of nothing must not make a group
+        return _response(call, refused, {})
+    asked = CommitRequest(
+        group_id=request.group_id,
+        offsets=offsets,
+        member_id=request.member_id,
+        generation=request.generation_id_or_member_epoch,
+        group_instance_id=request.group_instance_id,
+        retention_ms=None if request.retention_time_ms == NO_RETENTION else request.retention_time_ms,
+        version=call.version,
+    )
+    return call.services.groups.ask(
+        asked.group_id,
+        lambda coordinator, now_ms, reply: coordinator.commit_offsets(asked, now_ms, reply),
+        partial(_response, call, refused),
+    )
+
+
+def _response(call: Call, refused: dict[TopicPartition, ErrorCode], answer: CommitResponse) -> Response:
+    row = OffsetCommitResponse.OffsetCommitResponseTopic
+    errors = refused | dict(answer)
+    return OffsetCommitResponse(
+        topics=[
+            row(
+                name=topic.name,
+                partitions=[
+                    row.OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in call.request.topics
+        ]
+    )

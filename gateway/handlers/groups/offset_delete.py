@@ -1,0 +1,60 @@
+"""OffsetDelete (key 47), v0 (KIP-496)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from kafka.protocol.consumer import OffsetDeleteResponse
+
+from coordinator.group.messages import DeleteOffsetsResponse
+from coordinator.group.ports import TopicPartition
+from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
+from protocol.kafka.errors import ErrorCode
+
+
+def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    highest = highest_partitions(call.request.topics)
+    counts = cached_counts(call, highest)
+    return _look_up(call, highest) if counts is None else _delete(call, counts)
+
+
+async def _look_up(call: Call, highest: dict[str, int]) -> Outcome:
+    return _delete(call, await look_up_counts(call, highest))
+
+
+def _delete(call: Call, counts: PartitionCounts) -> asyncio.Future[Response]:
+    request = call.request
+    asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    refused = {key: error for key in asked if (error := counts.error(*key))}
+    wanted = [key for key in asked if key not in refused]
+    return call.services.groups.ask(
+        request.group_id,
+        lambda coordinator, now_ms, reply: coordinator.delete_offsets(request.group_id, wanted, now_ms, reply),
+        partial(_response, call, refused),
+    )
+
+
+def _response(call: Call, refused: dict[TopicPartition, ErrorCode], answer: DeleteOffsetsResponse) -> Response:
+    if answer.error:
+        return OffsetDeleteResponse(error_code=answer.error, topics=[])
+    errors = refused | dict(answer.partition_errors)
+    row = OffsetDeleteResponse.OffsetDeleteResponseTopic
+    return OffsetDeleteResponse(
+        topics=[
+            row(
+                name=topic.name,
+                partitions=[
+                    row.OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in call.request.topics
+        ]
+    )

@@ -1,0 +1,140 @@
+"""OffsetFetch (key 9), v0-v9.
+
+v0 and v1 have no error of their own; v2 null topics mean all; v3 throttle time; v5 leader epochs; v6 flexible; v7
+stable offsets only (KIP-447); v8 several groups (KIP-709); v9 member epochs (KIP-848). v0 reads what the rest reads.
+A partition without a committed offset is looked up among Pulsar's subscriptions: the group may have come from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+from kafka.protocol.consumer import OffsetFetchResponse
+
+from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
+from coordinator.group.ports import DeletedTopic, TopicPartition
+from gateway.errors import KafkaError
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.fan_out import fan_out
+from gateway.topics.topic import Topic
+from protocol.kafka.errors import ErrorCode
+
+OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
+NEVER_MS = 0
+"""Of offsets without a topic id, none was committed before."""
+_TOPIC = OffsetFetchResponse.OffsetFetchResponseTopic
+_GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
+
+log = structlog.get_logger()
+
+
+def handle(call: Call) -> Outcome:
+    """Not waited for: the groups that Pulsar has to be asked about may be many."""
+    return asyncio.ensure_future(_answer(call))
+
+
+async def _answer(call: Call) -> Response:
+    request = call.request
+    if call.version >= SEVERAL_VERSION:
+        return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group), request.groups))
+    asked = FetchOffsetsRequest(request.group_id, _partitions(request.topics), request.require_stable)
+    answer = await _fetch(call, asked)
+    offsets = dict(answer.offsets)
+    if answer.error and call.version < OWN_ERROR_VERSION:
+        offsets = dict.fromkeys(_partitions(request.topics) or (), FetchedOffset(error=answer.error))
+    row, part = _TOPIC, _TOPIC.OffsetFetchResponsePartition
+    return OffsetFetchResponse(error_code=answer.error, topics=_rows(row, part, offsets))
+
+
+async def _group(call: Call, group: Response) -> Response:
+    asked = FetchOffsetsRequest(
+        group.group_id, _partitions(group.topics), call.request.require_stable, group.member_id, group.member_epoch
+    )
+    answer = await _fetch(call, asked)
+    row, part = _GROUP.OffsetFetchResponseTopics, _GROUP.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+    return _GROUP(group_id=group.group_id, error_code=answer.error, topics=_rows(row, part, answer.offsets))
+
+
+async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
+    groups = call.services.groups
+    answer = groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
+    call.count_error(answer.error)
+    try:
+        answer = await _without_deleted_topics(call, asked, answer)
+        committed = {partition: fetched.offset for partition, fetched in answer.offsets.items() if not fetched.error}
+        found = await groups.subscribed_offsets(asked.group_id, committed)
+    except (PulsarError, KafkaError, TimeoutError) as error:
+        log.warning("cannot look up subscriptions", group=asked.group_id, error=str(error) or type(error).__name__)
+        if isinstance(error, PulsarError) and not error.retriable:
+            return answer
+        # Without its offset the client would start elsewhere; with this error it asks again.
+        return FetchOffsetsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    offsets = dict(answer.offsets) | {partition: FetchedOffset(offset) for partition, offset in found.items()}
+    return FetchOffsetsResponse(answer.error, offsets)
+
+
+async def _without_deleted_topics(
+    call: Call, asked: FetchOffsetsRequest, answer: FetchOffsetsResponse
+) -> FetchOffsetsResponse:
+    """Offsets of a topic that was deleted are none, even if there is a new topic of its name. Raises PulsarError.
+
+    A request for all offsets goes by what is known of the topics, however old: exporters would have each looked up.
+    """
+    topics = call.services.topics
+
+    def is_known(name: str, topic_id: bytes) -> bool:
+        if asked.partitions is None:
+            return topics.cached_name(uuid.UUID(bytes=topic_id)) == name
+        return _is_current(topics.cached(name), topic_id)
+
+    async def look_up(named: tuple[str, bytes]) -> Topic | None:
+        # What is known may be older than the commit.
+        return await topics.get(named[0], fresh=topics.cached(named[0]) is not None)
+
+    ids = {(each.topic, fetched.topic_id) for each, fetched in answer.offsets.items() if fetched.topic_id}
+    doubtful = [(name, topic_id) for name, topic_id in ids if not is_known(name, topic_id)]
+    if not doubtful:
+        return answer
+    found = await fan_out(look_up, doubtful)
+    gone = {
+        DeletedTopic(name, topic_id, NEVER_MS)
+        for (name, topic_id), topic in zip(doubtful, found, strict=True)
+        if topic is not None and not _is_current(topic, topic_id)
+    }
+    call.services.groups.forget_topics(gone)
+    ids_gone = {(topic.name, topic.topic_id) for topic in gone}
+    offsets = {
+        each: FetchedOffset() if (each.topic, fetched.topic_id) in ids_gone else fetched
+        for each, fetched in answer.offsets.items()
+    }
+    return FetchOffsetsResponse(answer.error, offsets)
+
+
+def _is_current(topic: Topic | None, topic_id: bytes) -> bool:
+    return topic is not None and topic.topic_id.bytes == topic_id
+
+
+def _partitions(topics: Iterable[Response] | None) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
+
+
+def _rows(topic_row: Any, partition_row: Any, offsets: Any) -> list[Response]:
+    by_topic: dict[str, list[Response]] = {}
+    for (topic, partition), fetched in offsets.items():
+        by_topic.setdefault(topic, []).append(
+            partition_row(
+                partition_index=partition,
+                committed_offset=fetched.offset,
+                committed_leader_epoch=fetched.leader_epoch,
+                metadata=fetched.metadata,
+                error_code=fetched.error,
+            )
+        )
+    return [topic_row(name=name, partitions=rows) for name, rows in by_topic.items()]

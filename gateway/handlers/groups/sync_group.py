@@ -1,0 +1,38 @@
+"""SyncGroup (key 14), v0-v5. v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name (KIP-559)."""
+
+from __future__ import annotations
+
+from kafka.protocol.consumer import SyncGroupResponse
+
+from coordinator.group.messages import SyncRequest, SyncResponse
+from gateway.requests.call import Call, Outcome, Response
+from protocol.kafka.errors import ErrorCode
+
+PROTOCOL_VERSION = 5
+
+
+def handle(call: Call) -> Outcome:
+    request = call.request
+    if call.version >= PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
+        return _response(SyncResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    asked = SyncRequest(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+    )
+    return call.services.groups.ask(
+        asked.group_id, lambda coordinator, now_ms, reply: coordinator.sync(asked, now_ms, reply), _response
+    )
+
+
+def _response(answer: SyncResponse) -> Response:
+    return SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )

@@ -1,0 +1,61 @@
+"""DeleteRecords (key 21), v0-v2 (KIP-107). v2 flexible."""
+
+from __future__ import annotations
+
+import structlog
+from kafka.protocol.admin import DeleteRecordsResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.fan_out import fan_out
+from gateway.requests.named_partitions import led_topic_of
+from gateway.topics.topic_names import INTERNAL_TOPICS
+from protocol.kafka.errors import ErrorCode
+
+HIGH_WATERMARK = -1
+NO_WATERMARK = -1
+
+_Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
+_Partition = _Topic.DeleteRecordsPartitionResult
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call) -> Response:
+    # A partition that is named twice is answered once, as the last one says.
+    wanted = {
+        (topic.name, each.partition_index): each.offset for topic in call.request.topics for each in topic.partitions
+    }
+    rows = await fan_out(lambda asked: _partition(call, *asked[0], asked[1]), list(wanted.items()))
+    by_topic: dict[str, list[Response]] = {}
+    for (name, _), row in zip(wanted, rows, strict=True):
+        by_topic.setdefault(name, []).append(row)
+    return DeleteRecordsResponse(topics=[_Topic(name=name, partitions=found) for name, found in by_topic.items()])
+
+
+async def _partition(call: Call, name: str, partition: int, offset: int) -> Response:
+    try:
+        low_watermark, code = await _delete(call, name, partition, offset), ErrorCode.NONE
+    except (KafkaError, PulsarError, TimeoutError) as error:
+        low_watermark, code = NO_WATERMARK, error_code(error)
+        call.count_error(code)
+        log.info("delete records", topic=name, partition=partition, error=str(error))
+    return _Partition(partition_index=partition, low_watermark=low_watermark, error_code=code)
+
+
+async def _delete(call: Call, name: str, partition: int, offset: int) -> int:
+    """The log's start afterwards. Raises KafkaError, PulsarError and TimeoutError."""
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    topic = await led_topic_of(call, name, partition)
+    if "delete" not in topic.config("cleanup.policy"):
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    partition_log = await call.services.logs.open(topic, partition)
+    await partition_log.end.refresh()
+    if offset == HIGH_WATERMARK:
+        offset = partition_log.end_offset
+    if not 0 <= offset <= partition_log.end_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    await partition_log.start.delete_before(offset)
+    return partition_log.start.offset

@@ -1,0 +1,63 @@
+"""DescribeProducers (key 61), v0 (KIP-664): the idempotent producers that partitions know."""
+
+from __future__ import annotations
+
+import structlog
+from kafka.protocol.admin import DescribeProducersResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.log.writing.producer_state import ActiveProducer
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.fan_out import fan_out
+from gateway.requests.named_partitions import led_topic_of
+from gateway.topics import topic_names
+from protocol.kafka.errors import ErrorCode
+
+NO_COORDINATOR_EPOCH, NO_TRANSACTION = -1, -1
+
+_Topic = DescribeProducersResponse.TopicResponse
+_Partition = _Topic.PartitionResponse
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call) -> Response:
+    topics = call.request.topics
+    asked = [(topic.name, number) for topic in topics for number in topic.partition_indexes]
+    rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
+    return DescribeProducersResponse(
+        topics=[
+            _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partition_indexes]) for topic in topics
+        ]
+    )
+
+
+async def _partition(call: Call, name: str, partition: int) -> Response:
+    try:
+        producers = await _producers(call, name, partition)
+    except (KafkaError, PulsarError, TimeoutError) as error:
+        code = error_code(error)
+        call.count_error(code)
+        log.info("describe producers", topic=name, partition=partition, error=str(error))
+        return _Partition(partition_index=partition, error_code=code, error_message=str(error), active_producers=[])
+    return _Partition(
+        partition_index=partition, error_code=0, error_message=None, active_producers=[_row(each) for each in producers]
+    )
+
+
+async def _producers(call: Call, name: str, partition: int) -> list[ActiveProducer]:
+    reason = topic_names.invalid_reason(name)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+    topic = await led_topic_of(call, name, partition)
+    partition_log = await call.services.logs.open(topic, partition)
+    return await partition_log.active_producers()
+
+
+def _row(producer: ActiveProducer) -> Response:
+    return _Partition.ProducerState(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp, coordinator_epoch=NO_COORDINATOR_EPOCH,
+        current_txn_start_offset=NO_TRANSACTION,
+    )  # fmt: skip

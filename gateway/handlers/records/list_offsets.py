@@ -1,0 +1,236 @@
+"""ListOffsets (key 2), v0-v10.
+
+v0 lists offsets of segments before a time; v1 one offset and its timestamp; v2 isolation level; v4 leader epochs;
+v6 flexible; v7 max timestamp (KIP-734); v8 earliest local, v9 latest tiered (KIP-405, KIP-1005): there is one tier;
+v10 a timeout for remote storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from gateway.errors import KafkaError, error_code
+from gateway.log.partition_log import PartitionLog
+from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.cluster import check_leader
+from gateway.requests.fan_out import fan_out
+from gateway.topics.topic import Topic
+from protocol.kafka.batch import CorruptBatch, InvalidBatch
+from protocol.kafka.codec import Buffer, encode_response
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.list_offsets_response import FIRST_VERSION as FIRST_VERSION_BY_HAND
+from protocol.kafka.list_offsets_response import encode_listed
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+RECORDS_EPOCH = 0
+"""Of all records: logs are never cut back here, whoever leads them."""
+NOT_FOUND = FoundOffset(-1, -1)
+START_AGE_S = 1.0
+END_AGE_S = 0.05
+"""Of what others write: native producers, or a gateway that has just lost the partition. To name the last entry, the
+broker reads it, and Spark asks for both ends with every 500 records that it reads."""
+AHEAD = 0.6
+"""Of these ages: who asks again and again finds the next answer there, and does not wait for the broker."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One partition of an answer; the list is v0's."""
+
+    partition_index: int
+    error_code: int
+    timestamp: int
+    offset: int
+    leader_epoch: int
+    old_style_offsets: Sequence[int] = ()
+    end_of: PartitionLog | None = None
+    """The log whose end the offset is."""
+
+    def renew(self) -> None:
+        if self.end_of is not None and not self.end_of.closed:
+            self.offset = self.end_of.end_offset
+
+
+@dataclass(slots=True)
+class _Topic:
+    name: str
+    partitions: Sequence[_Row]
+
+
+@dataclass(slots=True)
+class _Answer:
+    topics: Sequence[_Topic]
+    throttle_time_ms: int = 0
+
+
+log = structlog.get_logger()
+
+
+def handle(call: Call) -> Outcome:
+    """Clients ask for many partitions one by one without waiting; no answer is older than the one before it."""
+    before = call.client.listing
+    answer = _at_once(call) if before is None else None
+    if answer is not None:
+        return answer
+    asked = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
+    client = call.client
+    listing = client.listing = asyncio.create_task(_look_up(call, asked, before))
+
+    def forget(answered: asyncio.Future[Response]) -> None:
+        if client.listing is answered:  # it holds the logs
+            client.listing = None
+
+    listing.add_done_callback(forget)
+    return listing
+
+
+def _at_once(call: Call) -> _Answer | None:
+    """The answer if all of it is known."""
+    rows: dict[tuple[str, int], _Row] = {}
+    for topic in call.request.topics:
+        for part in topic.partitions:
+            key = topic.name, part.partition_index
+            found = None if call.version == 0 or key in rows else _at_hand(call, topic.name, part)
+            if found is None:
+                return None
+            rows[key] = _row(part, found)
+    return _response(call, rows.values())
+
+
+def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
+    """What can be told without asking Pulsar; None also where there is an error to tell."""
+    try:
+        topic = _checked(call, call.services.topics.cached(name), part)
+    except KafkaError:
+        return None
+    partition_log = call.services.logs.get(topic, part.partition_index)
+    if partition_log is None:
+        return None
+    start = partition_log.start
+    if part.timestamp == EARLIEST and start.checked_within(START_AGE_S):
+        start.refresh_ahead(START_AGE_S * AHEAD)
+        return FoundOffset(start.offset, -1)
+    if part.timestamp == LATEST and partition_log.end.checked_within(END_AGE_S):
+        partition_log.end.refresh_ahead(END_AGE_S * AHEAD)
+        return FoundOffset(partition_log.end_offset, -1)
+    return None
+
+
+async def _look_up(call: Call, asked: Counter[tuple[str, int]], before: asyncio.Future[Response] | None) -> _Answer:
+    async def answer(named: tuple[str, Response]) -> _Row:
+        name, part = named
+        duplicate = call.version >= 1 and asked[name, part.partition_index] > 1
+        return await _answer(call, name, part, duplicate=duplicate)
+
+    rows = await fan_out(answer, [(topic.name, part) for topic in call.request.topics for part in topic.partitions])
+    if before is not None:
+        await asyncio.wait([before])
+        for row in rows:
+            row.renew()
+    return _response(call, rows)
+
+
+def _response(call: Call, rows: Iterable[_Row]) -> _Answer:
+    left = iter(rows)
+    return _Answer([_Topic(topic.name, [next(left) for _ in topic.partitions]) for topic in call.request.topics])
+
+
+def encode(schema: Any, version: int, correlation_id: int, response: Response) -> list[Buffer]:
+    if version < FIRST_VERSION_BY_HAND:
+        return encode_response(schema, version, correlation_id, response)
+    return [encode_listed(version, correlation_id, response.topics)]
+
+
+async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> _Row:
+    try:
+        if duplicate:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        partition_log = await _log(call, name, part)
+        if call.version == 0:  # the only version that answers a list
+            offsets = await _old_style(partition_log, part)
+            return _Row(part.partition_index, 0, -1, -1, -1, offsets)
+        found = await _find(call, partition_log, part.timestamp)
+    except (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError) as error:
+        code = error_code(error)
+        call.count_error(code)
+        log.info("list offsets", topic=name, partition=part.partition_index, error=str(error))
+        return _Row(part.partition_index, code, -1, -1, -1)
+    row = _row(part, found)
+    if part.timestamp == LATEST:
+        row.end_of = partition_log
+    return row
+
+
+def _row(part: Response, found: FoundOffset) -> _Row:
+    epoch = -1 if found.offset < 0 else RECORDS_EPOCH
+    return _Row(part.partition_index, 0, found.timestamp, found.offset, epoch)
+
+
+async def _log(call: Call, name: str, part: Response) -> PartitionLog:
+    """Raises KafkaError and PulsarError."""
+    topic = _checked(call, await call.services.topics.get(name), part)
+    return await call.services.logs.open(topic, part.partition_index)
+
+
+def _checked(call: Call, topic: Topic | None, part: Response) -> Topic:
+    """Raises KafkaError."""
+    if call.version >= 2 and call.request.isolation_level not in {0, 1}:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if topic is None or not 0 <= part.partition_index < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    check_leader(call, topic.name, part.partition_index, part.current_leader_epoch)
+    return topic
+
+
+async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> FoundOffset:
+    if timestamp < 0 and call.version < FIRST_VERSION.get(timestamp, call.version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    age_s = time.perf_counter() - call.started  # a log that was opened for this request knows both its ends
+    if timestamp in {EARLIEST, EARLIEST_LOCAL}:
+        await partition_log.start.refresh(at_most_every_s=max(START_AGE_S, age_s))
+        return FoundOffset(partition_log.start.offset, -1)
+    if timestamp == LATEST_TIERED:
+        return NOT_FOUND
+    if timestamp == LATEST:
+        await partition_log.end.refresh(at_most_every_s=max(END_AGE_S, age_s))
+        return FoundOffset(partition_log.end_offset, -1)
+    await partition_log.end.refresh()
+    if timestamp == MAX_TIMESTAMP:
+        return await find_max_timestamp(partition_log) or NOT_FOUND
+    return await find_by_timestamp(partition_log, timestamp) or NOT_FOUND
+
+
+async def _old_style(partition_log: PartitionLog, part: Response) -> list[int]:
+    """v0: at most max_num_offsets offsets of segments before the time, newest first; a log here is one segment."""
+    if part.max_num_offsets < 0:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if part.timestamp < EARLIEST:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    await partition_log.end.refresh()
+    await partition_log.start.refresh(at_most_every_s=START_AGE_S)
+    start, end = partition_log.start.offset, partition_log.end_offset
+    if part.timestamp == EARLIEST:
+        return [start][: part.max_num_offsets]
+    if part.timestamp == LATEST:
+        return ([end, start] if end > start else [end])[: part.max_num_offsets]
+    return await _before(partition_log, part.timestamp, part.max_num_offsets)
+
+
+async def _before(partition_log: PartitionLog, timestamp: int, most: int) -> list[int]:
+    found = await find_by_timestamp(partition_log, timestamp)
+    start, end = partition_log.start.offset, partition_log.end_offset
+    if found is None and end > start:
+        return [end, start][:most]
+    if found is None:
+        return []
+    return [start][:most] if found.offset > start else []

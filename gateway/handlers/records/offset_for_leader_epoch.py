@@ -1,0 +1,76 @@
+"""OffsetForLeaderEpoch (key 23), v0-v4: where a leader epoch ends, so that clients notice a log that was cut back.
+
+v1 the epoch found; v2 the client's current epoch; v3 replica id; v4 flexible. Logs are never cut back here,
+whoever leads them: all records are of one epoch, which ends where the log does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from kafka.protocol.consumer import OffsetForLeaderEpochResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.handlers.records.list_offsets import RECORDS_EPOCH
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.fan_out import fan_out
+from gateway.requests.named_partitions import led_topic_of
+from protocol.kafka.errors import ErrorCode
+
+UNKNOWN_EPOCH, UNKNOWN_OFFSET = -1, -1
+TAKEN_OVER_CHECKS = 50
+TAKEN_OVER_CHECK_S = 0.02
+
+_Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+_Partition = _Topic.EpochEndOffset
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call) -> Response:
+    named = [(topic.topic, part) for topic in call.request.topics for part in topic.partitions]
+    rows = iter(await fan_out(lambda each: _partition(call, *each), named))
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            _Topic(topic=topic.topic, partitions=[next(rows) for _ in topic.partitions])
+            for topic in call.request.topics
+        ]
+    )
+
+
+async def _partition(call: Call, name: str, asked: Response) -> Response:
+    try:
+        (epoch, end_offset), code = await _end(call, name, asked), ErrorCode.NONE
+    except (KafkaError, PulsarError, TimeoutError) as error:
+        (epoch, end_offset), code = (UNKNOWN_EPOCH, UNKNOWN_OFFSET), error_code(error)
+        call.count_error(code)
+        if not isinstance(error, KafkaError):  # those are news to clients only, who ask many times a second
+            log.info("offset for leader epoch", topic=name, partition=asked.partition, error=str(error))
+    return _Partition(partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end_offset)
+
+
+async def _await_takeover(call: Call, name: str, partition: int) -> None:
+    """Wait until the leader before writes no more. Raises KafkaError.
+
+    Its last records may be on their way to the client, which would take an earlier end for a log that was cut back.
+    """
+    for _ in range(TAKEN_OVER_CHECKS):
+        if call.services.fleet.may_lead(name, partition):
+            return
+        await asyncio.sleep(TAKEN_OVER_CHECK_S)
+    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
+    """The last epoch up to the one asked for, and the offset behind it. Raises as the storage does."""
+    topic = await led_topic_of(call, name, asked.partition, asked.current_leader_epoch)
+    if asked.leader_epoch > RECORDS_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
+        return UNKNOWN_EPOCH, UNKNOWN_OFFSET
+    await _await_takeover(call, name, asked.partition)
+    partition_log = await call.services.logs.open(topic, asked.partition)
+    if asked.leader_epoch < RECORDS_EPOCH:
+        return asked.leader_epoch, partition_log.start.offset
+    await partition_log.end.refresh()
+    return RECORDS_EPOCH, partition_log.end_offset

@@ -1,0 +1,403 @@
+"""Produce (key 0), v0-v13.
+
+v0-v2 message sets (magic 0 and 1, also 2); v1 throttle time; v2 log append time; v3 one v2 batch, transactional id;
+v5 log start offset; v7 zstd; v8 record errors and a message; v9 flexible; v10 leader hints (KIP-951); v12 as v11;
+v13 topic ids instead of names (KIP-516).
+acks=0 has no answer: where an answer would carry an error, the connection ends, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from functools import partial
+from types import CoroutineType
+from typing import Any, NamedTuple
+
+import structlog
+
+from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
+from gateway.log.partition_log import STALLED_S, PartitionLog
+from gateway.log.writing.checking import (
+    FIRST_BATCH_VERSION,
+    IN_THE_LOOP,
+    Effort,
+    HeavyRecordsError,
+    Produced,
+    check_produced,
+)
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, ClosesConnection, Outcome, Response
+from gateway.requests.cluster import Cluster, LeaderHint, check_leader
+from gateway.requests.fan_out import fan_out
+from gateway.topics.topic import Topic
+from gateway.topics.topic_names import INTERNAL_TOPICS
+from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
+from protocol.kafka.codec import Buffer, encode_response
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.produce_request import ProducedTopic
+from protocol.kafka.produce_response import encode_written
+
+NO_OFFSET = NO_TIMESTAMP = -1
+LEADER_HINT_VERSION = 10
+TOPIC_ID_VERSION = 13
+MIN_TIMEOUT_S = 1.0
+"""What Kafka's leader answers at once goes to Pulsar here: a timeout of some milliseconds is too short for that."""
+ANSWERED_BY_THEN_S = STALLED_S + 5.0
+"""Also what Pulsar leaves unanswered: its log is opened anew. Longer times need no timer."""
+CHECK_S = 0.02
+"""So long a request's batches are judged before the event loop serves others; the rest is judged in slices."""
+ADMIN_CLIENT_ID = "__admin_client"
+"""Kafka lets only this client id write to internal topics."""
+_STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
+
+log = structlog.get_logger()
+
+
+_FOUND_IN_BATCH = InvalidBatch | RejectedRecords | UndecompressableRecords
+_FOUND_WHILE_APPENDING = {
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+"""Errors whose answers carry the log start, as Kafka's do."""
+
+
+class _RecordError(NamedTuple):
+    batch_index: int
+    batch_index_error_message: str
+
+
+class PartitionAnswer:
+    """A row of the response; the fields are those of the schema."""
+
+    __slots__ = (
+        "base_offset", "current_leader", "error_code", "error_message", "index", "log_append_time_ms",
+        "log_start_offset", "record_errors",
+    )  # fmt: skip
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.error_code = 0
+        self.base_offset = self.log_append_time_ms = self.log_start_offset = NO_OFFSET
+        self.record_errors: list[Any] = []
+        self.error_message: str | None = None
+        self.current_leader: LeaderHint | None = None
+
+
+class TopicAnswer:
+    __slots__ = ("name", "partition_responses", "topic_id")
+
+    def __init__(self, topic: ProducedTopic) -> None:
+        self.name = topic.name
+        self.topic_id = topic.topic_id
+        self.partition_responses: list[PartitionAnswer] = []
+
+
+class ProduceAnswer:
+    __slots__ = ("node_endpoints", "responses", "throttle_time_ms")
+
+    def __init__(self) -> None:
+        self.responses: list[TopicAnswer] = []
+        self.throttle_time_ms = 0
+        self.node_endpoints: list[Any] = []
+
+
+class _Part:
+    """One partition of the request, on its way."""
+
+    __slots__ = ("answer", "is_heavy", "key", "log", "name", "produced", "records", "tells_start", "topic", "waits")
+
+    def __init__(self, answer: PartitionAnswer, topic: ProducedTopic, records: memoryview | None) -> None:
+        self.answer = answer
+        self.name = topic.name
+        self.key = topic.key
+        self.records = records
+        self.topic: Topic | None = None
+        self.produced: Produced | None = None
+        self.log: PartitionLog | None = None
+        self.is_heavy = False
+        """Its records are to be looked at in a thread."""
+        self.tells_start = False
+        """The error was found in the batch: its answer names the log start, as Kafka's does."""
+        self.waits = False
+        """It is appended, and its offset not known yet."""
+
+
+class ProduceCall:
+    """Counts the partitions that are still on their way; the last one completes the answer."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.response = ProduceAnswer()
+        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._parts: list[_Part] = []
+        self._open = 1
+
+    def check(self) -> None:
+        """Judge each partition's records, as far as that needs no waiting, and does not keep others waiting."""
+        end = time.monotonic() + CHECK_S
+        for topic in self.call.request.topic_data:
+            if not topic.partition_data:
+                continue
+            answer = TopicAnswer(topic)
+            self.response.responses.append(answer)
+            latest = {partition.index: partition.records for partition in topic.partition_data}
+            for index, records in latest.items():
+                part = _Part(PartitionAnswer(index), topic, records)
+                answer.partition_responses.append(part.answer)
+                self._parts.append(part)
+                if time.monotonic() < end:
+                    self._begin(part)
+
+    def _begin(self, part: _Part) -> None:
+        try:
+            self._find(part)
+            if part.topic is not None:
+                self._judge(part)
+        except _STORAGE_ERRORS as error:
+            self._failed(part, error)
+
+    def _find(self, part: _Part) -> None:
+        name, index = part.name, part.answer.index
+        if not name and self.call.version >= TOPIC_ID_VERSION:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if self.call.request.acks not in {-1, 0, 1}:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if name in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+        topic = self.call.services.topics.cached(name)
+        if topic is None:
+            return
+        if not 0 <= index < topic.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        check_leader(self.call, name, index)
+        part.topic = topic
+        part.log = self.call.services.logs.get(topic, index)
+
+    def _judge(self, part: _Part) -> None:
+        try:
+            part.produced = self._checked(part, IN_THE_LOOP)
+        except HeavyRecordsError:
+            part.is_heavy = True
+
+    def _checked(self, part: _Part, effort: Effort | None) -> Produced | None:
+        assert part.topic is not None
+        return check_produced(
+            part.records, self.call.version, part.topic, self.call.services.config.limits, int(time.time() * 1000),
+            transactional=self.call.request.transactional_id is not None, effort=effort,
+        )  # fmt: skip
+
+    @property
+    def ready(self) -> bool:
+        """Every partition's log can take its batch right now."""
+        if any(part.is_heavy or (part.tells_start and part.log is None) for part in self._parts):
+            return False
+        client = self.call.client
+        return all(
+            part.log is not None and part.log.ready_for(part.produced.header, client.number, client.arrived_s)
+            for part in self._parts
+            if part.produced is not None
+        ) and all(part.topic is not None or part.answer.error_code for part in self._parts)
+
+    async def prepare(self) -> Outcome:
+        """Look up topics and open logs, then append what can be within the request's time."""
+        await fan_out(self._prepare_in_time, self._parts)
+        return self.append()
+
+    async def _prepare_in_time(self, part: _Part) -> None:
+        try:
+            async with asyncio.timeout(self._left_s):
+                await self._prepare(part)
+        except TimeoutError as error:
+            self._failed(part, error)
+
+    @property
+    def _left_s(self) -> float:
+        """The client waits no longer; it then sends everything again."""
+        timeout_s: float = max(MIN_TIMEOUT_S, self.call.request.timeout_ms / 1000)
+        return max(0.0, timeout_s - (time.perf_counter() - self.call.started))
+
+    async def _prepare(self, part: _Part) -> None:
+        arrived_s = self.call.client.arrived_s
+        if part.answer.error_code and not part.tells_start:
+            return
+        try:
+            if part.tells_start and part.topic is not None:
+                part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)
+                part.answer.log_start_offset = part.log.start.offset
+                return
+            if part.topic is None:
+                if await self.call.services.topics.get(part.name) is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                self._find(part)
+                self._judge(part)
+            if part.is_heavy:
+                work = partial(self._checked, part, None)
+                part.produced = await self.call.services.logs.decoding.run(work, self.call.client.number)
+            if part.produced is None or part.topic is None:
+                return
+            part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)
+            # First, so that what a leader before us wrote last is in what the log reads of its producers.
+            self._check_leader(part, part.produced.header)
+            await part.log.prepare(part.produced.header, self.call.client.number, arrived_s)
+        except _STORAGE_ERRORS as error:
+            self._failed(part, error)
+
+    def append(self) -> Outcome:
+        """Hand the batches over, in order; the answer completes when all are durable."""
+        for part in self._parts:
+            if part.produced is None or part.answer.error_code or part.log is None:
+                continue
+            self._open += 1
+            part.waits = True
+            part.answer.log_append_time_ms = part.produced.log_append_time_ms
+            try:
+                self._check_leader(part, part.produced.header)
+                self.call.client.refused.check(part.key, part.answer.index, part.produced.header, part.log)
+                produced, source = part.produced, self.call.client.number
+                if part.log.append(produced.data, produced.header, source, self._done(part), produced.messages):
+                    # Kafka tells the time that the repeated batch was first written with.
+                    part.answer.log_append_time_ms = part.produced.header.max_timestamp
+            except _STORAGE_ERRORS as error:
+                part.waits = False
+                self._failed(part, error)
+                self._open -= 1
+        self._complete_one()
+        # What was sent late, because of another partition, is not answered before Pulsar can have written it.
+        left_s = max(MIN_TIMEOUT_S, self._left_s)
+        if self.call.request.acks != 0 and not self.future.done() and left_s < ANSWERED_BY_THEN_S:
+            timer = asyncio.get_running_loop().call_later(left_s, self._time_out)
+            self.future.add_done_callback(lambda _: timer.cancel())
+        return self.future
+
+    def _time_out(self) -> None:
+        """As in Kafka, what is not written by now is answered all the same, and may be written later."""
+        for part in self._parts:
+            if part.waits:
+                self._failed(part, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+        if not self.future.done():
+            self.future.set_result(self.response)
+
+    def _check_leader(self, part: _Part, header: BatchHeader) -> None:
+        """Once more: it may have changed meanwhile. And two must not judge the same idempotent producer."""
+        check_leader(self.call, part.name, part.answer.index)
+        if header.producer_id >= 0 and not self.call.services.fleet.may_lead(part.name, part.answer.index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _done(self, part: _Part) -> Any:
+        def done(base_offset: int, error: Exception | None) -> None:
+            if self.future.done():  # the answer is on its way
+                return
+            part.waits = False
+            if error is not None:
+                self._failed(part, error)
+            else:
+                assert part.log is not None and part.produced is not None
+                part.answer.base_offset = base_offset
+                part.answer.log_start_offset = part.log.start.offset
+            self._complete_one()
+
+        return done
+
+    def _complete_one(self) -> None:
+        self._open -= 1
+        if self._open or self.future.done():
+            return
+        if self.call.request.acks != 0:
+            self.future.set_result(self.response)
+        elif any(part.answer.error_code for part in self._parts):
+            self.future.set_exception(ClosesConnection("a batch with acks=0 was refused"))
+        else:
+            self.future.set_result(None)
+
+    def _failed(self, part: _Part, error: BaseException) -> None:
+        code = error_code(error)
+        part.answer.error_code = code
+        part.answer.log_append_time_ms = NO_TIMESTAMP
+        part.answer.error_message = error.text if isinstance(error, KafkaError) else None
+        if isinstance(error, RejectedRecords):
+            part.answer.record_errors = [_RecordError(index, text) for index, text in error.reasons.items()]
+        found_in_batch = isinstance(error, _FOUND_IN_BATCH) or code in _FOUND_WHILE_APPENDING
+        part.tells_start = found_in_batch and part.topic is not None
+        if part.tells_start and part.log is not None:
+            part.answer.log_start_offset = part.log.start.offset
+        header = _header(part)
+        if header is not None and self.call.version >= FIRST_BATCH_VERSION:
+            self.call.client.refused.refuse(part.key, part.answer.index, header, code)
+        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._point_to_leader(part)
+        self.call.count_error(code)
+        if not isinstance(error, KafkaError):
+            log.info(
+                "produce refused", client_id=self.call.client_id, address=self.call.client.address,
+                topic=part.name, partition=part.answer.index, error=str(error),
+            )  # fmt: skip
+
+    def _point_to_leader(self, part: _Part) -> None:
+        hint = Cluster(self.call).hint(part.name, part.answer.index)
+        if hint is not None and self.call.version >= LEADER_HINT_VERSION:
+            part.answer.current_leader, node = hint
+            if node not in self.response.node_endpoints:
+                self.response.node_endpoints.append(node)
+
+
+def _header(part: _Part) -> BatchHeader | None:
+    """The header of the batch, also of one that has not been judged yet; None if there is none to be read."""
+    if part.produced is not None:
+        return part.produced.header
+    try:
+        return parse_header(part.records) if part.records is not None else None
+    except CorruptBatch:
+        return None
+
+
+def encode(schema: Any, version: int, correlation_id: int, response: ProduceAnswer) -> list[Buffer]:
+    for topic in response.responses:
+        for row in topic.partition_responses:
+            if row.error_code:
+                return encode_response(schema, version, correlation_id, response)
+    return [encode_written(version, correlation_id, response.responses, response.throttle_time_ms)]
+
+
+def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    return _handle_named(call) if names_known(call) else _handle_when_named(call)
+
+
+async def _handle_when_named(call: Call) -> Outcome:
+    await look_up_names(call)
+    outcome = _handle_named(call)
+    return await outcome if isinstance(outcome, CoroutineType) else outcome
+
+
+def names_known(call: Call) -> bool:
+    """Whether the topics have their names; fills in what is known of those that are given by their ids."""
+    if call.version < TOPIC_ID_VERSION:
+        return True
+    cached_name = call.services.topics.cached_name
+    for topic in call.request.topic_data:
+        topic.name = topic.name or cached_name(topic.topic_id) or ""
+    return all(topic.name for topic in call.request.topic_data)
+
+
+async def look_up_names(call: Call) -> None:
+    """Those that are not known then have the ids of no topics."""
+
+    async def look_up(topic: ProducedTopic) -> None:
+        try:
+            found = await call.services.topics.get_by_id(topic.topic_id)
+        except PulsarError as error:
+            log.warning("cannot look up topic", topic_id=str(topic.topic_id), error=str(error))
+        else:
+            topic.name = "" if found is None else found.name
+
+    await fan_out(look_up, [topic for topic in call.request.topic_data if not topic.name])
+
+
+def _handle_named(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    produce = ProduceCall(call)
+    produce.check()
+    if produce.ready:
+        return produce.append()
+    return produce.prepare()

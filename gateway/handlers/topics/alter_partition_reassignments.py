@@ -1,0 +1,55 @@
+"""AlterPartitionReassignments (key 45), v0-v1 (KIP-455). v1 may forbid another replication factor (KIP-860).
+
+Each partition has one replica, its leader; Pulsar places the data. To ask for what is so anyway is granted, anything
+else is refused, and there is never a reassignment to cancel.
+"""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import AlterPartitionReassignmentsResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Node, Response
+from gateway.requests.cluster import Cluster
+from gateway.requests.fan_out import fan_out
+from gateway.requests.named_partitions import topic_of
+from protocol.kafka.errors import ErrorCode
+
+_Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+_Partition = _Topic.ReassignablePartitionResponse
+
+
+async def handle(call: Call) -> Response:
+    topics = call.request.topics
+    asked = [(topic.name, part) for topic in topics for part in topic.partitions]
+    rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=call.version < 1 or call.request.allow_replication_factor_change,
+        error_code=0,
+        error_message=None,
+        responses=[_Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions]) for topic in topics],
+    )
+
+
+async def _partition(call: Call, name: str, asked: Response) -> Response:
+    code, text = ErrorCode.NONE, None
+    try:
+        await topic_of(call, name, asked.partition_index)
+        _check(Cluster(call).leader(name, asked.partition_index), asked.replicas)
+    except KafkaError as error:
+        code, text = error.code, error.text or "The topic or partition does not exist."
+    except PulsarError as error:
+        code, text = error_code(error), str(error)
+    if code:
+        call.count_error(code)
+    return _Partition(partition_index=asked.partition_index, error_code=code, error_message=text)
+
+
+def _check(leader: Node | None, replicas: list[int] | None) -> None:
+    if replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+    if leader is None or replicas != [leader.node_id]:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar; no other broker can be named"
+        )

@@ -1,0 +1,67 @@
+"""CreatePartitions (key 37), v0-v3. v2 flexible; v3 throttling quota errors, of which there are none."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kafka.protocol.admin import CreatePartitionsResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.handlers.topics.create_topics import MAX_PARTITIONS
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.fan_out import fan_out
+from gateway.requests.replica_assignment import check_assignments
+from gateway.topics.topic_names import INTERNAL_TOPICS
+from protocol.kafka.errors import ErrorCode
+
+
+async def handle(call: Call) -> Response:
+    named = Counter(topic.name for topic in call.request.topics)
+    duplicates = [name for name, times in named.items() if times > 1]
+    once = [topic for topic in call.request.topics if named[topic.name] == 1]
+    rows = [_row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in duplicates]
+    rows += await fan_out(lambda wanted: _answer(call, wanted), once, at_once=1)
+    return CreatePartitionsResponse(results=rows)
+
+
+async def _answer(call: Call, wanted: Response) -> Response:
+    try:
+        await _grow(call, wanted)
+    except KafkaError as error:
+        return _row(wanted.name, error.code, error.text)
+    except PulsarError as error:
+        return _row(wanted.name, error_code(error), str(error))
+    return _row(wanted.name, ErrorCode.NONE, None)
+
+
+async def _grow(call: Call, wanted: Response) -> None:
+    topic = await call.services.topics.get(wanted.name, fresh=True)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.name in INTERNAL_TOPICS:  # every group would belong to another partition
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The partition count of {topic.name} is fixed.")
+    if wanted.count == topic.partitions:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
+    if wanted.count < topic.partitions:
+        count = f"{topic.partitions} partition(s)"
+        text = f"The topic {topic.name} currently has {count}; {wanted.count} would not be an increase."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    if wanted.count - topic.partitions > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
+    if wanted.assignments is not None:
+        _check_assignments(call, wanted.assignments, wanted.count - topic.partitions)
+    if not call.request.validate_only:
+        await call.services.topics.add_partitions(topic, wanted.count)
+        await call.services.groups.partitions_added(topic, wanted.count)
+
+
+def _check_assignments(call: Call, assignments: list[Response], added: int) -> None:
+    if len(assignments) != added:
+        text = f"{added} partition(s) to add, but {len(assignments)} assignment(s)."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    check_assignments(call, [assignment.broker_ids for assignment in assignments])
+
+
+def _row(name: str, code: ErrorCode, text: str | None) -> Response:
+    return CreatePartitionsResponse.CreatePartitionsTopicResult(name=name, error_code=code, error_message=text)

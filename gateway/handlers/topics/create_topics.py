@@ -1,0 +1,113 @@
+"""CreateTopics (key 19), v0-v7. v1 validate-only and messages; v4 defaults by -1; v5 flexible, configs in the answer
+(KIP-525); v7 topic ids. Of manual assignments, only the number of partitions counts.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+
+from kafka.protocol.admin import CreateTopicsResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.broker_configs import effective_configs
+from gateway.requests.call import Call, Response
+from gateway.requests.cluster import Cluster
+from gateway.requests.fan_out import fan_out
+from gateway.requests.replica_assignment import check_assignments
+from gateway.topics.topic_configs import check_configs
+from protocol.kafka.errors import ErrorCode
+
+MAX_PARTITIONS = 9_999
+"""Made at once, as in Kafka: its controller writes at most 10,000 records for a request, one for the topic itself."""
+
+
+async def handle(call: Call) -> Response:
+    request = call.request
+    named = Counter(topic.name for topic in request.topics)
+    duplicates = [name for name, times in named.items() if times > 1]
+    once = [topic for topic in request.topics if named[topic.name] == 1]
+    rows = await fan_out(lambda topic: _create(call, topic), once, at_once=1)
+    rows += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in duplicates]
+    for row in rows:
+        if row.error_code:
+            call.count_error(ErrorCode(row.error_code))
+    return CreateTopicsResponse(topics=rows)
+
+
+async def _create(call: Call, wanted: Response) -> Response:
+    topics = call.services.topics
+    try:
+        await topics.check_creatable(wanted.name)
+        configs = check_configs({config.name: config.value for config in wanted.configs or ()})
+        partitions = _partitions(call, wanted)
+        if call.version >= 1 and call.request.validate_only:
+            return _created(call, wanted.name, uuid.uuid4(), partitions, configs)
+        created = await topics.create(wanted.name, partitions, configs)
+        return _created(call, wanted.name, created.topic_id, partitions, configs)
+    except KafkaError as error:
+        return _failed(wanted.name, error.code, error.text)
+    except PulsarError as error:
+        return _failed(wanted.name, error_code(error), str(error))
+
+
+def _partitions(call: Call, wanted: Response) -> int:
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1."
+                if wanted.num_partitions != -1
+                else "A manual partition assignment was specified, but replication factor was not set to -1.",
+            )
+        return _assigned_partitions(call, wanted.assignments)
+    if wanted.replication_factor not in {-1, 1}:
+        _check_replication_factor(wanted.replication_factor)
+    if wanted.num_partitions == -1:
+        return call.services.config.kafka.default_partitions
+    if wanted.num_partitions <= 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    if wanted.num_partitions > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
+    return int(wanted.num_partitions)
+
+
+def _check_replication_factor(factor: int) -> None:
+    # BookKeeper replicates, whatever a client asks: any positive factor that a Kafka cluster may have is taken.
+    if factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+
+
+def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
+    numbers = sorted(assignment.partition_index for assignment in assignments)
+    if numbers != list(range(len(numbers))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    check_assignments(call, [assignment.broker_ids for assignment in assignments])
+    return len(numbers)
+
+
+def _created(call: Call, name: str, topic_id: object, partitions: int, configs: Mapping[str, str]) -> Response:
+    row = CreateTopicsResponse.CreatableTopicResult
+    return row(
+        name=name, topic_id=topic_id, error_code=0, error_message=None, num_partitions=partitions,
+        replication_factor=Cluster(call).replication_factor,
+        configs=[
+            row.CreatableTopicConfigs(
+                name=each.config.name, value=each.value, read_only=False, config_source=each.source, is_sensitive=False
+            )
+            for each in effective_configs(call.services, configs)
+        ],
+    )  # fmt: skip
+
+
+def _failed(name: str, code: ErrorCode, text: str | None) -> Response:
+    return CreateTopicsResponse.CreatableTopicResult(
+        name=name, error_code=code, error_message=text, num_partitions=-1, replication_factor=-1, configs=[]
+    )

@@ -1,0 +1,107 @@
+"""DeleteTopics (key 20), v0-v6. v1 throttle time; v4 flexible; v5 messages; v6 by topic id (KIP-516)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+
+from kafka.protocol.admin import DeleteTopicsResponse
+
+from gateway.background import run_once
+from gateway.errors import error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response, Services
+from gateway.requests.fan_out import fan_out
+from gateway.topics.topic import Topic
+from gateway.topics.topic_names import INTERNAL_TOPICS
+from protocol.kafka.errors import ErrorCode
+
+BY_ID_VERSION = 6
+
+
+async def handle(call: Call) -> Response:
+    request = call.request
+    if call.version < BY_ID_VERSION:
+        wanted = [(name, None) for name in request.topic_names or ()]
+    else:
+        wanted = [(item.name, item.topic_id) for item in request.topics or ()]
+    found = await fan_out(lambda item: _find(call, *item), wanted)
+    names = Counter(topic.name for topic in found if isinstance(topic, Topic))
+    rows: dict[tuple[str | None, uuid.UUID | None], Response] = {}
+    for (name, topic_id), topic in zip(wanted, found, strict=True):
+        if (name is None) == (topic_id is None):
+            rows[name, topic_id] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id.")
+        elif isinstance(topic, Topic) and names[topic.name] > 1:
+            rows[topic.name, None] = _row(topic.name, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        else:
+            rows[name, topic_id] = await _delete(call, topic, name, topic_id)
+    return DeleteTopicsResponse(responses=list(rows.values()))
+
+
+async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Topic | PulsarError | None:
+    try:
+        if name is not None:
+            return await call.services.topics.get(name, fresh=True)
+        known = await call.services.topics.get_by_id(topic_id)
+        topic = None if known is None else await call.services.topics.get(known.name, fresh=True)
+        return topic if topic is not None and topic.topic_id == topic_id else None  # else it is another one by now
+    except PulsarError as error:
+        return error
+
+
+async def _delete(
+    call: Call, topic: Topic | PulsarError | None, name: str | None, topic_id: uuid.UUID | None
+) -> Response:
+    if isinstance(topic, PulsarError):
+        code = error_code(topic)
+        call.count_error(code)
+        return _row(name, topic_id, code, str(topic))
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
+        call.count_error(code)
+        text = (
+            "This server does not host this topic-partition."
+            if topic_id is None
+            else "This server does not host this topic ID."
+        )
+        return _row(name, topic_id, code, text)
+    if topic.name in INTERNAL_TOPICS:  # the coordinators' state would be gone under their hands
+        text = f"{topic.name} is an internal topic."
+        return _row(topic.name, topic.topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+    failure = await asyncio.shield(_deletion(call, topic))
+    if failure is not None:
+        code = error_code(failure)
+        call.count_error(code)
+        return _row(topic.name, topic.topic_id, code, str(failure))
+    return _row(topic.name, topic.topic_id, ErrorCode.NONE, None)
+
+
+def _deletion(call: Call, topic: Topic) -> asyncio.Future[PulsarError | None]:
+    """Why it failed, or None. It goes on when its client has left: committed offsets must not outlive the topic."""
+    done: asyncio.Future[PulsarError | None] = asyncio.get_running_loop().create_future()
+
+    async def delete() -> None:
+        try:
+            done.set_result(await _delete_everywhere(call.services, topic))
+        finally:
+            done.cancel()
+
+    run_once("topic deletion", delete())
+    return done
+
+
+async def _delete_everywhere(services: Services, topic: Topic) -> PulsarError | None:
+    try:
+        await services.logs.forget_topic(topic.name)
+        await services.topics.delete(topic)
+        await services.logs.forget_topic(topic.name)
+    except PulsarError as error:
+        run_once("offsets of a deleted topic", services.groups.deletion_failed(topic))
+        return error
+    services.groups.topic_deleted(topic)
+    return None
+
+
+def _row(name: str | None, topic_id: uuid.UUID | None, code: ErrorCode, text: str | None) -> Response:
+    return DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=text)

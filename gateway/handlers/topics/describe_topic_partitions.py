@@ -1,0 +1,122 @@
+"""DescribeTopicPartitions (key 75), v0 (KIP-966): topics a page at a time, in the order of their names."""
+
+from __future__ import annotations
+
+import uuid
+from operator import itemgetter
+
+import structlog
+from kafka.protocol.admin import DescribeTopicPartitionsResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.handlers.topics.metadata import TOPIC_OPERATIONS
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.cluster import Cluster
+from gateway.requests.fan_out import fan_out
+from gateway.topics import topic_names
+from gateway.topics.topic import Topic
+from protocol.kafka.errors import ErrorCode
+
+MAX_PARTITIONS = 2_000
+"""Of one answer: Kafka's max.request.partition.size.limit."""
+NO_ID = uuid.UUID(int=0)
+OPERATIONS = sum(1 << operation for operation in TOPIC_OPERATIONS)
+NO_OPERATIONS = -(2**31)
+
+_Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_Partition = _Topic.DescribeTopicPartitionsResponsePartition
+_Cursor = DescribeTopicPartitionsResponse.Cursor
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call) -> Response:
+    try:
+        found = await _found(call)
+    except (KafkaError, PulsarError) as error:
+        code = error_code(error)
+        call.count_error(code)
+        rows = [_failed(asked.name, code, NO_OPERATIONS) for asked in call.request.topics]
+        return DescribeTopicPartitionsResponse(topics=rows, next_cursor=None)
+    return _page(call, found)
+
+
+async def _found(call: Call) -> dict[str, Topic | ErrorCode]:
+    """What is asked for, from the cursor on, by name. Raises KafkaError INVALID_REQUEST.
+
+    Raises PulsarError if all topics are asked for, and never were listed.
+    """
+    request, cursor, catalog = call.request, call.request.cursor, call.services.topics
+    first = cursor.topic_name if cursor is not None else ""
+    found: dict[str, Topic | ErrorCode]
+    if request.topics:
+        names = sorted({asked.name for asked in request.topics if asked.name >= first})
+        if cursor is not None and first not in names:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the topics do not contain the cursor's: {first}")
+        found = dict(zip(names, await fan_out(lambda name: _look_up(call, name), names), strict=True))
+    else:
+        topics, unknown = await catalog.all()
+        everything: list[tuple[str, Topic | ErrorCode]] = [(topic.name, topic) for topic in topics]
+        everything += [(name, ErrorCode.LEADER_NOT_AVAILABLE) for name in unknown]
+        found = {name: topic for name, topic in sorted(everything, key=itemgetter(0)) if name >= first}
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition is {cursor.partition_index}")
+    return found
+
+
+async def _look_up(call: Call, name: str) -> Topic | ErrorCode:
+    if topic_names.invalid_reason(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    try:
+        return await call.services.topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except PulsarError as error:
+        log.warning("describe topic partitions", topic=name, error=str(error))
+        return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _page(call: Call, found: dict[str, Topic | ErrorCode]) -> Response:
+    """Rows until the limit, and where to go on."""
+    room = max(1, min(call.request.response_partition_limit, MAX_PARTITIONS))
+    cursor = call.request.cursor
+    rows: list[Response] = []
+    for name, topic in found.items():
+        if room == 0:
+            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_Cursor(topic_name=name, partition_index=0))
+        if isinstance(topic, ErrorCode):
+            rows.append(_failed(name, topic))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        end = min(topic.partitions, first + room)
+        rows.append(_row(call, topic, range(first, end)))
+        if end < topic.partitions:
+            next_cursor = _Cursor(topic_name=name, partition_index=end)
+            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=next_cursor)
+        room -= max(0, end - first)
+    return DescribeTopicPartitionsResponse(topics=rows, next_cursor=None)
+
+
+def _row(call: Call, topic: Topic, numbers: range) -> Response:
+    cluster = Cluster(call)
+    return _Topic(
+        error_code=0, name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in topic_names.INTERNAL_TOPICS,
+        partitions=[_partition(cluster, topic.name, number) for number in numbers],
+        topic_authorized_operations=OPERATIONS,
+    )  # fmt: skip
+
+
+def _partition(cluster: Cluster, topic: str, number: int) -> Response:
+    leader, error = cluster.leader_or_error(topic, number)
+    replicas = cluster.replicas(topic, number, leader.node_id)
+    return _Partition(
+        error_code=error, partition_index=number,
+        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=replicas,
+        isr_nodes=replicas, eligible_leader_replicas=[], last_known_elr=[], offline_replicas=[],
+    )  # fmt: skip
+
+
+def _failed(name: str, code: ErrorCode, operations: int = OPERATIONS) -> Response:
+    return _Topic(
+        error_code=code, name=name, topic_id=NO_ID, is_internal=name in topic_names.INTERNAL_TOPICS, partitions=[],
+        topic_authorized_operations=operations,
+    )  # fmt: skip

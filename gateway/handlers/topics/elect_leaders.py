@@ -1,0 +1,72 @@
+"""ElectLeaders (key 43), v0-v2. v1 unclean elections (KIP-460); v2 flexible.
+
+Each partition has one replica, which leads it: no election is ever needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka.protocol.admin import ElectLeadersResponse
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.fan_out import fan_out
+from gateway.requests.named_partitions import topic_of
+from protocol.kafka.errors import ErrorCode
+
+PREFERRED, UNCLEAN = 0, 1
+
+_Topic = ElectLeadersResponse.ReplicaElectionResult
+_Partition = _Topic.PartitionResult
+
+
+async def handle(call: Call) -> Response:
+    wanted = call.request.topic_partitions
+    kind = call.request.election_type if call.version >= 1 else PREFERRED
+    if kind not in {PREFERRED, UNCLEAN} and wanted != []:
+        refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+        call.count_error(refusal.code)
+        return _response(
+            (_Topic(topic=t.topic, partition_result=[_row(n, refusal) for n in t.partitions]) for t in wanted or ()),
+            refusal.code,
+        )
+    if wanted is None:
+        return await _all_topics(call)
+    return _response(await fan_out(lambda asked: _topic(call, asked), wanted))
+
+
+async def _all_topics(call: Call) -> Response:
+    """Only partitions that an election changed, or failed for, are told of."""
+    try:
+        topics, unknown = await call.services.topics.all()
+    except PulsarError as error:
+        code = error_code(error)
+        call.count_error(code)
+        return _response((), code)
+    names = sorted([*(topic.name for topic in topics), *unknown])
+    return _response(_Topic(topic=name, partition_result=[]) for name in names)
+
+
+async def _topic(call: Call, asked: Response) -> Response:
+    outcomes = await fan_out(lambda number: _outcome(call, asked.topic, number), asked.partitions, at_once=1)
+    return _Topic(topic=asked.topic, partition_result=list(map(_row, asked.partitions, outcomes)))
+
+
+def _response(rows: Iterable[Response], code: ErrorCode = ErrorCode.NONE) -> Response:
+    return ElectLeadersResponse(error_code=code, replica_election_results=list(rows))
+
+
+async def _outcome(call: Call, name: str, partition: int) -> Exception:
+    try:
+        await topic_of(call, name, partition)
+    except KafkaError as error:
+        return KafkaError(error.code, "No such topic or partition.")
+    except PulsarError as error:
+        return error
+    return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+
+
+def _row(partition: int, outcome: Exception) -> Response:
+    return _Partition(partition_id=partition, error_code=error_code(outcome), error_message=str(outcome))

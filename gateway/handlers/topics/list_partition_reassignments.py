@@ -1,0 +1,11 @@
+"""ListPartitionReassignments (key 46), v0 (KIP-455). Pulsar places the data: there are none."""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import ListPartitionReassignmentsResponse
+
+from gateway.requests.call import Call, Response
+
+
+def handle(call: Call) -> Response:
+    return ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=[])

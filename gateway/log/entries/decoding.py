@@ -1,0 +1,156 @@
+"""Records that take long to unfold or to look at: in threads, while the event loop goes on.
+
+A few bytes may unfold to as much as `max_decompressed_bytes`, and an entry may hold hundreds of thousands of messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from gateway.log.entries.log_entry import LogEntry, is_kafka_format
+from gateway.pulsar.reader import Entry
+
+HEAVY_MESSAGES = 1_000
+HEAVY_BYTES = 1024 * 1024
+"""What a native entry may have, and unfold to, that is converted in the event loop: a few milliseconds of work."""
+
+T = TypeVar("T")
+
+
+class DecodingThreads:
+    """So much work at the same time. What comes meanwhile waits, and those for whom it is done take turns."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, "decoding")
+        self._free = count
+        self._waiting: OrderedDict[Hashable, OrderedDict[asyncio.Future[None], None]] = OrderedDict()
+        """By whom the work is for, in the order of their turns."""
+
+    async def run(self, work: Callable[[], T], whose: Hashable) -> T:
+        """Raises what the work raises. If its waiter is cancelled, it is not begun, and goes on if it has begun."""
+        await self._turn(whose)
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(self._give_back)
+
+        begun = self._pool.submit(work)
+        begun.add_done_callback(ended)
+        return await asyncio.wrap_future(begun)
+
+    async def _turn(self, whose: Hashable) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(whose, OrderedDict())[turn] = None
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give_back()
+            elif whose in self._waiting:
+                self._waiting[whose].pop(turn, None)
+                if not self._waiting[whose]:
+                    del self._waiting[whose]
+            raise
+
+    def _give_back(self) -> None:
+        while self._waiting:
+            whose, turns = self._waiting.popitem(last=False)
+            turn, _ = turns.popitem(last=False)
+            if turns:
+                self._waiting[whose] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+    def close(self) -> None:
+        for turns in [*self._waiting.values()]:
+            for turn in turns:
+                turn.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def is_heavy(entry: Entry) -> bool:
+    """Kafka's own batches are numbered, and not unfolded."""
+    metadata = entry.metadata
+    large = max(metadata.uncompressed_size, metadata.total_chunk_msg_size) > HEAVY_BYTES
+    return (large or metadata.num_messages_in_batch > HEAVY_MESSAGES) and not is_kafka_format(entry)
+
+
+async def converted(
+    threads: DecodingThreads, convert: Callable[[Entry], LogEntry | None], entry: Entry, whose: Hashable
+) -> LogEntry | None:
+    return await threads.run(partial(convert, entry), whose) if is_heavy(entry) else convert(entry)
+
+
+class OrderedConversions:
+    """The entries of one reader, converted and handed on in the order in which they came."""
+
+    def __init__(
+        self,
+        threads: DecodingThreads,
+        convert: Callable[[Entry], LogEntry | None],
+        deliver: Callable[[Entry, LogEntry | None], None],
+        fail: Callable[[Exception], None],
+        *,
+        wanted: Callable[[Entry], bool] = lambda entry: True,
+        drained: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wanted` is asked in an entry's turn. `fail` hears of an exception of `deliver` that nobody else gets.
+
+        `drained` is called when entries had to wait, and all are delivered.
+        """
+        self._threads = threads
+        self._convert = convert
+        self._deliver = deliver
+        self._fail = fail
+        self._wanted = wanted
+        self._drained = drained
+        self._waiting: deque[Entry] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """An entry is being converted, and perhaps others wait: no more should come."""
+        return self._task is not None
+
+    def take(self, entry: Entry) -> None:
+        if self._task is None and not is_heavy(entry):
+            if self._wanted(entry):
+                self._deliver(entry, self._convert(entry))
+            return
+        self._waiting.append(entry)
+        if self._task is None:
+            self._task = asyncio.create_task(self._work_off())
+
+    def clear(self) -> None:
+        """Forget the entries that wait."""
+        self._waiting.clear()
+
+    def close(self) -> None:
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work_off(self) -> None:
+        try:
+            while self._waiting:
+                entry = self._waiting.popleft()
+                if self._wanted(entry):
+                    self._deliver(entry, await converted(self._threads, self._convert, entry, self))
+        except Exception as error:
+            self._waiting.clear()
+            self._fail(error)
+        finally:
+            self._task = None
+        self._drained()

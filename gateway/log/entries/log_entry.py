@@ -1,0 +1,180 @@
+"""One Pulsar entry as a piece of a Kafka log: whole record batches, numbered (DESIGN D1, D2).
+
+The broker entry index of an entry is that of its last message: ``base = index - num_messages + 1``. An entry whose
+property ``entry.format`` is ``kafka`` holds record batches as they came, and one where it is ``pulsar`` the messages of
+such batches (message_entry.py). Any other is what a native producer wrote, and becomes one record batch. What has no
+records (a replication marker, say) becomes an empty batch, as compaction in Kafka leaves them, so that consumers step
+over its offsets. So does what cannot be read: native producers may write anything, with any properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import structlog
+
+from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
+from gateway.log.entries.message_entry import FORMAT_PROPERTY, decode_entry, stored_batches
+from gateway.observability.logs import SparseLog
+from gateway.pulsar.position import Position, first_index
+from gateway.pulsar.reader import Entry
+from protocol.kafka.batch import NO_TIMESTAMP, CorruptBatch, count_offsets, stamp_offsets
+from protocol.kafka.offset_span import batch_extents, empty_batch, span_offsets
+from protocol.kafka.records import Record, encode_batch
+from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
+from protocol.pulsar.frames import encode_metadata_properties
+
+KAFKA_FORMAT = "kafka"
+KAFKA_FORMAT_PROPERTIES = encode_metadata_properties([(FORMAT_PROPERTY, KAFKA_FORMAT)])
+_FORMAT_KEY, _FORMAT_VALUE = FORMAT_PROPERTY.encode(), KAFKA_FORMAT.encode()
+
+_MAX_INT64 = 2**63 - 1
+
+Buffer = bytes | bytearray | memoryview
+
+log = SparseLog(structlog.get_logger())
+
+
+class LogEntry:
+    """Record batches from ``base_offset`` up to, not including, ``next_offset``, already numbered."""
+
+    __slots__ = ("base_offset", "data", "next_offset", "position")
+
+    def __init__(self, position: Position, base_offset: int, next_offset: int, data: Buffer) -> None:
+        self.position = position
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.data = data
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+
+class Slice(NamedTuple):
+    """What a read returns: buffers of whole batches, and the offset behind the last of them."""
+
+    chunks: list[Buffer]
+    size_bytes: int
+    next_offset: int
+
+
+def is_kafka_format(entry: Entry) -> bool:
+    return any(p.key == _FORMAT_KEY and p.value == _FORMAT_VALUE for p in entry.metadata.properties)
+
+
+def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None = None) -> LogEntry | None:
+    """Number and, where needed, convert an entry; None if the broker kept no index for it.
+
+    Pieces of a large message are put together by ``chunked``; without it, they have no records.
+    """
+    index = entry.index
+    if index is None:
+        return None
+    base_offset = first_index(index, entry.num_messages)
+    count = index + 1 - base_offset
+    try:
+        data = _batches(entry, base_offset, count, max_bytes, chunked)
+    except Exception as error:  # whatever a native producer may have made of it
+        log.error("unreadable entry", position=entry.position, reason=str(error) or repr(error))
+        data = empty_batch(base_offset, count)
+    return LogEntry(entry.position, base_offset, index + 1, data)
+
+
+def _batches(entry: Entry, base_offset: int, count: int, max_bytes: int, chunked: ChunkedMessages | None) -> Buffer:
+    if entry.is_marker:
+        return empty_batch(base_offset, count)
+    if count != entry.num_messages or not entry.metadata.IsInitialized():
+        raise EntryError("metadata that no producer writes")
+    if is_kafka_format(entry):
+        return _numbered(entry, base_offset, count)
+    if is_piece(entry):
+        whole = None if chunked is None else chunked.join(entry)
+        return empty_batch(base_offset, count) if whole is None else _converted(whole, base_offset, count, max_bytes)
+    return _converted(entry, base_offset, count, max_bytes)
+
+
+def _numbered(entry: Entry, base_offset: int, count: int) -> Buffer:
+    """Raises CorruptBatch: any producer may set the property."""
+    found = count_offsets(entry.payload)
+    if found != count:
+        raise CorruptBatch(f"batches of {found} offsets in an entry of {count} messages")
+    stamp_offsets(entry.payload, base_offset)
+    return entry.payload
+
+
+def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Buffer:
+    """Raises EntryError, and ValueError for what a record batch has no room for."""
+    messages = iter_messages(entry.metadata, entry.payload, max_bytes)  # one by one: there may be millions
+    batches = stored_batches(entry.metadata)
+    if batches is not None:
+        return decode_entry(batches, messages, base_offset)
+    return _native_batch(messages, base_offset, count)
+
+
+def _native_batch(messages: Iterable[NativeMessage], base_offset: int, count: int) -> Buffer:
+    records = (_record(number, message) for number, message in enumerate(messages) if not message.compacted_out)
+    first = next(records, None)
+    if first is None:
+        return empty_batch(base_offset, count)
+    data = encode_batch(chain((first,), records), base_offset=base_offset)
+    span_offsets(data, count)
+    return data
+
+
+def _record(offset_delta: int, message: NativeMessage) -> Record:
+    value = None if message.null_value else bytes(message.value)
+    return Record(offset_delta, _timestamp(message), message.key, value, message.properties)
+
+
+def _timestamp(message: NativeMessage) -> int:
+    """Pulsar's times are unsigned, and may be anything."""
+    timestamp = message.event_time_ms or message.publish_time_ms
+    if timestamp > _MAX_INT64:
+        timestamp = message.publish_time_ms
+    return timestamp if timestamp <= _MAX_INT64 else NO_TIMESTAMP
+
+
+def collect(entries: Sequence[LogEntry], first: int, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice:
+    """Whole batches from ``offset`` on out of ``entries[first:]``, up to ``max_bytes``.
+
+    The first batch comes whole whatever its size, if ``at_least_one`` says so (KIP-74).
+    """
+    chunks: list[Buffer] = []
+    size_bytes, next_offset = 0, offset
+    for number in range(first, len(entries)):
+        entry = entries[number]
+        data = entry.data if entry.base_offset >= offset else _behind(entry, offset)
+        room = max_bytes - size_bytes
+        if len(data) <= room:
+            chunks.append(data)
+            size_bytes += len(data)
+            next_offset = entry.next_offset
+            continue
+        part, part_next = _fitting(data, room, whole_first=at_least_one and not chunks)
+        if part:
+            chunks.append(part)
+            size_bytes += len(part)
+            next_offset = part_next if len(part) < len(data) else entry.next_offset
+        break
+    return Slice(chunks, size_bytes, next_offset)
+
+
+def _behind(entry: LogEntry, offset: int) -> Buffer:
+    """The entry without the batches that end before ``offset``."""
+    for position, _, next_offset in batch_extents(entry.data):
+        if next_offset > offset:
+            return memoryview(entry.data)[position:] if position else entry.data
+    return b""
+
+
+def _fitting(data: Buffer, room: int, *, whole_first: bool) -> tuple[Buffer, int]:
+    """As many whole batches as fit, and the offset behind them."""
+    end, next_offset = 0, 0
+    for position, batch_end, batch_next in batch_extents(data):
+        if batch_end > room and not (whole_first and position == 0):
+            break
+        end, next_offset = batch_end, batch_next
+    return (data if end == len(data) else memoryview(data)[:end]), next_offset

@@ -1,0 +1,96 @@
+"""Where a partition's log starts: retention moves it by whole ledgers, clients by deleting records.
+
+Compaction leaves it where it is, but takes records away behind it, which memory may still hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Protocol
+
+from gateway.log.deleted_records import write_deleted
+from gateway.log.opening import FirstOffset, LogBounds, StartSearch
+from gateway.log.shared_run import SharedRun
+from gateway.log.waiters import Waiters
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+
+CHECK_S = 15.0
+NO_LEDGER = -1
+
+
+class StartedLog(Protocol):
+    """The partition log, as its start knows it."""
+
+    pulsar_topic: str
+    client: PulsarClient
+    admin: AdminClient
+    compacted: bool
+    waiters: Waiters
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def forget(self) -> None: ...
+
+
+class LogStart:
+    """The first offset that can be read; it only rises."""
+
+    def __init__(self, log: StartedLog, bounds: LogBounds) -> None:
+        self.offset = bounds.start_offset
+        self.at_first_entry = bounds.starts_at_first_entry
+        self._log = log
+        self._search = StartSearch(log.client, log.admin, log.pulsar_topic, bounds.first)
+        self._checked = bounds.asked_at
+        self._deleting = asyncio.Lock()
+        self._compacted_ledger_id = NO_LEDGER
+        self._ahead = SharedRun(partial(self.refresh, at_most_every_s=0))
+
+    def checked_within(self, seconds: float) -> bool:
+        """`refresh` was called so shortly ago."""
+        return time.monotonic() - self._checked < seconds
+
+    def refresh_ahead(self, at_most_every_s: float) -> None:
+        """Do what ``refresh`` does, before somebody has to wait for it."""
+        if not self.checked_within(at_most_every_s):
+            self._ahead.start()
+
+    async def refresh(self, *, at_most_every_s: float = CHECK_S) -> None:
+        """Look whether retention or compaction has removed entries. Raises PulsarError."""
+        if self.checked_within(at_most_every_s):
+            return
+        self._checked = time.monotonic()
+        log = self._log
+        if log.compacted:
+            await self._forget_compacted()
+        end_offset = log.end_offset  # what is written during the search is not found, and must stay readable
+        found = await self._search.run()
+        if found is None:
+            found = FirstOffset(end_offset, at_first_entry=False)
+        if found.offset >= self.offset:
+            moved = found.offset > self.offset
+            self.offset, self.at_first_entry = found
+            if moved:
+                log.waiters.wake()  # some may wait for what is gone
+
+    async def _forget_compacted(self) -> None:
+        """What is in memory was there before the last compaction."""
+        stats = await self._log.admin.topics.internal_stats(self._log.pulsar_topic)
+        if stats.compacted_ledger.ledger_id != self._compacted_ledger_id:
+            self._compacted_ledger_id = stats.compacted_ledger.ledger_id
+            self._log.forget()
+
+    async def delete_before(self, offset: int) -> None:
+        """Raise the start to ``offset``, for good and for every gateway. Raises PulsarError."""
+        async with self._deleting:
+            await self.refresh(at_most_every_s=0)
+            if offset > self.offset:
+                await write_deleted(self._log.admin, self._log.pulsar_topic, offset)
+                self.offset, self.at_first_entry = offset, False
+                self._log.waiters.wake()
+
+    def close(self) -> None:
+        self._ahead.cancel()

@@ -1,0 +1,113 @@
+"""The tails of all open logs, in memory under one byte budget; eviction takes the entries that came first."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+from gateway.log.entries.log_entry import LogEntry, Slice, collect
+from gateway.observability.metrics import Tally
+from gateway.pulsar.position import Position
+
+ENTRY_OVERHEAD_BYTES = 400
+"""What an entry costs besides its data."""
+_COMPACT_AFTER = 512
+
+
+class TailCache:
+    """The budget, and the order in which entries came."""
+
+    def __init__(self, budget_bytes: int, gauge: Tally) -> None:
+        self._budget_bytes = budget_bytes
+        self._gauge = gauge
+        self._order: deque[tuple[LogTail, int]] = deque()
+        self.used_bytes = 0
+
+    def admit(self, tail: LogTail, size_bytes: int) -> None:
+        """Account for an entry that ``tail`` has just taken, and evict the oldest ones above the budget."""
+        self._order.append((tail, size_bytes))
+        self.used_bytes += size_bytes
+        while self.used_bytes > self._budget_bytes and self._order:
+            oldest, freed = self._order.popleft()
+            oldest.drop_first()
+            self.used_bytes -= freed
+        self._gauge.set(self.used_bytes)
+
+
+class LogTail:
+    """The newest entries of one log, without a hole between them."""
+
+    __slots__ = ("_bases", "_bytes_before", "_cache", "_entries", "_head", "_stale", "_total_bytes")
+
+    def __init__(self, cache: TailCache) -> None:
+        self._cache = cache
+        self._entries: list[LogEntry] = []
+        self._bases: list[int] = []
+        self._bytes_before: list[int] = []
+        """Of all entries ever taken before each one."""
+        self._total_bytes = 0
+        self._head = 0
+        self._stale = 0
+
+    @property
+    def start_offset(self) -> int | None:
+        """The first offset in memory; None if there is none."""
+        return self._entries[self._head].base_offset if self._head < len(self._entries) else None
+
+    def append(self, entry: LogEntry) -> None:
+        """Take the next entry of the log; the caller calls ``clear`` first if it does not follow on the last one."""
+        self._entries.append(entry)
+        self._bases.append(entry.base_offset)
+        self._bytes_before.append(self._total_bytes)
+        self._total_bytes += entry.size_bytes
+        self._cache.admit(self, entry.size_bytes + ENTRY_OVERHEAD_BYTES)
+
+    def clear(self) -> None:
+        """Forget all entries; their share of the budget is given back in its turn."""
+        self._stale += len(self._entries) - self._head
+        self._entries.clear()
+        self._bases.clear()
+        self._bytes_before.clear()
+        self._head = 0
+
+    def drop_first(self) -> None:
+        """Evict the oldest entry."""
+        if self._stale:
+            self._stale -= 1
+            return
+        self._entries[self._head] = None  # type: ignore[call-overload]  # frees the data; the list shrinks in steps
+        self._head += 1
+        if self._head >= _COMPACT_AFTER and self._head * 2 >= len(self._entries):
+            del self._entries[: self._head]
+            del self._bases[: self._head]
+            del self._bytes_before[: self._head]
+            self._head = 0
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        """Batches from ``offset`` on, or None if that offset is not in memory."""
+        first = self._first_behind(offset)
+        return None if first is None else collect(self._entries, first, offset, max_bytes, at_least_one=at_least_one)
+
+    def available_bytes(self, offset: int) -> int:
+        """How many bytes lie from ``offset`` on; 0 if it is not in memory."""
+        first = self._first_behind(offset)
+        if first is None or first == len(self._entries):
+            return 0
+        return self._total_bytes - self._bytes_before[first]
+
+    def _first_behind(self, offset: int) -> int | None:
+        """Where the first entry is that ends behind ``offset``; None if that offset is not in memory."""
+        start = self.start_offset
+        if start is None or offset < start:
+            return None
+        first = bisect_right(self._bases, offset, lo=self._head) - 1
+        return first if self._entries[first].next_offset > offset else first + 1
+
+    def position_before(self, offset: int) -> Position | None:
+        """Where the last entry lies that ends at or before ``offset``; None if that is not in memory."""
+        at = bisect_right(self._bases, offset, lo=self._head) - 1
+        if at >= self._head and self._entries[at].next_offset > offset:
+            at -= 1
+        elif at == len(self._entries) - 1 and at >= self._head and self._entries[at].next_offset < offset:
+            return None  # later entries may lie in between
+        return self._entries[at].position if at >= self._head else None

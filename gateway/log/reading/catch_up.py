@@ -1,0 +1,347 @@
+"""Readers of older data: each streams from Pulsar ahead of one fetch position, within a byte budget (DESIGN D8)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+import structlog
+
+from gateway.background import run_once
+from gateway.config import Limits
+from gateway.errors import KafkaError
+from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
+from gateway.log.entries.decoding import DecodingThreads, OrderedConversions
+from gateway.log.entries.log_entry import LogEntry, Slice, collect, from_pulsar
+from gateway.log.log_start import LogStart
+from gateway.log.opening import NOTHING
+from gateway.log.reading.entry_lookup import EntryLookup
+from gateway.log.reading.positions import SparseIndex, back_from, find_position
+from gateway.log.waiters import Waiters
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry, Reader
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.offset_span import empty_batch
+
+MAX_PERMITS = 200_000
+PERMITS_GROWTH = 4
+"""Messages may be large: so many times what has come already is asked for at once, to begin with one."""
+RETRY_S = 0.2
+LOOK_BACK_ENTRIES = (1, 8, 64)
+"""For each piece of a large message that is missing: pieces mostly lie next to each other."""
+ASK_END_EVERY_S = 1.0
+SILENT_S = 2.0
+"""So long nothing comes of a log that holds something: then its start may have moved."""
+READ_FAILURES = (PulsarError, TimeoutError, OSError)
+
+log = structlog.get_logger()
+
+
+class ReadLog(Protocol):
+    """The partition log, as its readers know it."""
+
+    pulsar_topic: str
+    start: LogStart
+    waiters: Waiters
+    compacted: bool
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+
+class ReaderOwner(Protocol):
+    """All readers of the gateway, as each of them knows them."""
+
+    client: PulsarClient
+    admin: AdminClient
+    entries: EntryLookup
+    limits: Limits
+    metrics: Metrics
+    decoding: DecodingThreads
+
+    @property
+    def share_bytes(self) -> int: ...
+
+    def index(self, log: ReadLog) -> SparseIndex: ...
+
+
+class CatchUpReader:
+    """Entries from one offset on, read ahead. An EntryListener."""
+
+    def __init__(self, owner: ReaderOwner, log: ReadLog, offset: int) -> None:
+        self.log = log
+        self.offset = offset
+        self.failed: Exception | None = None
+        self.started_at = self.last_used = time.monotonic()
+        self.delivered_at: float | None = None
+        """When a client first got something of it."""
+        self.offset_behind = offset
+        """Behind what clients got."""
+        self._owner = owner
+        self.buffered_bytes = 0
+        self._entries: list[LogEntry] = []
+        self._reader: Reader | None = None
+        self._outstanding = 0
+        self._messages = 0
+        self._bytes = 0
+        self._verified = False
+        self._position = NOTHING
+        self._compacted_end: tuple[Position, int] | None = None
+        self._end_asked_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        self._next_offset = offset
+        self._ledger_id: int | None = None
+        self._missing: int | None = None
+        """The first offset that did not come: retention may have taken it."""
+        self._to_check = False
+        self._silence: asyncio.TimerHandle | None = None
+        self._chunked = ChunkedMessages(owner.limits.max_decompressed_bytes)
+        self._look_backs: dict[bytes, int] = {}
+        self._looking_back: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._conversions = OrderedConversions(
+            owner.decoding, self._convert, self._converted, self._fail, wanted=self._is_wanted
+        )
+        self._task = run_once("open reader", self._open())
+
+    @property
+    def held_bytes(self) -> int:
+        """In memory, whether they can be read yet or not."""
+        return self.buffered_bytes + self._chunked.size_bytes
+
+    @property
+    def is_broken(self) -> bool:
+        """It has failed, and what it read before is delivered."""
+        return self.failed is not None and not (self._entries and self._verified)
+
+    @property
+    def drained(self) -> bool:
+        """It has delivered all that the log holds."""
+        return self.delivered_at is not None and self.offset_behind >= self.log.end_offset
+
+    def stands_at(self, offset: int) -> bool:
+        """Reading on from ``offset`` needs no other reader."""
+        if self._entries:
+            return self.offset <= offset <= self._entries[-1].next_offset
+        return offset == self.offset
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        """Batches from ``offset`` on; None if they have not come yet. What lies before is given up."""
+        if not self.holds(offset):
+            return None
+        found = collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one)
+        if found.size_bytes:
+            self.offset_behind = found.next_offset
+            self.delivered_at = self.delivered_at or self.last_used
+        return found
+
+    def holds(self, offset: int) -> bool:
+        """There is something to read at ``offset``. What lies before is given up."""
+        self.last_used = time.monotonic()
+        passed = 0
+        for entry in self._entries:
+            if entry.next_offset > offset:
+                break
+            passed += 1
+            self.buffered_bytes -= entry.size_bytes
+        del self._entries[:passed]
+        self.offset = max(self.offset, offset)
+        self._top_up()
+        if not self._entries or not self._verified:
+            self._ask_compacted_end()
+            return False
+        return True
+
+    def close(self) -> None:
+        for task in (self._task, self._asking, self._looking_back, self._checking):
+            if task is not None:
+                task.cancel()
+        self._conversions.close()
+        if self._silence is not None:
+            self._silence.cancel()
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.closed:
+            run_once("close reader", reader.close())
+
+    def on_entry(self, entry: Entry) -> None:
+        if self._looking_back is None:  # else it will come again
+            self._owner.metrics.entries_read.inc()
+            self._conversions.take(entry)
+
+    def _is_wanted(self, entry: Entry) -> bool:
+        if is_piece(entry) and self._chunked.lacks_pieces(entry) and self._looks_back(entry):
+            self._conversions.clear()
+            return False
+        return True
+
+    def _convert(self, entry: Entry) -> LogEntry | None:
+        return from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes, chunked=self._chunked)
+
+    def _converted(self, entry: Entry, read: LogEntry | None) -> None:
+        self._outstanding -= entry.permits
+        self._position = entry.position
+        if read is None or read.next_offset <= max(self.offset, self._next_offset):
+            self._top_up()
+        else:
+            self._owner.index(self.log).learn(read)
+            self._messages += entry.permits
+            self._bytes += max(read.size_bytes, len(entry.payload))
+            self._take(read)
+        self._step_over()
+
+    def _take(self, read: LogEntry) -> None:
+        expected, self._next_offset = self._next_offset, read.next_offset
+        # Retention takes whole ledgers; within one, offsets are missing that brokers keep to themselves.
+        crossed, self._ledger_id = read.position.ledger_id != self._ledger_id, read.position.ledger_id
+        self._entries.append(read)
+        self.buffered_bytes += read.size_bytes
+        self._top_up()
+        if crossed and read.base_offset > expected:
+            self._check_start(expected)
+        self._verified = self._missing is None
+        if self._verified:
+            self.log.waiters.wake()
+
+    # The beginning of a large message
+
+    def _looks_back(self, piece: Entry) -> bool:
+        """The reader began within a large message: it begins again before that. False if that has not helped."""
+        uuid = piece.metadata.uuid
+        times = self._look_backs.get(uuid, 0)
+        if times == len(LOOK_BACK_ENTRIES) or piece.index is None or piece.index < self.offset:
+            return False
+        self._look_backs[uuid] = times + 1
+        self._looking_back = run_once("look back", self._look_back(piece, LOOK_BACK_ENTRIES[times]))
+        return True
+
+    async def _look_back(self, piece: Entry, entries_per_piece: int) -> None:
+        try:
+            reader, self._reader = self._reader, None
+            if reader is not None:
+                await reader.close()
+            stats = await self._owner.admin.topics.internal_stats(self.log.pulsar_topic)
+            start = back_from(stats.ledgers, piece.position, entries_per_piece * piece.metadata.chunk_id)
+            self._reader = await self._owner.client.open_reader(
+                self.log.pulsar_topic, start, self, read_compacted=self.log.compacted
+            )
+        except READ_FAILURES as error:
+            self._fail(error)
+            self.log.waiters.wake()
+        else:
+            self._looking_back, self._outstanding = None, 0
+            self._top_up()
+
+    # The end of a compacted log
+
+    def _ask_compacted_end(self) -> None:
+        """Nothing comes: has compaction taken what was there? It may have run since this was asked last."""
+        now = time.monotonic()
+        idle = self._asking is None or self._asking.done()
+        if self.log.compacted and self._reader is not None and idle and now - self._end_asked_at >= ASK_END_EVERY_S:
+            self._end_asked_at = now
+            self._asking = run_once("compacted end", self._learn_compacted_end(self._reader))
+
+    async def _learn_compacted_end(self, reader: Reader) -> None:
+        end_offset = self.log.end_offset
+        try:
+            self._compacted_end = await reader.last_position(), end_offset
+        except READ_FAILURES as error:
+            log.info("compacted end unknown", topic=self.log.pulsar_topic, error=str(error))
+        else:
+            self._step_over()
+
+    def _step_over(self) -> None:
+        """Behind the last entry that compaction has left, an empty batch stands for all others."""
+        if self._compacted_end is None or self._position < self._compacted_end[0]:
+            return
+        (last, end_offset), self._compacted_end = self._compacted_end, None
+        next_offset = self._entries[-1].next_offset if self._entries else self.offset
+        if next_offset < end_offset:
+            self._take(LogEntry(last, next_offset, end_offset, empty_batch(next_offset, end_offset - next_offset)))
+
+    # The start of the log, as retention moves it
+
+    def _check_start(self, missing: int) -> None:
+        """Nothing is delivered before it is known whether ``missing`` was removed."""
+        self._to_check = True
+        if self._missing is None:
+            self._missing = missing
+            self._checking = run_once("log start", self._verify_start(missing))
+
+    async def _verify_start(self, missing: int) -> None:
+        try:
+            while self._to_check:
+                self._to_check = False
+                await self.log.start.refresh(at_most_every_s=0)
+        except READ_FAILURES as error:
+            self._fail(error)
+        else:
+            if self.log.start.offset > missing:
+                self.failed = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            else:
+                self._missing, self._verified = None, bool(self._entries)
+        self.log.waiters.wake()
+
+    def _watch_silence(self) -> None:
+        self._silence = asyncio.get_running_loop().call_later(SILENT_S, self._silent)
+
+    def _silent(self) -> None:
+        """Nothing has come: perhaps all that there was is gone."""
+        if self._ledger_id is None and self.failed is None:
+            self._check_start(self.offset)
+            self._watch_silence()
+
+    def _fail(self, error: Exception) -> None:
+        log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
+        self.failed = error
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        # The next read finds no reader at its offset and starts another one.
+        self._reader = None
+        self.failed = error
+        # The same may happen again at once, if it is due to what was read.
+        pause_s = 0 if error.retriable else RETRY_S
+        asyncio.get_running_loop().call_later(pause_s, self.log.waiters.wake)
+
+    def _top_up(self) -> None:
+        """Permits count messages, the budget counts bytes: convert by the average so far."""
+        if self._reader is None:
+            return
+        average_bytes = max(1.0, self._bytes / max(1, self._messages))
+        budget_bytes = self._owner.share_bytes - self.held_bytes
+        wanted = min(MAX_PERMITS, int(budget_bytes / average_bytes), 1 + PERMITS_GROWTH * self._messages)
+        if not self._entries:
+            wanted = max(1, wanted)  # one entry comes, however large and however small the share
+        if wanted > 0 and self._outstanding <= wanted // 2:
+            self._reader.flow(wanted - self._outstanding)  # the broker too counts below zero
+            self._outstanding = wanted
+
+    async def _open(self) -> None:
+        try:
+            index = self._owner.index(self.log)
+            known = index.before(self.offset)
+            near = known is not None and known[0] == self.offset
+            position = known[1] if known and near else None
+            start = self.log.start
+            if position is None and not (self.offset == start.offset and start.at_first_entry):
+                position = await find_position(self._owner.entries, self.log.pulsar_topic, self.offset, index)
+            if position is not None:
+                self._position = position._replace(entry_id=position.entry_id - 1)
+            self._reader = await self._owner.client.open_reader(
+                self.log.pulsar_topic, position or "earliest", self, read_compacted=self.log.compacted
+            )
+            self._top_up()
+            self._ask_compacted_end()
+            self._watch_silence()
+        except READ_FAILURES as error:
+            self._fail(error)
+            await asyncio.sleep(RETRY_S)
+            self.log.waiters.wake()

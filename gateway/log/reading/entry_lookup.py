@@ -1,0 +1,60 @@
+"""What is known of single entries: their index, hence their offsets.
+
+Asked of the admin API, which leaves the payload where it is. But brokers (4.0.7) decompress what they are asked for,
+and never answer when that fails, as with compressed messages that are split over entries, or encrypted: those are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import structlog
+
+from gateway.log.opening import empty_end, read_entries
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import StoredEntry
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.position import Position
+
+ANSWER_S = 2.0
+READ_FOR_S = 60.0
+"""Then the admin API is asked again: perhaps it was only slow."""
+
+log = structlog.get_logger()
+
+
+class EntryLookup:
+    """Methods raise PulsarError and TimeoutError."""
+
+    def __init__(self, client: PulsarClient, admin: AdminClient) -> None:
+        self.admin = admin
+        self._client = client
+        self._asked_again_at: dict[str, float] = {}
+        """Of topics that have such messages."""
+
+    async def entry(self, topic: str, position: Position) -> StoredEntry | None:
+        """None if there is no such entry."""
+        if time.monotonic() >= self._asked_again_at.get(topic, 0):
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return await self.admin.topics.entry(topic, position)
+            except TimeoutError:
+                log.info("the admin API does not tell what an entry is", topic=topic, position=position)
+                self._asked_again_at[topic] = time.monotonic() + READ_FOR_S
+        return await self._read(topic, position)
+
+    async def _read(self, topic: str, position: Position) -> StoredEntry | None:
+        async with aclosing(read_entries(self._client, topic, position, position)) as entries:
+            async for entry in entries:
+                if entry.position == position:
+                    return StoredEntry(position, entry.index, entry.publish_time_ms, entry.num_messages)
+        return None
+
+    async def end(self, topic: str, last: Position) -> int:
+        """The offset behind the last entry, which lies at ``last``."""
+        entry = None if last.entry_id < 0 else await self.entry(topic, last)
+        if entry is None:
+            return await empty_end(self.admin, topic)
+        return 0 if entry.index is None else entry.index + 1

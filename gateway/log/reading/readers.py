@@ -1,0 +1,192 @@
+"""All readers of older data of a gateway: who gets one, and who makes room when more positions want one than may be.
+
+Positions wait in the order in which they came. A reader gives way when it has delivered: at once if nothing is left to
+read, else when its turn is over. One that has delivered nothing keeps its place, unless nobody has come for what it
+holds, or Pulsar has sent it nothing, for long: otherwise readers would be opened only to be closed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from gateway.config import Limits
+from gateway.log.entries.decoding import DecodingThreads
+from gateway.log.entries.log_entry import Slice
+from gateway.log.reading.catch_up import CatchUpReader, ReadLog
+from gateway.log.reading.entry_lookup import EntryLookup
+from gateway.log.reading.positions import SparseIndex
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+
+STALLED_MS = 1_000
+"""A consumer that did not fetch for so long gives its reader's memory to others, if that is scarce."""
+TURN_S = 0.25
+"""So long a reader goes on delivering while other positions wait."""
+UNPRODUCTIVE_S = 5.0
+"""So long a reader may deliver nothing while other positions wait."""
+WANTED_S = 2.0
+"""A position that nobody has asked for since, and whose log nobody waits for, is not wanted any more."""
+CHECK_S = 0.05
+
+ReadPosition = tuple[ReadLog, int]
+
+
+class CatchUpReaders:
+    """At most ``max_readers`` are open at a time."""
+
+    def __init__(
+        self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics, decoding: DecodingThreads
+    ) -> None:
+        self.decoding = decoding
+        self.client = client
+        self.admin = admin
+        self.entries = EntryLookup(client, admin)
+        self.limits = limits
+        self.metrics = metrics
+        self._readers: dict[ReadLog, list[CatchUpReader]] = {}
+        self._indexes: dict[str, SparseIndex] = {}
+        self._count_open = 0
+        self._waiting: OrderedDict[ReadPosition, float] = OrderedDict()
+        """When each was last asked for; in the order in which they came."""
+        self._timer: asyncio.Handle | None = None
+        self._admit_at = 0.0
+        self._gave_up_at = 0.0
+
+    @property
+    def share_bytes(self) -> int:
+        """What one reader may read ahead: consumers that stall must not fill the memory, however many they are."""
+        return min(self.limits.reader_budget_bytes, self.limits.readers_budget_bytes // max(1, self._count_open))
+
+    def index(self, log: ReadLog) -> SparseIndex:
+        return self._indexes.setdefault(log.pulsar_topic, SparseIndex())
+
+    def holds(self, log: ReadLog, offset: int) -> bool:
+        """``read`` would find something."""
+        reader = self._find(log, offset)
+        return reader is not None and reader.holds(offset)
+
+    def read(self, log: ReadLog, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        """Batches for a client, that some reader holds for ``offset``; None if there are none (yet)."""
+        reader = self._find(log, offset)
+        found = None if reader is None else reader.read(offset, max_bytes, at_least_one=at_least_one)
+        if self._waiting and found is not None:
+            self._admit_soon(0)
+        return found
+
+    def start(self, log: ReadLog, offset: int) -> None:
+        """See that a reader works on ``offset``, now or when it is its turn."""
+        if self._find(log, offset) is not None:
+            return
+        position = (log, offset)
+        if not self._waiting and self._count_open < self.limits.max_readers:
+            self._open(position)
+            return
+        self._waiting[position] = time.monotonic()
+        self._admit_soon(0)
+
+    def close_all(self, log: ReadLog) -> None:
+        for reader in self._readers.pop(log, []):
+            reader.close()
+        self._indexes.pop(log.pulsar_topic, None)
+        self._count()
+
+    def close_idle(self) -> None:
+        """End the readers that no fetch has used for a while; sooner if each one's entry fills the budget of all."""
+        held_bytes = sum(reader.held_bytes for reader in self._all())
+        idle_ms = STALLED_MS if held_bytes > self.limits.readers_budget_bytes else self.limits.reader_idle_ms
+        deadline = time.monotonic() - idle_ms / 1000
+        self._remove([reader for reader in self._all() if reader.last_used < deadline])
+
+    # Whose turn it is
+
+    def _admit_soon(self, delay_s: float) -> None:
+        """Once for all that ask in the same turn of the event loop."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + delay_s
+        if self._timer is not None and self._admit_at <= at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._admit_at = at
+        self._timer = loop.call_later(delay_s, self._admit)
+
+    def _admit(self) -> None:
+        """Open readers for positions that wait, as far as others make room."""
+        self._timer = None
+        giving_way = self._giving_way()
+        while self._waiting:
+            position = next(iter(self._waiting))
+            if not self._is_wanted(position):
+                del self._waiting[position]
+                continue
+            if self._count_open >= self.limits.max_readers:
+                if not giving_way:
+                    self._admit_soon(CHECK_S)
+                    return
+                self._remove([giving_way.pop()])
+            del self._waiting[position]
+            self._open(position)
+
+    def _is_wanted(self, position: ReadPosition) -> bool:
+        log, offset = position
+        if log.closed or self._find(log, offset) is not None:
+            return False
+        return bool(log.waiters) or time.monotonic() - self._waiting[position] < WANTED_S
+
+    def _giving_way(self) -> list[CatchUpReader]:
+        """Those who make room; the first to do so is the last."""
+        now = time.monotonic()
+        broken = [reader for reader in self._all() if reader.is_broken]
+        drained, over = [], []
+        for reader in sorted(self._all(), key=lambda reader: reader.delivered_at or 0, reverse=True):
+            if reader.delivered_at is None or reader.is_broken:
+                continue
+            if reader.drained:
+                drained.append(reader)
+            elif now - reader.delivered_at >= TURN_S:
+                over.append(reader)
+        return self._unproductive(now) + over + drained + broken
+
+    def _unproductive(self, now: float) -> list[CatchUpReader]:
+        """One at a time: where Pulsar is slow for all of them, most go on."""
+        if now - self._gave_up_at < CHECK_S:
+            return []
+        idle = [reader for reader in self._all() if reader.delivered_at is None and not reader.is_broken]
+        oldest = min(idle, key=lambda reader: reader.started_at, default=None)
+        if oldest is None or now - oldest.started_at < UNPRODUCTIVE_S:
+            return []
+        self._gave_up_at = now
+        return [oldest]
+
+    def _open(self, position: ReadPosition) -> None:
+        log, offset = position
+        self._readers.setdefault(log, []).append(CatchUpReader(self, log, offset))
+        self._count()
+
+    def _find(self, log: ReadLog, offset: int) -> CatchUpReader | None:
+        readers = self._readers.get(log, ())
+        broken = [reader for reader in readers if reader.is_broken]
+        if broken:
+            self._remove(broken)
+        candidates = [reader for reader in self._readers.get(log, ()) if reader.stands_at(offset)]
+        return max(candidates, key=lambda reader: reader.offset, default=None)
+
+    def _all(self) -> Iterable[CatchUpReader]:
+        return (reader for readers in self._readers.values() for reader in readers)
+
+    def _remove(self, readers: Iterable[CatchUpReader]) -> None:
+        for reader in readers:
+            reader.close()
+            siblings = self._readers[reader.log]
+            siblings.remove(reader)
+            if not siblings:
+                del self._readers[reader.log]
+        self._count()
+
+    def _count(self) -> None:
+        self._count_open = sum(map(len, self._readers.values()))
+        self.metrics.readers.set(self._count_open)

@@ -1,0 +1,205 @@
+"""The logs that are open in this gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from gateway.errors import KafkaError
+from gateway.log.entries.decoding import DecodingThreads
+from gateway.log.opening_turns import HOLD_AGAIN_S, OpeningTurns
+from gateway.log.partition_log import PartitionLog, open_log
+from gateway.log.patience import Patience
+from gateway.log.shared import Shared
+from gateway.topics.topic import Topic
+from protocol.kafka.errors import ErrorCode
+
+SLICE = 50
+"""Logs that begin to be closed before the event loop serves others."""
+
+Key = tuple[str, int]
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+class _Opening:
+    """A log on its way."""
+
+    def __init__(self, patience: Patience) -> None:
+        self.patience = patience
+        self.begun = asyncio.Event()
+        """It is its turn."""
+        self.unwanted = False
+        """The topic was deleted meanwhile, or another gateway leads the partition: what was read may be old."""
+        self.task: asyncio.Task[PartitionLog]
+
+    def check(self) -> None:
+        """Raises KafkaError if it is unwanted."""
+        if self.unwanted:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition changed while it was opened")
+
+
+class LogRegistry:
+    """Logs by (topic, partition); each is opened once, and closed when nobody used it for a while."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self._logs: dict[Key, PartitionLog] = {}
+        self._opening: dict[Key, _Opening] = {}
+        self._turns = OpeningTurns(shared.limits.max_log_openings)
+        self._exhausted: dict[Key, Patience] = {}
+        """Of partitions that could not be opened, after long."""
+
+    @property
+    def decoding(self) -> DecodingThreads:
+        return self.shared.decoding
+
+    def get(self, topic: Topic, partition: int) -> PartitionLog | None:
+        """The log if it is open."""
+        found = self.find(topic.name, partition)
+        if found is not None:
+            found.compacted = topic.compacts
+        return found
+
+    def find(self, topic_name: str, partition: int) -> PartitionLog | None:
+        found = self._logs.get((topic_name, partition))
+        return None if found is None or found.closed else found
+
+    async def open(self, topic: Topic, partition: int, *, urgent: bool = False) -> PartitionLog:
+        """The log, opened if need be; if that is ``urgent``, before the others. Raises PulsarError and KafkaError."""
+        key = (topic.name, partition)
+        found = self.get(topic, partition)
+        if found is not None:
+            return found
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = self._begin(key, topic.pulsar_topic(partition), urgent=urgent)
+        elif urgent:
+            self._turns.hasten(opening)
+        await opening.begun.wait()
+        opened = await opening.patience.wait(opening.task)
+        opened.compacted = topic.compacts
+        return opened
+
+    def _begin(self, key: Key, pulsar_topic: str, *, urgent: bool) -> _Opening:
+        opening = self._opening[key] = _Opening(self._exhausted.get(key) or Patience())
+        opening.task = asyncio.create_task(self._open(opening, key, pulsar_topic, urgent=urgent))
+        opening.task.add_done_callback(partial(self._opened, key, opening))
+        return opening
+
+    async def _open(self, opening: _Opening, key: Key, pulsar_topic: str, *, urgent: bool) -> PartitionLog:
+        again = opening.patience.exhausted
+        async with self._turns.turn(opening, urgent=urgent and not again, hold_s=HOLD_AGAIN_S if again else None):
+            opening.patience.begin()
+            opening.begun.set()
+            opening.check()
+            predecessor, lost_writer = self._logs.get(key), None
+            if predecessor is not None:
+                await predecessor.close()  # what it has in flight is in the log, or never comes, when this one is read
+                lost_writer = predecessor.lost_writer
+            opened = await open_log(pulsar_topic, self.shared, lost_writer)
+        try:
+            opening.check()
+        except KafkaError:
+            await opened.close()
+            raise
+        self._logs[key] = opened
+        return opened
+
+    def _opened(self, key: Key, opening: _Opening, task: asyncio.Task[PartitionLog]) -> None:
+        opening.patience.end(task)
+        opening.begun.set()  # also if it was cancelled before its turn
+        if self._opening.get(key) is opening:
+            del self._opening[key]
+        if opening.patience.exhausted:
+            self._exhausted[key] = opening.patience
+        else:
+            self._exhausted.pop(key, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("cannot open log", topic=key[0], partition=key[1], error=str(task.exception()))
+
+    # Closing
+
+    async def forget_topic(self, name: str) -> None:
+        """The topic is gone, or another one has its name now."""
+        self._abandon(lambda topic, _: topic == name)
+        for key in [key for key in self._exhausted if key[0] == name]:
+            del self._exhausted[key]
+        gone = [self._logs.pop(key) for key in [*self._logs] if key[0] == name]
+        await _each(PartitionLog.close, gone)
+
+    def start_closing(self, unwanted: Callable[[str, int], bool]) -> None:
+        """The logs of these (topic, partition) take nothing more: `close_those` waits for their end."""
+        self._abandon(unwanted)
+        for key, opened in self._logs.items():
+            if unwanted(*key):
+                opened.start_closing()
+
+    async def close_those(self, unwanted: Callable[[str, int], bool]) -> None:
+        """Close the logs of these (topic, partition), and wait for those that are closing.
+
+        What is in flight is written, or has failed, on return.
+        """
+        self._abandon(unwanted)
+        await self._close_all([key for key, opened in self._logs.items() if opened.closed or unwanted(*key)])
+
+    def _abandon(self, unwanted: Callable[[str, int], bool]) -> None:
+        """Logs on their way: whoever asks from now on gets another one."""
+        for key in [key for key in self._opening if unwanted(*key)]:
+            self._opening.pop(key).unwanted = True
+
+    async def _close_all(self, keys: Iterable[Key]) -> None:
+        await _each(self._close, [(key, self._logs[key]) for key in keys])
+
+    async def _close(self, open_log: tuple[Key, PartitionLog]) -> None:
+        """Whoever opens it meanwhile waits for that."""
+        key, opened = open_log
+        await opened.close()
+        if self._logs.get(key) is opened and opened.lost_writer is None:  # else its successor has to know
+            del self._logs[key]
+
+    def stop_leased(self) -> None:
+        """The lease has run out, or a partition was not let go of in time."""
+        for opened in [*self._logs.values()]:
+            opened.stop_leased()
+
+    async def close_stalled(self) -> None:
+        """Those whose batches Pulsar does not answer: their clients are told to try again."""
+        stalled = [key for key, opened in self._logs.items() if opened.stalled]
+        for topic, partition in stalled:
+            log.warning("Pulsar does not answer: the log is opened anew", topic=topic, partition=partition)
+        await self._close_all(stalled)
+
+    async def close_idle(self) -> None:
+        """What nobody used for a while: readers, producers' states, and logs."""
+        self.shared.readers.close_idle()
+        self.shared.producers.expire()
+        deadline = time.monotonic() - self.shared.limits.log_idle_ms / 1000
+
+        async def close(open_log: tuple[Key, PartitionLog]) -> None:
+            if open_log[1].last_used < deadline and not open_log[1].waiters:  # still
+                await self._close(open_log)
+
+        await _each(close, [(key, opened) for key, opened in self._logs.items() if opened.last_used < deadline])
+
+    async def close(self) -> None:
+        for opening in self._opening.values():
+            opening.task.cancel()
+        logs, self._logs = list(self._logs.values()), {}
+        await asyncio.gather(*(opened.close() for opened in logs), return_exceptions=True)
+        self.decoding.close()
+
+
+async def _each(close: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+    """All at the same time: one that Pulsar does not answer for holds up no other."""
+    tasks = []
+    for number, item in enumerate(items):
+        tasks.append(asyncio.ensure_future(close(item)))
+        if number % SLICE == SLICE - 1:
+            await asyncio.sleep(0)
+    await asyncio.gather(*tasks)

@@ -1,0 +1,28 @@
+"""What all logs of a gateway share."""
+
+from __future__ import annotations
+
+from gateway.config import Limits
+from gateway.log.entries.decoding import DecodingThreads
+from gateway.log.reading.cache import TailCache
+from gateway.log.reading.readers import CatchUpReaders
+from gateway.log.writing.producer_ids import ProducerIds
+from gateway.log.writing.producer_state import AllProducers
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+
+
+class Shared:
+    """Clients of Pulsar, limits, metrics, and the budgets of memory."""
+
+    def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
+        self.client = client
+        self.admin = admin
+        self.limits = limits
+        self.metrics = metrics
+        self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
+        self.producer_ids = ProducerIds()
+        self.producers = AllProducers(limits.max_producers, limits.producer_id_expiration_ms / 1000)
+        self.decoding = DecodingThreads(limits.decoding_threads)
+        self.readers: CatchUpReaders = CatchUpReaders(client, admin, limits, metrics, self.decoding)

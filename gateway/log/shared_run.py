@@ -1,0 +1,75 @@
+"""Work that many ask for at the same time and that one run does for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from gateway.errors import KafkaError
+from protocol.kafka.errors import ErrorCode
+
+Result = TypeVar("Result")
+
+
+async def outcome_of(task: asyncio.Future[Result]) -> Result:
+    """Wait for work that is done for others too, and goes on without us.
+
+    Raises what the work raises, and KafkaError NOT_LEADER_OR_FOLLOWER when it is cancelled: its log is closed then,
+    and who waits for it is not.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        waiting = asyncio.current_task()
+        if not task.cancelled() or (waiting is not None and waiting.cancelling()):
+            raise
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was closed") from None
+
+
+class SharedRun:
+    """Everybody gets a run that begins after they asked; all who ask before it begins share it, and its failure."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+        self._covered_s = -math.inf
+
+    def covers(self, moment_s: float) -> bool:
+        """A run that began after that moment, by the monotonic clock, has succeeded."""
+        return self._covered_s > moment_s
+
+    async def wait(self) -> None:
+        """Raises what the work raises."""
+        await outcome_of(self._next or self._begin())
+
+    def start(self) -> None:
+        """Have a run that nobody waits for, unless there is one."""
+        if self._next is None and (self._running is None or self._running.done()):
+            self._begin()
+
+    def cancel(self) -> None:
+        for task in (self._running, self._next):
+            if task is not None:
+                task.cancel()
+
+    def _begin(self) -> asyncio.Task[None]:
+        self._next = asyncio.create_task(self._run(self._running))
+        self._next.add_done_callback(_retrieve_exception)
+        return self._next
+
+    async def _run(self, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await asyncio.wait([previous])
+        self._running, self._next = self._next, None
+        began_s = time.monotonic()
+        await self._work()
+        self._covered_s = began_s
+
+
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # those who waited may be gone

@@ -1,0 +1,302 @@
+"""Writing to one partition: batches queue, share entries while earlier sends are in flight, and learn their offsets.
+
+An idle partition sends at once. While entries are in flight, batches wait for a place and go out together, in the order
+in which they came, so that many small requests cost Pulsar few entries (DESIGN D2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Protocol
+
+from gateway.background import run_once
+from gateway.config import Limits
+from gateway.errors import KafkaError
+from gateway.log.entries.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
+from gateway.log.entries.message_entry import EncodedEntry, Messages, encode_entry
+from gateway.log.writing.producer_state import Done, SequencedBatch
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import ConnectionLostError, PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
+from protocol.kafka.batch import parse_header
+from protocol.kafka.errors import ErrorCode
+
+SHARE_ABOVE_IN_FLIGHT = 2
+"""Entries in flight from which on small batches wait and share."""
+UNANSWERED_S = 0.05
+"""A broker that answers at all has answered by then. With the usual times it is less than what lies between the end of
+a lease and its holder's death (`coordinator/fleet/times.py`)."""
+METADATA_BYTES = 1_024
+"""More than Pulsar's metadata takes of an entry's size."""
+LARGE_BATCH_BYTES = 16 * 1024
+"""So much waiting data is worth an entry of its own right away."""
+
+
+class PendingBatch:
+    """One produced batch until its offset is known."""
+
+    __slots__ = ("base_offset", "count", "data", "done", "messages", "sequenced", "size_bytes")
+
+    def __init__(
+        self,
+        data: memoryview,
+        count: int,
+        sequenced: SequencedBatch | None,
+        done: Done,
+        messages: Messages | None = None,
+    ) -> None:
+        self.data = _unpinned(data)
+        self.messages = messages
+        """The records as Pulsar messages, if the topic holds those (message_entry.py)."""
+        self.size_bytes = len(data) + _size(messages)
+        self.count = count
+        self.sequenced = sequenced
+        self.done = done
+
+
+class SentEntry:
+    """Batches that were sent as one entry. ``position`` is known once the broker says so."""
+
+    __slots__ = ("batches", "count", "data", "leased", "position", "sent_at")
+
+    def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
+        self.batches = batches
+        self.data = data
+        self.count = sum(batch.count for batch in batches)
+        self.leased = any(batch.sequenced is not None for batch in batches)
+        """Only the leader may send it: another one would judge its idempotent batches without knowing of them."""
+        self.sent_at = time.monotonic()
+        self.position: Position | None = None
+
+
+class AppendLog(Protocol):
+    """The partition log, as its appender knows it."""
+
+    limits: Limits
+    metrics: Metrics
+
+    def entry_written(self, sent: SentEntry, position: Position) -> None: ...
+
+    def entry_refused(self, sent: SentEntry, error: Exception) -> None: ...
+
+    def writer_lost(self, error: PulsarError) -> None: ...
+
+
+class Appender:
+    """The queue, and what is in flight through one Pulsar producer. A SendListener."""
+
+    def __init__(self, log: AppendLog, predecessor: Producer | None = None) -> None:
+        self._log = log
+        self._queue: deque[PendingBatch] = deque()
+        self._queued_bytes = 0
+        self._in_flight: dict[int, SentEntry] = {}
+        self._in_flight_bytes = 0
+        self._producer: Producer | None = None
+        self._lost = predecessor
+        self._pump_scheduled = False
+        self._unblocking: asyncio.Task[None] | None = None
+        self.room = asyncio.Event()
+        """Set while more batches may be queued; whoever brings them waits otherwise, and its socket is not read."""
+        self.room.set()
+
+    # The producer
+
+    @property
+    def producer(self) -> Producer | None:
+        return self._producer
+
+    @property
+    def predecessor(self) -> Producer | None:
+        """The producer that was lost, to be succeeded by the next one: what it sent may still be written till then."""
+        return self._lost
+
+    @property
+    def has_room(self) -> bool:
+        return self.room.is_set()
+
+    @property
+    def idle(self) -> bool:
+        return not self._queue and not self._in_flight
+
+    def use(self, producer: Producer) -> None:
+        """Send through this producer from now on; what waits goes out."""
+        self._producer, self._lost = producer, None
+        self._pump()
+
+    async def close(self) -> None:
+        if self._unblocking is not None:
+            self._unblocking.cancel()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            self._lost = producer  # until the broker says that it has forgotten it
+            await producer.close()
+            self._lost = None
+
+    # Appending
+
+    def append(self, batch: PendingBatch) -> None:
+        """Queue a batch; its ``done`` hears of it. Raises KafkaError when too much waits already."""
+        if self._queued_bytes + batch.size_bytes > self._log.limits.append_max_queued_bytes:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too much data waits for Pulsar")
+        self._queue.append(batch)
+        self._queued_bytes += batch.size_bytes
+        if self._queued_bytes > self._log.limits.append_max_queued_bytes // 2:
+            self.room.clear()
+        if not self._pump_scheduled:
+            # What other connections sent in the same turn of the event loop shares the entry.
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def fail_queued(self, error: Exception) -> None:
+        """No producer can be had: what waits was certainly not written."""
+        queue, self._queue, self._queued_bytes = list(self._queue), deque(), 0
+        self.room.set()
+        if queue:
+            self._log.entry_refused(SentEntry(queue, b""), error)
+
+    def take_queued(self, producer_ids: set[int]) -> list[PendingBatch]:
+        """Give up what waits of these idempotent producers."""
+        taken = [batch for batch in self._queue if batch.sequenced and batch.sequenced.producer_id in producer_ids]
+        if taken:
+            gone = set(taken)
+            self._queue = deque(batch for batch in self._queue if batch not in gone)
+            self._queued_bytes -= sum(batch.size_bytes for batch in taken)
+            self.room.set()
+        return taken
+
+    def stop_leased(self) -> list[PendingBatch]:
+        """Another gateway may lead soon. Give up what waits of idempotent producers; what was sent and is not answered
+        reaches the broker now or never.
+        """
+        overdue_s = time.monotonic() - UNANSWERED_S
+        producer = self._producer or self._lost
+        if producer is not None and any(sent.leased and sent.sent_at < overdue_s for sent in self._in_flight.values()):
+            producer.connection.close(ConnectionLostError("the lease ran out with entries in flight"))
+        return self.take_queued({batch.sequenced.producer_id for batch in self._queue if batch.sequenced})
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        while self._queue and self._may_send():
+            self._send(self._take_group())
+
+    def _may_send(self) -> bool:
+        limits, producer = self._log.limits, self._producer
+        if producer is None or producer.closed:
+            return False
+        if not producer.connection.writable:
+            self._wait_until_writable(producer)
+            return False
+        count = len(self._in_flight)
+        if count == 0:
+            return True
+        if count >= limits.append_max_in_flight_entries or self._in_flight_bytes >= limits.append_max_in_flight_bytes:
+            return False
+        return count < SHARE_ABOVE_IN_FLIGHT or self._queued_bytes >= LARGE_BATCH_BYTES
+
+    def _wait_until_writable(self, producer: Producer) -> None:
+        """Pulsar does not read as fast as we write: go on when the connection's buffer has emptied."""
+
+        async def unblock() -> None:
+            await producer.connection.writable_event.wait()
+            self._unblocking = None
+            self._pump()
+
+        if self._unblocking is None:
+            self._unblocking = run_once("write when writable", unblock())
+
+    def _take_group(self) -> list[PendingBatch]:
+        """The batches that fill the next entry."""
+        assert self._producer is not None
+        room = min(self._log.limits.append_max_entry_bytes, self._producer.max_message_bytes - METADATA_BYTES)
+        group: list[PendingBatch] = []
+        while self._queue and (not group or (self._queue[0].size_bytes <= room and _alike(self._queue[0], group[0]))):
+            batch = self._queue.popleft()
+            group.append(batch)
+            room -= batch.size_bytes
+            self._queued_bytes -= batch.size_bytes
+        if self._queued_bytes <= self._log.limits.append_max_queued_bytes // 2:
+            self.room.set()
+        return group
+
+    def _send(self, group: list[PendingBatch]) -> None:
+        assert self._producer is not None
+        data: Buffer = group[0].data if len(group) == 1 else bytearray().join([batch.data for batch in group])
+        sent = SentEntry(group, data)
+        try:
+            payload, fields = _encoded(group, data)
+            sequence_id = self._producer.send(
+                (payload,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000), properties=fields,
+                leased=sent.leased,
+            )  # fmt: skip
+        except PulsarError as error:
+            self._log.entry_refused(sent, error)
+            return
+        self._in_flight[sequence_id] = sent
+        self._in_flight_bytes += len(data)
+        self._log.metrics.entries_written.inc()
+        self._log.metrics.batches_written.inc(len(group))
+
+    # What the broker says
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None:
+        sent = self._forget(sequence_id)
+        if sent is not None:
+            self._log.entry_written(sent, position)
+        self._pump()
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
+        sent = self._forget(sequence_id)
+        if sent is not None:
+            self._log.entry_refused(sent, error)
+        self._pump()
+
+    def on_producer_closed(self, error: PulsarError) -> None:
+        self._lost, self._producer = self._producer or self._lost, None
+        self._log.writer_lost(error)
+
+    def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
+        """An entry was read that our producer wrote, the present or the lost one: no receipt is needed any more."""
+        producer = self._producer or self._lost
+        if producer is None or producer.name != producer_name:
+            return None
+        return self._forget(sequence_id)
+
+    def abandon_in_flight(self) -> list[SentEntry]:
+        """Give up what a lost producer had in flight, after the log's end has been read."""
+        abandoned = list(self._in_flight.values())
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        return abandoned
+
+    def _forget(self, sequence_id: int) -> SentEntry | None:
+        sent = self._in_flight.pop(sequence_id, None)
+        if sent is not None:
+            self._in_flight_bytes -= len(sent.data)
+        return sent
+
+
+def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
+    """An entry holds batches or messages, not both; and what is encoded already has an entry of its own."""
+    if isinstance(batch.messages, EncodedEntry) or isinstance(other.messages, EncodedEntry):
+        return False
+    return (batch.messages is None) == (other.messages is None)
+
+
+def _size(messages: Messages | None) -> int:
+    return len(messages.payload if isinstance(messages, EncodedEntry) else messages or b"")
+
+
+def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
+    """An entry's payload and its metadata's fields."""
+    if isinstance(group[0].messages, EncodedEntry):
+        return group[0].messages
+    messages = [(parse_header(batch.data), batch.messages) for batch in group if isinstance(batch.messages, bytes)]
+    return encode_entry(messages) if messages else (data, KAFKA_FORMAT_PROPERTIES)
+
+
+def _unpinned(data: memoryview) -> memoryview:
+    """The batch, copied if it would keep a much larger request in memory for as long as it is cached."""
+    return data if 2 * len(data) >= memoryview(data.obj).nbytes else memoryview(bytearray(data))

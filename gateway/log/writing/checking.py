@@ -1,0 +1,271 @@
+"""What a Produce request may carry for one partition, judged as Kafka's broker does before it appends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gateway.config import Limits
+from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords
+from gateway.log.entries.message_entry import Messages, encode_entry, encode_record
+from gateway.topics.topic import Topic
+from protocol.kafka.batch import (
+    HEADER_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+    InvalidBatch,
+    InvalidTimestamp,
+    check_batch,
+    parse_header,
+    set_log_append_time,
+)
+from protocol.kafka.compression import (
+    NONE,
+    ZSTD,
+    DecompressedTooLarge,
+    DecompressionError,
+    UnsupportedCompression,
+    decompress,
+    decompress_start,
+)
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.recompression import recompress
+from protocol.kafka.records import check_records, parse_records
+from protocol.kafka.up_conversion import up_convert
+
+FIRST_BATCH_VERSION = 3
+FIRST_ZSTD_VERSION = 7
+MAGIC_OFFSET = 16
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": ZSTD}
+"""By ``compression.type``; any other keeps the producer's."""
+TIMESTAMP_AFTER, TIMESTAMP_BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
+"""Counts where the other two are not set."""
+
+
+CHECKED_RECORDS, CHECKED_BYTES = 8, 4 * 1024
+"""The start of a batch's records that is looked at before they are stored as they came."""
+MAX_NAMED_RECORDS = 1_000
+"""Of the bad records of a batch, so many are named."""
+_ANY_NUMBER = 2**31
+
+
+class Produced(NamedTuple):
+    """One whole batch, ready to be appended."""
+
+    data: memoryview
+    header: BatchHeader
+    log_append_time_ms: int
+    messages: Messages | None = None
+    """The records as Pulsar messages, where the topic holds those."""
+
+
+class Effort(NamedTuple):
+    """How much may be unfolded and looked at."""
+
+    max_bytes: int
+    max_records: int
+
+    @property
+    def is_limited(self) -> bool:
+        """There is a thread for what takes more."""
+        return self.max_records < _ANY_NUMBER
+
+
+IN_THE_LOOP = Effort(256 * 1024, 1_000)
+"""About two milliseconds of work."""
+
+
+class HeavyRecordsError(Exception):
+    """To look at the records takes more than the effort that is allowed."""
+
+
+def check_produced(
+    records: memoryview | None,
+    version: int,
+    topic: Topic,
+    limits: Limits,
+    now_ms: int,
+    *,
+    transactional: bool,
+    effort: Effort | None = None,
+) -> Produced | None:
+    """The one batch of ``records``; None for an empty message set of old clients, which is taken and not written.
+
+    Raises KafkaError, CorruptBatch or InvalidBatch, and HeavyRecordsError while nothing is changed: then it may be
+    called again, in a thread, without a limit to the effort.
+    """
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
+    effort = effort or Effort(limits.max_decompressed_bytes, _ANY_NUMBER)
+    try:
+        data, plain = _opened(records, version, topic, effort, transactional=transactional)
+    except (InvalidBatch, KafkaError) as error:
+        if effort.is_limited and _is_too_large(error):
+            raise HeavyRecordsError from error
+        raise
+    return None if data is None else _accepted(data, plain, topic, limits, now_ms)
+
+
+def _opened(
+    records: memoryview, version: int, topic: Topic, effort: Effort, *, transactional: bool
+) -> tuple[memoryview | None, bytes | None]:
+    """The batch, and its records uncompressed where more is to be done with them than to store them."""
+    if version < FIRST_BATCH_VERSION:
+        if effort.is_limited and len(records) > effort.max_bytes:
+            raise HeavyRecordsError
+        data = _converted(records, effort.max_bytes)
+        if data is None:
+            return None, None
+        _check_allowed(parse_header(data), version, transactional=transactional)
+    else:
+        data = _batch(records, version, transactional=transactional)
+    header = parse_header(data)
+    if _codec(topic, header) == header.compression and not topic.compacts and not topic.writes_messages:
+        _check_start(data, header)
+        return data, None
+    if effort.is_limited and (header.record_count > effort.max_records or header.size_bytes > effort.max_bytes):
+        raise HeavyRecordsError
+    return data, _plain(data, header, effort.max_bytes)
+
+
+def _accepted(data: memoryview, plain: bytes | None, topic: Topic, limits: Limits, now_ms: int) -> Produced:
+    header = parse_header(data)
+    if plain is not None and not topic.writes_messages:  # else that is done with the messages
+        _check_each(plain, header, keyed=topic.compacts)
+    codec = _codec(topic, header)
+    if plain is not None and codec != header.compression:
+        data = memoryview(recompress(data, header, codec, plain))
+        header = parse_header(data)
+    if header.size_bytes > int(topic.config("max.message.bytes")):
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    log_append_time_ms = -1
+    if topic.config("message.timestamp.type") == "LogAppendTime":
+        set_log_append_time(data, 0, now_ms)
+        header, log_append_time_ms = parse_header(data), now_ms
+    else:
+        _check_timestamps(header, topic, now_ms)
+    if plain is None or not topic.writes_messages:
+        return Produced(data, header, log_append_time_ms)
+    messages = _messages(plain, header, limits.max_decompressed_bytes, compacted=topic.compacts)
+    if len(messages) <= IN_THE_LOOP.max_bytes:
+        return Produced(data, header, log_append_time_ms, messages)
+    # To compress them takes long, too.
+    return Produced(data, header, log_append_time_ms, encode_entry([(header, messages)]))
+
+
+def _codec(topic: Topic, header: BatchHeader) -> int:
+    """Of the batch as it is stored."""
+    return CODECS.get(topic.configs.get("compression.type", ""), header.compression)
+
+
+def _is_too_large(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, DecompressedTooLarge):
+        error = error.__cause__
+    return error is not None
+
+
+def _batch(records: memoryview, version: int, *, transactional: bool) -> memoryview:
+    """The batch of a v3+ request; fewer bytes than a header may follow it, and are dropped."""
+    if len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < 2:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    if len(records) < HEADER_BYTES:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    header = parse_header(records)
+    if header.batch_length > 0 and header.size_bytes > len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    if header.magic != MAGIC_V2:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Unknown magic {header.magic}")
+    if header.size_bytes < HEADER_BYTES:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A batch of {header.size_bytes} bytes is smaller than its header")
+    _check_allowed(header, version, transactional=transactional)
+    check_batch(records, 0, header)
+    rest = records[header.size_bytes :]
+    if len(rest) > MAGIC_OFFSET:
+        code = ErrorCode.INVALID_RECORD if rest[MAGIC_OFFSET] == 2 else ErrorCode.CORRUPT_MESSAGE
+        raise KafkaError(code)
+    return records[: header.size_bytes]
+
+
+def _converted(records: memoryview, max_bytes: int) -> memoryview | None:
+    try:
+        data = up_convert(records, max_bytes=max_bytes)
+    except InvalidTimestamp as error:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, str(error)) from error
+    except UnsupportedCompression as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    except DecompressionError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    return memoryview(data) if data else None
+
+
+def _check_allowed(header: BatchHeader, version: int, *, transactional: bool) -> None:
+    if header.compression == ZSTD and version < FIRST_ZSTD_VERSION:
+        code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version >= FIRST_BATCH_VERSION else ErrorCode.INVALID_RECORD
+        raise KafkaError(code)
+    if header.is_transactional:
+        code = (
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        )
+        raise KafkaError(code, "transactions are not served by this gateway")
+
+
+def _check_start(data: memoryview, header: BatchHeader) -> None:
+    """Kafka looks at every record. That would cost more than all else that is done with a batch, so it is the first
+    few here: what is no record at all, or counts wrongly in a small batch, is refused.
+    """
+    body = data[HEADER_BYTES:]
+    try:
+        start = decompress_start(header.compression, body, CHECKED_BYTES)
+    except DecompressionError as error:
+        raise UndecompressableRecords(str(error)) from error
+    if start is not None:
+        sized = header.compression == NONE
+        check_records(start.plain, header.record_count, CHECKED_RECORDS, whole=start.whole, sized=sized)
+
+
+def _plain(data: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
+    try:
+        return decompress(header.compression, data[HEADER_BYTES : header.size_bytes], max_bytes)
+    except DecompressionError as error:
+        raise UndecompressableRecords(str(error)) from error
+
+
+def _check_each(plain: bytes, header: BatchHeader, *, keyed: bool) -> None:
+    """Compaction keeps the last record of each key."""
+    records = enumerate(parse_records(plain, header))
+    _refuse_keyless(number for number, record in records if record.key is None and keyed)
+
+
+def _refuse_keyless(numbers: Iterable[int]) -> None:
+    keyless = [*numbers]
+    if keyless:
+        reason = "Compacted topic cannot accept message without key."
+        raise RejectedRecords(dict.fromkeys(keyless[:MAX_NAMED_RECORDS], reason))
+
+
+def _messages(plain: bytes, header: BatchHeader, max_bytes: int, *, compacted: bool) -> bytes:
+    """Raises KafkaError MESSAGE_TOO_LARGE for what could not be read again, and as `_check_each` does."""
+    messages, keyless = bytearray(), []
+    for number, record in enumerate(parse_records(plain, header)):
+        if compacted and record.key is None:
+            keyless.append(number)
+        messages += encode_record(record, compacted=compacted)
+        if len(messages) > max_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    _refuse_keyless(keyless)
+    return bytes(messages)
+
+
+def _check_timestamps(header: BatchHeader, topic: Topic, now_ms: int) -> None:
+    """By the batch's header: its first and its largest timestamp stand for those of its records."""
+    after_ms = topic.configs.get(TIMESTAMP_AFTER) or topic.configs.get(TIMESTAMP_DIFFERENCE)
+    if after_ms is not None:
+        limit = now_ms + int(after_ms)
+        if header.max_timestamp > limit:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {header.max_timestamp} is above {limit}")
+    before_ms = topic.configs.get(TIMESTAMP_BEFORE) or topic.configs.get(TIMESTAMP_DIFFERENCE)
+    if before_ms is not None and header.base_timestamp >= 0:
+        limit = now_ms - int(before_ms)
+        if header.base_timestamp < limit:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {header.base_timestamp} is below {limit}")

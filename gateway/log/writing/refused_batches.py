@@ -1,0 +1,97 @@
+"""Idempotent batches of one connection that were refused for the moment, and that their successors must not overtake.
+
+A client takes the acknowledgement of one sequence for that of all before it (KIP-98: the broker would not have accepted
+it otherwise). The log judges that by its window of the producer; but a batch may be refused before there is a window,
+because the log cannot be opened, or together with it, when the log is given up. The batches behind it on the connection
+then look like those of a producer that nobody knows, which may start at any sequence.
+
+A client may go to another leader with the refused batch, and come back with later ones over the same connection. So a
+refusal counts only until the log has the batch, and only for what the client may have sent before it heard of it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Protocol
+
+from gateway.errors import KafkaError
+from protocol.kafka.batch import BatchHeader
+from protocol.kafka.errors import ErrorCode
+
+MAX_REFUSED = 10_000
+MAX_BEHIND = 4
+"""Idempotent clients have at most five batches of a partition unanswered (KIP-98), the refused one among them."""
+_SEQUENCES = 2**31
+
+_SENT_AGAIN = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+}
+
+
+class SequencedLog(Protocol):
+    """A log that knows the producers of its batches."""
+
+    def has_passed(self, header: BatchHeader, sequence: int) -> bool:
+        """The producer of ``header`` has written ``sequence``, or its epoch is over."""
+
+
+class _Refused:
+    """The first refused sequence of a producer, and how many batches behind it were refused since."""
+
+    __slots__ = ("behind", "sequence")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.behind = 0
+
+
+class RefusedBatches:
+    """The first refused sequence of each producer and partition."""
+
+    def __init__(self) -> None:
+        self._refused: OrderedDict[tuple[str, int, int, int], _Refused] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def refuse(self, topic: str, partition: int, header: BatchHeader, code: ErrorCode) -> None:
+        """The client is told ``code``, and will send the batch again if that is a passing one."""
+        if header.producer_id < 0 or code not in _SENT_AGAIN:
+            return
+        key = _key(topic, partition, header)
+        first = self._refused.get(key)
+        if first is not None and _is_behind(header.base_sequence, first.sequence):
+            first.behind += 1
+        else:
+            self._refused[key] = _Refused(header.base_sequence)
+        if len(self._refused) > MAX_REFUSED:
+            self._refused.popitem(last=False)
+
+    def check(self, topic: str, partition: int, header: BatchHeader, log: SequencedLog | None = None) -> None:
+        """Raises KafkaError NOT_LEADER_OR_FOLLOWER for a later batch, until the refused one comes again.
+
+        ``log`` is the partition's, if this gateway leads it and knows its producers.
+        """
+        if not self._refused:
+            return
+        key = _key(topic, partition, header)
+        refused = self._refused.get(key)
+        if refused is None:
+            return
+        heard_of_it = refused.behind >= MAX_BEHIND or (log is not None and log.has_passed(header, refused.sequence))
+        if _is_behind(header.base_sequence, refused.sequence) and not heard_of_it:
+            text = f"sequence {refused.sequence} was refused and has to come first"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        del self._refused[key]
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
+
+
+def _key(topic: str, partition: int, header: BatchHeader) -> tuple[str, int, int, int]:
+    return topic, partition, header.producer_id, header.producer_epoch

@@ -1,0 +1,115 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: which resources there are, and what nobody may alter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from enum import IntEnum
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.cluster import Cluster
+from gateway.requests.fan_out import fan_out
+from gateway.topics import topic_names
+from gateway.topics.config_values import INT_MAX, parse_number
+from protocol.kafka.errors import ErrorCode
+
+Alter = Callable[[Call, Response], Awaitable[None]]
+Row = Callable[..., Response]
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+CLIENT_METRICS_CONFIGS = frozenset({"interval.ms", "metrics", "match"})
+
+
+async def alter_all(call: Call, alter: Alter, row: Row) -> list[Response]:
+    """The rows of the answer: each resource is altered by itself."""
+    resources = call.request.resources
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+
+    async def altered(resource: Response) -> Response:
+        code, text = ErrorCode.NONE, None
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise invalid("Each resource must appear at most once.")
+            await alter(call, resource)
+        except (KafkaError, PulsarError) as error:
+            code, text = error_code(error), str(error)
+            call.count_error(code)
+        kind, name = resource.resource_type, resource.resource_name
+        return row(error_code=code, error_message=text, resource_type=kind, resource_name=name)
+
+    return await fan_out(altered, resources, at_once=1)
+
+
+def check_names(configs: Iterable[Response], nameless: Collection[str]) -> None:
+    """No configuration twice, and none of those without a value. Raises KafkaError INVALID_REQUEST."""
+    names = [config.name for config in configs]
+    if len(set(names)) < len(names):
+        raise invalid("Error due to duplicate config keys")
+    if nameless:
+        raise invalid(f"Null value not supported for : {', '.join(nameless)}")
+
+
+def check_topic_name(name: str) -> None:
+    """Raises KafkaError for a name whose configuration nobody may alter."""
+    if not name:
+        raise invalid("Default topic resources are not allowed.")
+    reason = topic_names.invalid_reason(name)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+    if name in topic_names.INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The configuration of {name} is the coordinators' own.")
+
+
+def check_group_name(name: str) -> None:
+    """Raises KafkaError for a name that no group has."""
+    if not name:
+        raise invalid("Default group resources are not allowed.")
+
+
+def refuse_broker(call: Call, name: str, changed: Collection[str]) -> None:
+    """A gateway's settings, and a fleet's (no name), come from its configuration. Raises KafkaError."""
+    check_broker(call, name)
+    if changed:
+        raise invalid(f"Cannot update these configs dynamically: Set({', '.join(changed)})")
+
+
+def refuse_client_metrics(name: str, changed: Collection[str]) -> None:
+    """Raises KafkaError: the gateway asks no client for its metrics (KIP-714)."""
+    if not name:
+        raise invalid("Subscription name can't be empty")
+    for each in changed:
+        if each not in CLIENT_METRICS_CONFIGS:
+            raise invalid(f"Unknown client metrics configuration: {each}")
+        raise invalid("Client metrics subscriptions are not served by this gateway")
+
+
+def check_broker(call: Call, name: str) -> None:
+    node_id = Cluster(call).own_id
+    if name and broker_id(name, "Node id") != node_id:
+        raise invalid(f"Unexpected broker id, expected {node_id}, but received {name}")
+
+
+def broker_id(name: str, what: str) -> int:
+    """Raises KafkaError."""
+    node_id = parse_number(name, INT_MAX)
+    if node_id is None:
+        raise invalid(f"{what} must be an integer, but it is: {name}")
+    return node_id
+
+
+def unknown_type(kind: int) -> KafkaError:
+    return invalid(f"Unknown resource type {kind}")
+
+
+def invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, text)

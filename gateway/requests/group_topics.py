@@ -1,0 +1,75 @@
+"""Which of the partitions that a request names exist: what OffsetCommit and OffsetDelete ask of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Response
+from gateway.requests.fan_out import fan_out
+from gateway.topics.topic import Topic
+from protocol.kafka.errors import ErrorCode
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class PartitionCounts:
+    """By topic: the partition count, 0 if there is no such topic; None if Pulsar could not tell."""
+
+    by_topic: Mapping[str, int | None]
+    topic_ids: Mapping[str, bytes]
+    """Of the topics that exist."""
+
+    def error(self, topic: str, partition: int) -> ErrorCode:
+        count = self.by_topic[topic]
+        if count is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if 0 <= partition < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def highest_partitions(topics: Iterable[Response]) -> dict[str, int]:
+    """By topic, the highest partition number that a request's rows name."""
+    highest: dict[str, int] = {}
+    for topic in topics:
+        numbers = [partition.partition_index for partition in topic.partitions]
+        highest[topic.name] = max([highest.get(topic.name, 0), *numbers])
+    return highest
+
+
+def cached_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts | None:
+    """What is known without asking; None if a topic, or its partition of the highest number, is not."""
+    found: dict[str, Topic] = {}
+    for name, partition in highest.items():
+        topic = call.services.topics.cached(name)
+        if topic is None or partition >= topic.partitions:
+            return None
+        found[name] = topic
+    return _counts(found)
+
+
+def _counts(found: Mapping[str, Topic | int | None]) -> PartitionCounts:
+    topics = {name: topic for name, topic in found.items() if isinstance(topic, Topic)}
+    counts = {name: topic.partitions if isinstance(topic, Topic) else topic for name, topic in found.items()}
+    return PartitionCounts(counts, {name: topic.topic_id.bytes for name, topic in topics.items()})
+
+
+async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts:
+    found = await fan_out(lambda each: _look_up(call, *each), list(highest.items()))
+    return _counts(dict(zip(highest, found, strict=True)))
+
+
+async def _look_up(call: Call, name: str, partition: int) -> Topic | int | None:
+    """0 if there is no such topic, None if Pulsar could not tell."""
+    topics = call.services.topics
+    try:
+        topic = await topics.get(name)
+        if topic is not None and partition >= topic.partitions:
+            topic = await topics.get(name, fresh=True)
+    except PulsarError as error:
+        log.warning("cannot look up topic", topic=name, error=str(error))
+        return None
+    return 0 if topic is None else topic

@@ -1,0 +1,92 @@
+"""One Kafka topic, and how a Pulsar topic's properties hold its id and configurations.
+
+A topic that Pulsar's own tools made has neither; its id is then derived from its name. A topic without partitions is a
+Kafka topic with one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import PartitionedTopic
+from gateway.topics.topic_configs import DEFAULTS, has_policy, usable_configs, writes_messages
+
+TOPIC_ID = "kafka.topic.id"
+CONFIG_PREFIX = "kafka.config."
+MESSAGES_ONLY = "kafka.messages.only"
+"""Property of a topic whose entries all hold messages: one that Pulsar can compact."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as it was ``loaded_at`` (monotonic seconds)."""
+
+    name: str
+    pulsar_name: str
+    topic_id: uuid.UUID
+    partitions: int
+    partitioned: bool
+    configs: Mapping[str, str]
+    loaded_at: float = field(compare=False)
+    defaults: Mapping[str, str] = field(default_factory=lambda: DEFAULTS, compare=False)
+    messages_only: bool = False
+    """Every entry holds messages: Pulsar can compact the topic."""
+    writes_messages: bool = field(init=False, compare=False)
+    """Each record becomes a Pulsar message of its own (``entry.format=pulsar``)."""
+    compacts: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "writes_messages", writes_messages(self.configs))
+        object.__setattr__(self, "compacts", has_policy(self.configs, "compact"))
+
+    def pulsar_topic(self, partition: int) -> str:
+        return partition_name(self.pulsar_name, partition) if self.partitioned else self.pulsar_name
+
+    def config(self, name: str) -> str:
+        return self.configs.get(name, self.defaults[name])
+
+    @property
+    def config_properties(self) -> dict[str, str]:
+        """The properties that clients' changes of configurations write."""
+        return config_properties(self.configs, messages_only=self.messages_only)
+
+
+def partition_name(pulsar_name: str, partition: int) -> str:
+    return f"{pulsar_name}-partition-{partition}"
+
+
+async def read_topic(admin: AdminClient, pulsar_name: str) -> PartitionedTopic:
+    """Partitions, 0 if the topic is not partitioned, and properties. Raises AdminError, 404 if there is none."""
+    found = await admin.topics.partitioned(pulsar_name)
+    if found.partitions > 0:
+        return found
+    return PartitionedTopic(0, await admin.topics.properties(pulsar_name))
+
+
+def config_properties(configs: Mapping[str, str], *, messages_only: bool) -> dict[str, str]:
+    found = {CONFIG_PREFIX + key: value for key, value in configs.items()}
+    return found | {MESSAGES_ONLY: "true"} if messages_only else found
+
+
+def stored_configs(pulsar_name: str, properties: Mapping[str, str]) -> Mapping[str, str]:
+    stored = {
+        key.removeprefix(CONFIG_PREFIX): value for key, value in properties.items() if key.startswith(CONFIG_PREFIX)
+    }
+    configs, unusable = usable_configs(stored)
+    if unusable:
+        log.warning("properties of a topic are no configurations", topic=pulsar_name, configs=unusable)
+    return configs
+
+
+def topic_id(stored: str | None, pulsar_name: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(stored) if stored else uuid.uuid5(uuid.NAMESPACE_URL, pulsar_name)
+    except ValueError:
+        return uuid.uuid5(uuid.NAMESPACE_URL, pulsar_name)

@@ -1,0 +1,93 @@
+"""The names of the topics that there are: one listing for all who ask at about the same time, kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Set as AbstractSet
+
+import structlog
+
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.errors import PulsarError, RequestTimeoutError
+from gateway.topics import topic_names
+
+log = structlog.get_logger()
+
+
+class TopicListing:
+    """The topics that clients may see. When Pulsar cannot tell, what it told before counts."""
+
+    def __init__(
+        self, admin: AdminClient, namespace: str, system_namespace: str, max_age_s: float, timeout_s: float
+    ) -> None:
+        """Of the ``system_namespace``, clients see Kafka's own internal topics only."""
+        self._admin = admin
+        self._namespace = namespace
+        self._system_namespace = system_namespace
+        self._max_age_s = max_age_s
+        self._timeout_s = timeout_s
+        self._names: set[str] | None = None
+        self._asked_at = float("-inf")
+        self._listing: asyncio.Task[set[str]] | None = None
+        self._noted: dict[str, bool] = {}
+
+    @property
+    def known(self) -> AbstractSet[str] | None:
+        """As they were listed last; None if they never were."""
+        return self._names
+
+    async def names(self, *, fresh: bool = False) -> AbstractSet[str]:
+        """As they were a moment ago. Raises PulsarError if there never was a listing."""
+        if not fresh and self._names is not None and time.monotonic() - self._asked_at <= self._max_age_s:
+            return self._names
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await asyncio.shield(self._listing or self._begin())
+        except (PulsarError, TimeoutError) as error:
+            if self._names is None:
+                raise error if isinstance(error, PulsarError) else RequestTimeoutError("listing of topics") from error
+            log.warning("topics are as they were listed before", error=str(error) or "timed out")
+        self._asked_at = time.monotonic()
+        assert self._names is not None
+        return self._names
+
+    def note(self, name: str, *, exists: bool) -> None:
+        """What this gateway knows itself by now: a listing under way may be older."""
+        if self._listing is not None:
+            self._noted[name] = exists
+        if self._names is not None:
+            (self._names.add if exists else self._names.discard)(name)
+
+    def _begin(self) -> asyncio.Task[set[str]]:
+        self._noted.clear()
+        self._listing = asyncio.create_task(self._list())
+        self._listing.add_done_callback(self._listed)
+        return self._listing
+
+    def _listed(self, listing: asyncio.Task[set[str]]) -> None:
+        self._listing = None
+        if not listing.cancelled() and listing.exception() is None:
+            self._names = listing.result()
+            for name, exists in self._noted.items():
+                self.note(name, exists=exists)
+
+    async def _list(self) -> set[str]:
+        topics = self._admin.topics
+        partitioned, single = await asyncio.gather(
+            topics.list_partitioned(self._namespace), topics.list_topics(self._namespace)
+        )
+        names = await asyncio.to_thread(_kafka_names, partitioned, single)
+        if self._system_namespace == self._namespace:
+            return names
+        system = await topics.list_partitioned(self._system_namespace)
+        internal = {name.rpartition("/")[2] for name in system} & topic_names.INTERNAL_TOPICS
+        return names - topic_names.INTERNAL_TOPICS | internal
+
+
+def _kafka_names(partitioned: list[str], single: list[str]) -> set[str]:
+    """``single`` has each partition, too."""
+    whole = set(partitioned)
+    plain = (name for name in single if name.rpartition("-partition-")[0] not in whole)
+    found = (topic_names.from_pulsar(name.rpartition("/")[2]) for name in (*partitioned, *plain))
+    return {name for name in found if name is not None}

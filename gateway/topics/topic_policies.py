@@ -1,0 +1,88 @@
+"""Kafka's topic configurations as Pulsar's topic-level policies.
+
+Pulsar knows whole minutes, seconds and MB, so everything is rounded up: nothing is deleted early. Its retention counts
+each partition by itself, as Kafka's does, and deletes whole closed ledgers. Message TTL goes with retention, because
+the subscriptions that mirror consumer groups hold data that retention alone would delete.
+https://pulsar.apache.org/docs/4.0.x/cookbooks-retention-expiry/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.topics.config_values import INT_MAX
+from gateway.topics.topic_configs import DEFAULTS, has_policy
+
+COMPACTION_THRESHOLD_BYTES = 64 * 1024 * 1024
+"""New data of a compacted topic after which Pulsar compacts it, unless segment.bytes is smaller."""
+NO_LIMIT, NO_TTL = -1, 0
+_RETENTION = frozenset({"retention.ms", "retention.bytes"})
+_MAX_MINUTES = INT_MAX // 60  # brokers count in seconds
+_MIB = 1024 * 1024
+
+Policies = dict[TopicPolicy, object | None]
+"""None removes a policy: the namespace's counts then."""
+
+
+def all_policies(configs: Mapping[str, str], defaults: Mapping[str, str], *, compactable: bool) -> Policies:
+    """Those of `policies`, and the backlog quota behind them."""
+    quota = backlog_quota(configs)
+    return {**policies(configs, defaults, compactable=compactable), TopicPolicy.BACKLOG_QUOTA: quota}
+
+
+def policies(configs: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS, *, compactable: bool) -> Policies:
+    """What Pulsar must be told, in this order.
+
+    ``compactable`` says that all entries hold messages: the broker's compactor fails at an entry of record batches.
+    """
+    compacts = has_policy(configs, "compact")
+    kept_for_ever = not has_policy(configs, "delete")
+    if compacts and compactable:
+        threshold = min(int(configs.get("segment.bytes", defaults["segment.bytes"])), COMPACTION_THRESHOLD_BYTES)
+        # The policy makes the broker's compaction cursor, which holds what has not been compacted.
+        return {TopicPolicy.COMPACTION_THRESHOLD: threshold, **_deletion(configs, defaults, expires=not kept_for_ever)}
+    if kept_for_ever:
+        return {TopicPolicy.COMPACTION_THRESHOLD: None, **_no_deletion()}
+    return {TopicPolicy.COMPACTION_THRESHOLD: None, **_deletion(configs, defaults, expires=True)}
+
+
+def _deletion(configs: Mapping[str, str], defaults: Mapping[str, str], *, expires: bool) -> Policies:
+    retention_ms = int(configs.get("retention.ms", defaults["retention.ms"]))
+    retention_bytes = int(configs.get("retention.bytes", defaults["retention.bytes"]))
+    retention = {
+        "retentionTimeInMinutes": _at_least_one(retention_ms, 60_000, _MAX_MINUTES),
+        "retentionSizeInMB": _at_least_one(retention_bytes, _MIB, INT_MAX),
+    }
+    ttl_s = max(NO_TTL, _at_least_one(retention_ms, 1_000, INT_MAX))
+    return {
+        TopicPolicy.RETENTION: retention if _RETENTION & configs.keys() else None,
+        TopicPolicy.MESSAGE_TTL: NO_TTL if not expires else ttl_s if "retention.ms" in configs else None,
+    }
+
+
+def backlog_quota(configs: Mapping[str, str]) -> object | None:
+    """Size retention is for what every subscription has read: the rest is limited by a quota, which moves them on.
+
+    Brokers want it below the retention, so it is set after the other policies, and taken away before they change.
+    """
+    retention_bytes = int(configs.get("retention.bytes", NO_LIMIT))
+    if retention_bytes < 0 or has_policy(configs, "compact") or not has_policy(configs, "delete"):
+        return None
+    megabytes = _at_least_one(retention_bytes, _MIB, INT_MAX)
+    if megabytes == NO_LIMIT:
+        return None
+    return {"limitSize": megabytes * _MIB - 1, "policy": "consumer_backlog_eviction"}
+
+
+def _no_deletion() -> Policies:
+    return {
+        TopicPolicy.RETENTION: {"retentionTimeInMinutes": NO_LIMIT, "retentionSizeInMB": NO_LIMIT},
+        TopicPolicy.MESSAGE_TTL: NO_TTL,
+    }
+
+
+def _at_least_one(value: int, unit: int, highest: int) -> int:
+    """In whole units, rounded up; brokers refuse 0 for one of time and size. What they cannot count has no limit."""
+    units = max(1, -(-value // unit))
+    return NO_LIMIT if value < 0 or units > highest else units

@@ -1,0 +1,411 @@
+"""Updates behind commits: the latest offset wins, failures are tried again, and one partition never holds another."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from coordinator.group.messages import NO_OFFSET
+from coordinator.group.ports import TopicPartition
+from gateway.coordination.group_partition import GroupPartition
+from gateway.coordination.mirror import mirror
+from gateway.coordination.mirror import reads as mirror_reads
+from gateway.coordination.mirror import schedule as mirror_schedule
+from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors
+from gateway.coordination.mirror.mirror import OffsetMirror
+from gateway.coordination.mirror.schedule import MirrorKey, MirrorSchedule
+from gateway.log.registry import LogRegistry
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import ConsumerBusyError, PulsarError, ServiceNotReadyError
+from gateway.pulsar.position import Position
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import Topic
+from tests.unit.gateway.coordination.fake_coordinator import FakeCoordinator
+
+TIMEOUT_S = 10.0
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class FakeCursors:
+    """Where subscriptions stand, by (partition's topic, name). `failures` come first, held topics wait."""
+
+    def __init__(self) -> None:
+        self.replicated = False
+        self.carried_over = True
+        self.offsets: dict[tuple[str, str], int] = {}
+        self.bare: set[tuple[str, str]] = set()
+        """Those that carry no offset."""
+        self.bare_offset: int | None = None
+        """Where they stand."""
+        self.failures: list[PulsarError] = []
+        self.held: dict[str, asyncio.Event] = {}
+        self.moves: list[tuple[str, str, int]] = []
+        self.forgotten = 0
+        self.looks: Counter[str] = Counter()
+        """For the names only."""
+        self.reads: Counter[str] = Counter()
+        self.reading = self.most_reading = 0
+        self.slow_s = 0.0
+
+    async def _wait(self, topic: str) -> None:
+        if topic in self.held:
+            await self.held[topic].wait()
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def knows(self, topic: str, name: str) -> bool:
+        return any(move[:2] == (topic, name) for move in self.moves[self.forgotten :])
+
+    def forget(self) -> None:
+        self.forgotten = len(self.moves)
+
+    async def move(self, topic: str, name: str, offset: int, log: object, found: Cursor | None) -> bool:
+        self.moves.append((topic, name, offset))
+        await self._wait(topic)
+        self.offsets[topic, name] = offset
+        self.bare.discard((topic, name))
+        return self.carried_over
+
+    async def delete(self, topic: str, name: str) -> None:
+        await self._wait(topic)
+        self.offsets.pop((topic, name), None)
+        self.bare.discard((topic, name))
+
+    async def names(self, topic: str) -> frozenset[str]:
+        self.looks[topic] += 1
+        return frozenset((await self._subscriptions(topic)).by_name)
+
+    async def read(self, topic: str) -> TopicCursors:
+        self.reads[topic] += 1
+        return await self._subscriptions(topic)
+
+    async def _subscriptions(self, topic: str) -> TopicCursors:
+        self.reading += 1
+        self.most_reading = max(self.most_reading, self.reading)
+        await asyncio.sleep(self.slow_s)
+        self.reading -= 1
+        if self.failures:
+            raise self.failures.pop(0)
+        mine = {name: offset for (where, name), offset in self.offsets.items() if where == topic}
+        bare = {name: Cursor(Position(1, -1), None) for where, name in self.bare if where == topic}
+        return TopicCursors(bare | {name: Cursor(Position(1, offset), offset) for name, offset in mine.items()}, ())
+
+    async def offset_at(self, topic: str, cursors: TopicCursors, cursor: Cursor) -> int | None:
+        return self.bare_offset if cursor.offset is None else cursor.offset
+
+
+class FakeTopics:
+    async def get(self, name: str) -> Any:
+        return SimpleNamespace(partitions=999, pulsar_topic=lambda number: f"{name}-{number}") if name == "t" else None
+
+
+class Harness:
+    def __init__(self) -> None:
+        self.cursors = FakeCursors()
+        self.committed: dict[MirrorKey, int | None] = {}
+        self.metrics = Metrics()
+        logs = SimpleNamespace(find=lambda topic, partition: None)
+        self.mirror = OffsetMirror(
+            cast(Cursors, self.cursors),
+            cast(TopicCatalog, FakeTopics()),
+            cast(LogRegistry, logs),
+            lambda key: self.committed.get(key, NO_OFFSET),
+            self.metrics,
+            lambda: int(time.monotonic() * 1000),
+        )
+
+    def commit(self, group: str, partition: TopicPartition, offset: int | None) -> None:
+        self.committed[MirrorKey(group, partition)] = offset
+        self.mirror.offsets_changed(group, {partition: None if offset == NO_OFFSET else offset})
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    async def settle(self) -> None:
+        await self.until(lambda: self.value("mirror_pending") == 0)
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"kafka_gateway_{name}", labels) or 0
+
+
+@pytest.fixture
+async def harness(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
+    monkeypatch.setattr(mirror_schedule, "COALESCE_MS", 0)
+    monkeypatch.setattr(mirror_schedule, "PAUSE_FIRST_MS", 5)
+    monkeypatch.setattr(mirror_schedule, "START_EVERY_MS", 0)
+    made = Harness()
+    yield made
+    await made.mirror.stop()
+
+
+async def test_the_latest_offset_wins(harness: Harness) -> None:
+    harness.cursors.held["t-0"] = asyncio.Event()
+    for offset in range(5):
+        harness.commit("g", T0, offset)
+    await harness.until(lambda: bool(harness.cursors.moves))
+    for offset in range(5, 100):
+        harness.commit("g", T0, offset)
+    harness.cursors.held["t-0"].set()
+    await harness.settle()
+    assert harness.cursors.moves == [("t-0", "g", 4), ("t-0", "g", 99)]
+    assert harness.value("mirror_updates_total") == 2
+
+
+def test_turns_due_at_once_on_the_loop_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_schedule, "COALESCE_MS", 0)
+    monkeypatch.setattr(mirror_schedule, "START_EVERY_MS", 0)
+
+    async def commit_twice() -> list[tuple[str, str, int]]:
+        made = Harness()
+        made.commit("g", T0, 1)
+        made.commit("g", T1, 2)  # before the turn that is due already
+        await made.settle()
+        await made.mirror.stop()
+        return made.cursors.moves
+
+    assert uvloop.run(commit_twice()) == [("t-0", "g", 1), ("t-1", "g", 2)]
+
+
+async def test_a_long_pause_of_one_holds_no_other(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_schedule, "PAUSE_FIRST_MS", 60_000)
+    harness.cursors.failures.append(PulsarError("for a long time"))
+    harness.commit("failing", T0, 1)
+    await harness.until(lambda: harness.value("mirror_failures_total", error="PulsarError") == 1)
+    harness.commit("g", T1, 2)
+    await harness.until(lambda: ("t-1", "g") in harness.cursors.offsets)
+
+
+async def test_a_partition_that_hangs_holds_no_other(harness: Harness) -> None:
+    harness.cursors.held["t-0"] = asyncio.Event()
+    for number in range(20):
+        harness.commit(f"g{number}", T0, 1)
+    harness.commit("g", T1, 7)
+    await harness.until(lambda: harness.cursors.offsets == {("t-1", "g"): 7})
+    assert harness.value("mirror_lag_seconds") >= 0
+    harness.cursors.held["t-0"].set()
+    await harness.settle()
+    assert len(harness.cursors.offsets) == 21
+
+
+async def test_failures_are_tried_again(harness: Harness) -> None:
+    harness.cursors.failures = [
+        ConsumerBusyError("in use"),
+        ConsumerBusyError("in use"),
+        ServiceNotReadyError("moving"),
+    ]
+    harness.commit("g", T0, 7)
+    await harness.settle()
+    assert harness.cursors.offsets == {("t-0", "g"): 7}
+    assert harness.value("mirror_failures_total", error="ConsumerBusyError") == 2
+    assert harness.value("mirror_failures_total", error="ServiceNotReadyError") == 1
+    assert harness.value("mirror_updates_total") == 1
+
+
+async def test_a_defect_is_not_the_end(harness: Harness) -> None:
+    harness.cursors.failures = [cast(PulsarError, KeyError("defect"))]
+    harness.commit("g", T0, 7)
+    await harness.settle()
+    assert harness.cursors.offsets == {("t-0", "g"): 7}
+
+
+async def test_removed_offsets_take_their_subscription_along(harness: Harness) -> None:
+    harness.commit("g", T0, 7)
+    await harness.settle()
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {T0: 7}
+    harness.cursors.held["t-0"] = asyncio.Event()
+    harness.commit("g", T0, NO_OFFSET)
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}, "as soon as the offset is gone"
+    harness.cursors.held["t-0"].set()
+    await harness.settle()
+    assert harness.cursors.offsets == {}
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}, "what was read before is not believed"
+
+
+async def test_groups_of_other_gateways_and_topics_that_are_gone(harness: Harness) -> None:
+    harness.commit("g", T0, None)
+    harness.commit("g", TopicPartition("gone", 0), 7)
+    harness.commit("g", TopicPartition("t", 999), 7)
+    await harness.settle()
+    assert harness.cursors.moves == []
+
+
+async def test_a_crowd_of_new_groups_is_one_look(harness: Harness) -> None:
+    harness.cursors.offsets["t-0", "known"] = 5
+    groups = ["known", *(f"g{number}" for number in range(50))]
+    found = await asyncio.gather(*(harness.mirror.offsets(group, {T0: NO_OFFSET, T1: NO_OFFSET}) for group in groups))
+    assert found == [{T0: 5}, *[{}] * 50]
+    assert harness.cursors.looks == {"t-0": 1, "t-1": 1}
+    assert harness.cursors.reads == {"t-0": 1}, "topics without subscriptions are not loaded"
+
+
+async def test_who_asks_again_after_a_timeout_goes_on_where_it_was(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many partitions, of a Pulsar that is slow: each is looked at once, though it takes longer than looks count."""
+    monkeypatch.setattr(mirror, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(mirror_reads, "MAX_AGE_S", 0.01)
+    harness.cursors.slow_s = 0.01
+    harness.cursors.offsets["t-0", "g"] = 7
+    wanted = {TopicPartition("t", number): NO_OFFSET for number in range(300)}
+    timeouts = 0
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                found = await harness.mirror.offsets("g", wanted)
+                break
+            except TimeoutError:
+                timeouts += 1
+    assert timeouts > 1
+    assert found == {T0: 7}
+    assert set(harness.cursors.looks.values()) == {1}
+    await asyncio.sleep(0.02)
+    harness.cursors.slow_s = 0
+    harness.cursors.offsets["t-1", "g"] = 8
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET, T1: NO_OFFSET}) == {T0: 7, T1: 8}, "it was answered"
+
+
+async def test_a_crowd_of_new_subscriptions_is_one_look(harness: Harness) -> None:
+    for number in range(50):
+        harness.commit(f"g{number}", T0, 1)
+    await harness.settle()
+    assert harness.cursors.reads == {"t-0": 1}
+    assert await harness.mirror.offsets("g7", {T0: NO_OFFSET}) == {T0: 1}
+    assert harness.cursors.looks == {"t-0": 1}
+    assert harness.cursors.reads == {"t-0": 2}, "it was not there at the first look"
+
+
+async def test_exporters_that_ask_for_every_partition_of_each_group_are_one_look(harness: Harness) -> None:
+    wanted = {TopicPartition("t", number): NO_OFFSET for number in range(500)}
+    for number in range(20):
+        assert await harness.mirror.offsets(f"g{number}", wanted) == {}
+    assert set(harness.cursors.looks.values()) == {1}
+    assert not harness.cursors.reads
+    assert harness.cursors.most_reading <= mirror_reads.MAX_AT_ONCE
+
+
+async def test_what_is_remembered_of_subscriptions_is_bounded(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_reads, "MAX_CURSORS", 10)
+    for number in range(4):
+        for name in range(5):
+            harness.cursors.offsets[f"t-{number}", f"g{name}"] = 1
+    for number in range(4):
+        await harness.mirror.offsets("g0", {TopicPartition("t", number): NO_OFFSET})
+    for number in (3, 2, 0):
+        await harness.mirror.offsets("g0", {TopicPartition("t", number): NO_OFFSET})
+    assert harness.cursors.reads == {"t-0": 2, "t-1": 1, "t-2": 1, "t-3": 1}
+
+
+async def test_what_another_gateway_moved_meanwhile_is_looked_at_again(harness: Harness) -> None:
+    harness.commit("g", T0, 7)
+    await harness.settle()
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({})), [])
+    before = harness.cursors.reads["t-0"]
+    harness.commit("g", T0, 3)
+    await harness.settle()
+    assert harness.cursors.reads["t-0"] == before + 1
+
+
+async def test_removed_offsets_are_not_forgotten_though_there_is_much_to_do(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.mirror._schedule = MirrorSchedule(max_keys=2)
+    for number in range(8):
+        harness.cursors.offsets["t-0", f"g{number}"] = 5
+        harness.commit(f"g{number}", T0, NO_OFFSET)
+    for number in range(8):
+        assert await harness.mirror.offsets(f"g{number}", {T0: NO_OFFSET}) == {}
+    await harness.settle()
+    assert harness.cursors.offsets == {}
+    assert harness.value("mirror_dropped_total") == 0
+
+
+async def test_a_failed_look_is_an_error_once(harness: Harness) -> None:
+    harness.cursors.failures = [ServiceNotReadyError("moving")]
+    with pytest.raises(ServiceNotReadyError):
+        await harness.mirror.offsets("g", {T0: NO_OFFSET})
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}
+
+
+async def test_a_group_that_has_read_in_another_cluster_goes_on_behind_it(harness: Harness) -> None:
+    """Replication moves subscriptions, and takes the offset away that they carried."""
+    harness.cursors.replicated = True
+    harness.cursors.bare = {("t-0", "g")}
+    harness.cursors.bare_offset = 30
+    for committed, start in ((20, {T0: 30}), (30, {}), (40, {}), (NO_OFFSET, {T0: 30})):
+        assert await harness.mirror.offsets("g", {T0: committed}) == start
+    loaded = cast(GroupPartition, FakeCoordinator({"g": {T0: 20}}))
+    harness.committed[MirrorKey("g", T0)] = 20
+    harness.mirror.partition_loaded(loaded, [])
+    await harness.until(lambda: harness.cursors.reads["t-0"] == 2)
+    await harness.settle()
+    assert harness.cursors.moves == [], "it is not moved back to what was committed here"
+    harness.commit("g", T0, 20)
+    await harness.settle()
+    assert await harness.mirror.offsets("g", {T0: 20}) == {}, "a client set it back"
+
+
+async def test_what_is_committed_here_counts_for_ourselves(harness: Harness) -> None:
+    harness.cursors.bare, harness.cursors.bare_offset = {("t-0", "g")}, 30
+    assert await harness.mirror.offsets("g", {T0: 20}) == {}
+
+
+async def test_the_end_of_a_log_waits_for_a_snapshot(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "CARRY_OVER_S", 0.001)
+    harness.cursors.carried_over = False
+    harness.commit("g", T0, 7)
+    await harness.until(lambda: len(harness.cursors.moves) == 1 + mirror.CARRY_OVER_ATTEMPTS)
+    harness.cursors.carried_over = True
+    harness.commit("g", T0, 8)
+    await harness.settle()
+    await asyncio.sleep(0.01)
+    assert [offset for _, _, offset in harness.cursors.moves] == [*[7] * (1 + mirror.CARRY_OVER_ATTEMPTS), 8]
+
+
+async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) -> None:
+    harness.cursors.offsets = {("t-0", "right"): 5, ("t-0", "wrong"): 4, ("t-0", "stranger"): 9}
+    loaded = {"right": {T0: 5}, "wrong": {T0: 5}, "new": {T0: 1, T1: 2}}
+    for group, offsets in loaded.items():
+        harness.committed |= {MirrorKey(group, partition): offset for partition, offset in offsets.items()}
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator(loaded)), set())
+    await harness.until(lambda: len(harness.cursors.moves) == 3)
+    await harness.settle()
+    assert set(harness.cursors.moves) == {("t-0", "wrong", 5), ("t-0", "new", 1), ("t-1", "new", 2)}
+    assert harness.cursors.offsets["t-0", "stranger"] == 9
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_deletion_that_was_lost_is_made_up_for(harness: Harness, known: bool) -> None:
+    """Until then nobody starts where the deleted group stood. What Pulsar's tools made since stays."""
+    if not known:
+        harness.cursors.failures = [ServiceNotReadyError("not now")]
+    else:
+        harness.cursors.bare = {("t-0", "made since")}
+    harness.cursors.offsets = {("t-0", "left"): 5, ("t-0", "stranger"): 9}
+    deleted = {("left", T0), ("gone", T0), ("made since", T0), ("left", TopicPartition("deleted", 0))}
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({})), deleted)
+    assert await harness.mirror.offsets("left", {T0: NO_OFFSET}) == {}
+    await harness.until(lambda: ("t-0", "left") not in harness.cursors.offsets)
+    await harness.settle()
+    assert harness.cursors.offsets == {("t-0", "stranger"): 9}
+    assert harness.cursors.bare == ({("t-0", "made since")} if known else set())
+    assert harness.cursors.moves == []
+    harness.cursors.offsets["t-0", "left"] = 7
+    assert await harness.mirror.offsets("left", {T0: NO_OFFSET}) == {T0: 7}
+
+
+async def test_groups_stand_nowhere_in_new_partitions(harness: Harness) -> None:
+    harness.cursors.offsets["t-0", "group"] = harness.cursors.offsets["t-3", "group"] = 5
+    harness.cursors.bare = {("t-0", "native"), ("t-1", "native"), ("t-1", "group"), ("t-2", "group")}
+    topic = SimpleNamespace(pulsar_topic=lambda number: f"t-{number}")
+    await harness.mirror.partitions_added(cast(Topic, topic), range(1, 4))
+    assert harness.cursors.bare == {("t-0", "native"), ("t-1", "native")}
+    assert harness.cursors.offsets == {("t-0", "group"): 5, ("t-3", "group"): 5}

@@ -1,0 +1,352 @@
+"""A fetch answers once: when there is enough, when max_wait is over, or when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+
+from gateway.config import Limits
+from gateway.errors import KafkaError
+from gateway.fetching import delayed_fetch as parked_fetch
+from gateway.fetching.delayed_fetch import ParkedFetch, Wanted
+from gateway.fetching.fetch_answer import FetchAnswer
+from gateway.fetching.fetch_session import FetchedPartition
+from gateway.log.partition_log import PartitionLog
+from gateway.pulsar.errors import ConnectionLostError
+from gateway.requests.call import Call, Unread
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.offset_span import empty_batch
+
+
+class FakeWaiters(set[Any]):
+    def add(self, waiter: Any, *, at_end: bool) -> None:  # type: ignore[override]
+        super().add(waiter)
+        self.at_end = at_end
+
+
+class FakeLog:
+    """One-offset batches from ``memory_start`` to the end in memory; those before it come when ``loaded``."""
+
+    def __init__(self, end_offset: int, memory_start: int = 0) -> None:
+        self.start, self.end_offset = SimpleNamespace(offset=0), end_offset
+        self.memory_start = memory_start
+        self.loaded = self.closed = False
+        self.waiters = FakeWaiters()
+        self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.end = SimpleNamespace(refresh=self._refresh_end)
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> tuple[list[Any], int] | None:
+        if offset < self.memory_start and not self.loaded:
+            return None
+        count = max(max_bytes // len(empty_batch(0, 1)), int(at_least_one))
+        chunks = [empty_batch(at, 1) for at in range(offset, min(self.end_offset, offset + count))]
+        return chunks, sum(map(len, chunks))
+
+    def available_bytes(self, offset: int) -> int:
+        if offset < self.memory_start:
+            return 0
+        return (self.end_offset - offset) * len(empty_batch(0, 1))
+
+    def is_read_ahead(self, offset: int) -> bool:
+        return self.loaded
+
+    def prefetch(self, offset: int) -> None:
+        pass
+
+    async def _refresh_end(self) -> None:
+        await self.refresh
+
+    def move(self, count: int = 1) -> None:
+        self.end_offset += count
+        for waiter in tuple(self.waiters):
+            waiter.log_moved()
+
+
+Opening = asyncio.Future[FakeLog]
+"""A log that is not open yet; or why it cannot be."""
+
+
+def fetch(
+    *wanted: tuple[FakeLog | Opening, int], max_wait_ms: int = 60_000, min_bytes: int = 1, doubtful: bool = False
+) -> ParkedFetch:
+    parts = []
+    cold: dict[int, Opening] = {}
+    for number, (log, offset) in enumerate(wanted):
+        part = Wanted(FetchedPartition("t", number, offset, 1 << 20, -1, -1))
+        if isinstance(log, FakeLog):
+            part.log = cast(PartitionLog, log)
+        else:
+            cold[number] = log
+        parts.append(part)
+
+    async def open_log(part: Wanted) -> None:
+        try:
+            part.log = cast(PartitionLog, await asyncio.shield(cold[part.fetched.partition]))
+        except KafkaError as error:
+            part.error = error.code
+
+    request = SimpleNamespace(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=0, session_epoch=-1
+    )
+    fleet = SimpleNamespace(is_doubtful=doubtful)
+    services = SimpleNamespace(config=SimpleNamespace(limits=Limits()), unread=Unread(), fleet=fleet)
+    call = SimpleNamespace(
+        request=request, version=12, services=services, client_id="test", count_error=lambda code: None
+    )
+    return ParkedFetch(cast(Call, call), parts, None, open_log)
+
+
+async def answer(outcome: Any) -> list[tuple[int, int]]:
+    """(error code, bytes) of each partition."""
+    async with asyncio.timeout(5):
+        found = await outcome if isinstance(outcome, asyncio.Future) else outcome
+    assert isinstance(found, FetchAnswer)
+    return [(part.error_code, part.records.size_bytes) for topic in found.responses for part in topic.partitions]
+
+
+BATCH = len(empty_batch(0, 1))
+
+
+def parked(fetch: ParkedFetch) -> asyncio.Future[Any]:
+    outcome = fetch.start()
+    assert isinstance(outcome, asyncio.Future)
+    return outcome
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_there_is_answered_at_once() -> None:
+    outcome = fetch((FakeLog(3), 1)).start()
+    assert not isinstance(outcome, asyncio.Future)
+    assert await answer(outcome) == [(0, 2 * BATCH)]
+
+
+async def test_new_records_wake_it_and_nothing_is_left_behind() -> None:
+    log, other = FakeLog(3), FakeLog(0)
+    outcome = parked(fetch((log, 3), (other, 0)))
+    assert len(log.waiters) == len(other.waiters) == 1
+    log.move()
+    assert await answer(outcome) == [(0, BATCH), (0, 0)]
+    await settle()
+    assert not log.waiters
+    assert not other.waiters
+    log.move()  # nobody hears of it
+
+
+async def test_it_waits_for_min_bytes_of_all_partitions_together() -> None:
+    logs = FakeLog(0), FakeLog(0)
+    outcome = parked(fetch((logs[0], 0), (logs[1], 0), min_bytes=2 * BATCH))
+    logs[0].move()
+    await settle()
+    assert not outcome.done()
+    logs[1].move()
+    assert await answer(outcome) == [(0, BATCH), (0, BATCH)]
+
+
+async def test_max_wait_answers_what_there_is() -> None:
+    assert await answer(fetch((FakeLog(1), 0), max_wait_ms=1, min_bytes=1_000).start()) == [(0, BATCH)]
+
+
+async def test_without_max_wait_nothing_is_parked() -> None:
+    outcome = fetch((FakeLog(0), 0), max_wait_ms=0).start()
+    assert not isinstance(outcome, asyncio.Future)
+
+
+async def test_older_records_on_their_way_are_waited_for_beyond_max_wait() -> None:
+    log = FakeLog(5, memory_start=5)
+    outcome = parked(fetch((log, 0), max_wait_ms=0))
+    await asyncio.sleep(0.01)
+    assert not outcome.done()
+    log.loaded = True
+    log.move(0)
+    assert await answer(outcome) == [(0, 5 * BATCH)]
+
+
+@pytest.mark.parametrize("offset", [-1, 9])
+async def test_out_of_range(offset: int) -> None:
+    log = FakeLog(3)
+    log.refresh.set_result(None)
+    outcome = fetch((log, offset)).start()
+    assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
+
+
+async def test_who_may_not_lead_any_more_calls_no_offset_out_of_range() -> None:
+    log = FakeLog(3)
+    log.refresh.set_result(None)
+    assert await answer(fetch((log, 9), doubtful=True).start()) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
+
+
+async def test_an_offset_that_is_being_looked_up_is_not_out_of_range() -> None:
+    """Others have enough for an answer, and the consumer would begin anew."""
+    log, other = FakeLog(3), FakeLog(1)
+    assert await answer(fetch((log, 5), (other, 0), max_wait_ms=1).start()) == [(0, 0), (0, BATCH)]
+
+
+async def test_an_offset_out_of_range_is_told_though_others_have_enough() -> None:
+    log, other = FakeLog(3), FakeLog(1)
+    outcome = parked(fetch((log, 5), (other, 0)))
+    await settle()
+    assert not outcome.done()
+    log.refresh.set_result(None)
+    assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0), (0, BATCH)]
+
+
+async def test_a_lookup_that_takes_too_long_leaves_the_offset_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_fetch, "READ_WAIT_S", 0.02)
+    assert await answer(fetch((FakeLog(3), 5), max_wait_ms=1).start()) == [(0, 0)]
+
+
+async def test_an_error_found_late_is_told_at_once() -> None:
+    """Though the other partitions would wait for more."""
+    quiet, log = FakeLog(3), FakeLog(3)
+    outcome = parked(fetch((quiet, 3), (log, 9)))
+    await settle()
+    assert not outcome.done()
+    log.refresh.set_result(None)
+    assert await answer(outcome) == [(0, 0), (ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
+
+
+async def test_an_offset_beyond_the_known_end_is_looked_up() -> None:
+    """Another gateway may have written it."""
+    log = FakeLog(3)
+    outcome = parked(fetch((log, 5)))
+    await settle()
+    assert not outcome.done()
+    log.end_offset = 7
+    log.refresh.set_result(None)
+    assert await answer(outcome) == [(0, 2 * BATCH)]
+
+
+async def test_once_max_wait_is_over_the_lookup_is_all_it_waits_for() -> None:
+    log = FakeLog(3)
+    outcome = parked(fetch((log, 5), max_wait_ms=1))
+    await asyncio.sleep(0.02)
+    assert not outcome.done()
+    log.end_offset = 5
+    log.refresh.set_result(None)
+    assert await answer(outcome) == [(0, 0)]
+
+
+async def test_a_lookup_that_fails_is_told() -> None:
+    log = FakeLog(3)
+    outcome = fetch((log, 5)).start()
+    await settle()
+    log.refresh.set_exception(ConnectionLostError("lost"))
+    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
+
+
+async def test_a_defect_reaches_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(0)
+    outcome = parked(fetch((log, 0)))
+    monkeypatch.setattr(log, "read", lambda *_, **__: 1 / 0)
+    log.move()
+    with pytest.raises(ZeroDivisionError):
+        await outcome
+
+
+async def test_a_lost_connection_unparks_it() -> None:
+    log = FakeLog(3)
+    outcome = parked(fetch((log, 5)))
+    outcome.cancel()
+    await settle()
+    assert not log.waiters
+    assert log.refresh.cancelled()
+
+
+# Logs that are not open yet
+
+
+def opening() -> Opening:
+    return asyncio.get_running_loop().create_future()
+
+
+async def test_logs_that_are_not_open_yet_are_waited_for() -> None:
+    cold, warm = opening(), FakeLog(3)
+    outcome = parked(fetch((cold, 0), (warm, 0)))
+    await settle()
+    assert not outcome.done()
+    cold.set_result(FakeLog(2))
+    assert await answer(outcome) == [(0, 2 * BATCH), (0, 3 * BATCH)]
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_fetch, "OPENING_GRACE_S", 0)
+
+
+async def test_logs_are_waited_for_a_little_longer_than_max_wait() -> None:
+    cold = opening()
+    outcome = parked(fetch((cold, 0), (FakeLog(3), 0), max_wait_ms=0))
+    await asyncio.sleep(0.01)
+    assert not outcome.done()
+    cold.set_result(FakeLog(0))
+    assert await answer(outcome) == [(0, 0), (0, 3 * BATCH)]
+
+
+async def test_a_log_that_does_not_open_holds_up_no_others_for_long(no_grace: None) -> None:
+    outcome = parked(fetch((opening(), 0), (FakeLog(3), 0), max_wait_ms=1))
+    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, 3 * BATCH)]
+
+
+async def test_others_wake_it_while_a_log_does_not_open(no_grace: None) -> None:
+    warm = FakeLog(0)
+    outcome = parked(fetch((opening(), 0), (warm, 0), max_wait_ms=1))
+    await asyncio.sleep(0.02)
+    assert not outcome.done()
+    warm.move()
+    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, BATCH)]
+    await settle()
+    assert not warm.waiters
+
+
+async def test_a_log_that_cannot_be_opened_is_told_at_once() -> None:
+    cold = opening()
+    outcome = parked(fetch((cold, 0), (FakeLog(0), 0)))
+    cold.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert await answer(outcome) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0), (0, 0)]
+
+
+async def test_a_log_that_opens_is_waited_on_like_the_others() -> None:
+    cold, log = opening(), FakeLog(0)
+    outcome = parked(fetch((cold, 0)))
+    cold.set_result(log)
+    await settle()
+    assert not outcome.done()
+    log.move()
+    assert await answer(outcome) == [(0, BATCH)]
+
+
+async def test_many_wakes_in_one_turn_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = [FakeLog(0) for _ in range(50)]
+    fetching = fetch(*((log, 0) for log in logs), min_bytes=1_000_000)
+    outcome = parked(fetching)
+    looks = Mock(side_effect=fetching._satisfied)
+    monkeypatch.setattr(fetching, "_satisfied", looks)
+    for log in logs:
+        log.move()
+    await settle()
+    assert looks.call_count == 1
+    outcome.cancel()
+
+
+async def test_only_near_its_end_a_log_looks_for_what_others_write() -> None:
+    lagging, at_end, near = FakeLog(3, memory_start=3), FakeLog(3), FakeLog(3)
+    outcome = parked(fetch((lagging, 0), (at_end, 3), (near, 2), min_bytes=1_000_000))
+    assert [log.waiters.at_end for log in (lagging, at_end, near)] == [False, True, True]
+    outcome.cancel()
+
+
+async def test_a_log_whose_opening_fails_unexpectedly_keeps_nobody_waiting() -> None:
+    opening: Opening = asyncio.get_running_loop().create_future()
+    outcome = parked(fetch((opening, 0), (FakeLog(0), 0)))
+    await asyncio.sleep(0)
+    opening.set_exception(RuntimeError("defect"))
+    with pytest.raises(RuntimeError, match="defect"):
+        await asyncio.wait_for(outcome, 5)

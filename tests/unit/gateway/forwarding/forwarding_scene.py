@@ -1,0 +1,167 @@
+"""A client at a single address, with fakes behind it: the fleet, and the links to its other gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from coordinator.fleet.messages import Member
+from gateway.config import Limits
+from gateway.dispatch import Dispatcher
+from gateway.fetching.fetch_session import FetchSessions
+from gateway.forwarding.forwarder import FleetLeaders, Forwarding
+from gateway.forwarding.peers import Encode, OnAnswer, Peers
+from gateway.handlers.table import APIS
+from gateway.observability.metrics import Metrics
+from gateway.requests.call import Call, Client, Response, Services, Unread
+from protocol.kafka.codec import decode_response, encode_request, encode_response
+from tests.unit.gateway.forwarding.test_routes import OTHERS
+
+WAIT_S = 10
+LISTENER = "single"
+_ID = struct.Struct(">i")
+
+
+class FakeLink:
+    def __init__(self, member: Member, on_lost: Callable[[Any], None]) -> None:
+        self.member = member
+        self.unanswered = False
+        self.room = asyncio.Event()
+        self.room.set()
+        self.lost = False
+        self.sent: list[bytes] = []
+        """Frames behind their lengths."""
+        self._on_lost = on_lost
+        self._waiting: dict[int, OnAnswer] = {}
+
+    @property
+    def writable(self) -> bool:
+        return self.room.is_set() and not self.lost
+
+    async def ready(self) -> bool:
+        await self.room.wait()
+        return not self.lost
+
+    def send(self, encode: Encode, on_answer: OnAnswer) -> None:
+        self._waiting[self._write(encode)] = on_answer
+
+    def send_unanswered(self, encode: Encode) -> bool:
+        self.unanswered = True
+        self._write(encode)
+        return True
+
+    def _write(self, encode: Encode) -> int:
+        number = 1_000 + len(self.sent)
+        self.sent.append(b"".join(encode(number))[4:])
+        return number
+
+    def answer(self, position: int, version: int, response: Any) -> bytes:
+        """The answer to the frame sent at `position`, behind its correlation id."""
+        frame = bytearray(self.sent[position])
+        api_key, _, number = struct.unpack_from(">hhi", frame)
+        answered = bytearray(b"".join(encode_response(APIS[api_key].response, version, number, response))[4:])
+        self._waiting.pop(number)(answered)
+        return bytes(answered[_ID.size :])
+
+    def lose(self) -> None:
+        self.lost = True
+        waiting, self._waiting = self._waiting, {}
+        for on_answer in waiting.values():
+            on_answer(None)
+        self._on_lost(self)
+
+    def close(self) -> None:
+        self.lose()
+
+
+class FakeFleet:
+    """Node 0 is this gateway. `leaders` says who leads a partition's number; nobody is told of changes."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.leaders: dict[int, Member | None] = {1: OTHERS[0], 2: OTHERS[1]}
+
+    @property
+    def members(self) -> list[Member]:
+        return OTHERS
+
+    def leader(self, _topic: str, partition: int) -> Member | None:
+        return self.leaders.get(partition)
+
+    def leads(self, _topic: str, _partition: int) -> bool:
+        return False
+
+
+class Scene:
+    """`links` are by node id, as they were opened; a lost one is replaced."""
+
+    def __init__(self) -> None:
+        self.fleet = FakeFleet()
+        self.links: dict[int, FakeLink] = {}
+        self.unread = Unread()
+        self.names: dict[Any, str] = {}
+        self.coordinators: dict[str, int] = {}
+        """Partitions of groups."""
+        self.closed: list[str] = []
+        self.blocked = False
+        """New links are not connected yet."""
+        topics = SimpleNamespace(
+            cached=lambda name: SimpleNamespace(name=name, partitions=10), cached_name=self.names.get
+        )
+        services = SimpleNamespace(
+            config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
+            unread=self.unread, fetch_sessions=FetchSessions(10), logs=SimpleNamespace(get=lambda *_: None),
+            groups=SimpleNamespace(partition_of=self.coordinators.get),
+        )  # fmt: skip
+        peers = SimpleNamespace(open=self._open)
+        forwarding = Forwarding(
+            cast(Peers, peers), FleetLeaders(cast(Services, services)), cast(Services, services), frozenset({LISTENER})
+        )
+        self._dispatcher = Dispatcher(cast(Services, services), forwarding)
+        self.client = Client("192.0.2.7:51000", LISTENER, close=self.closed.append)
+        self._dispatcher.welcome(self.client)
+
+    def _open(self, member: Member, address: str, on_lost: Callable[[Any], None]) -> FakeLink:
+        assert address == self.client.address
+        link = self.links[member.node_id] = FakeLink(member, on_lost)
+        if self.blocked:
+            link.room.clear()
+        return link
+
+    def ask(self, api_key: int, version: int, request: Any, correlation_id: int = 7) -> Asked:
+        """As a connection does it."""
+        api = APIS[api_key]
+        frame = bytearray(b"".join(encode_request(api.request, version, correlation_id, "c", request))[4:])
+        call = self._dispatcher.begin(frame, self.client)
+        return Asked(self._dispatcher, call, bytes(frame))
+
+
+class Asked:
+    """One request; it is run at once, up to where it waits."""
+
+    def __init__(self, dispatcher: Dispatcher, call: Call, frame: bytes) -> None:
+        self.frame = frame
+        self._dispatcher = dispatcher
+        self._call = call
+        self._outcome = dispatcher.run(call)
+        self._task = asyncio.ensure_future(self._outcome) if asyncio.iscoroutine(self._outcome) else None
+
+    @property
+    def serial(self) -> bool:
+        """Later requests of the connection wait for it."""
+        return self._task is not None and not self._task.done()
+
+    async def response(self) -> Response:
+        async with asyncio.timeout(WAIT_S):
+            outcome = self._outcome if self._task is None else await self._task
+            return await outcome if isinstance(outcome, asyncio.Future) else outcome
+
+    async def answer(self) -> bytes:
+        """The frame that the client gets, behind its length."""
+        return b"".join(self._dispatcher.finish(self._call, await self.response()))[4:]
+
+    async def decoded(self) -> Any:
+        return decode_response(self._call.api.response, self._call.version, memoryview(await self.answer()))

@@ -1,0 +1,172 @@
+"""Fetches that go to one other gateway as they came, and what becomes of their sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+
+from protocol.kafka.codec import RecordChunks, decode_request, parse_header
+from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.forwarding.forwarding_scene import Asked, Scene
+from tests.unit.gateway.forwarding.test_routes import OTHERS
+
+FETCH, VERSION, LAST = 1, 12, 17
+SESSION = 4_321
+TOPIC_ID = uuid.UUID(int=7)
+_Topic = FetchRequest.FetchTopic
+_Forgotten = FetchRequest.ForgottenTopic
+_Row = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+def fetch(
+    scene: Scene, partitions: list[int], *, session: int = 0, epoch: int = -1, forgotten: tuple[int, ...] = (),
+    version: int = VERSION,
+) -> Asked:  # fmt: skip
+    rows = [
+        _Topic.FetchPartition(
+            partition=each, current_leader_epoch=-1, fetch_offset=5, last_fetched_epoch=-1, log_start_offset=-1,
+            partition_max_bytes=1_000,
+        )
+        for each in partitions
+    ]  # fmt: skip
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=1_000, min_bytes=1, max_bytes=3_000, isolation_level=0, rack_id="",
+        session_id=session, session_epoch=epoch, topics=[_Topic(topic="t", topic_id=TOPIC_ID, partitions=rows)],
+        forgotten_topics_data=[_Forgotten(topic="t", topic_id=TOPIC_ID, partitions=[*forgotten])] if forgotten else [],
+    )  # fmt: skip
+    return scene.ask(FETCH, version, request)
+
+
+def fetched(partition: int, session: int = SESSION) -> Any:
+    row = _Row(
+        partition_index=partition, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
+        aborted_transactions=None, preferred_read_replica=-1, records=RecordChunks((b"records",), 7),
+    )  # fmt: skip
+    topic = FetchResponse.FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=[row])
+    return FetchResponse(throttle_time_ms=0, error_code=0, session_id=session, responses=[topic])
+
+
+async def in_session(scene: Scene, partition: int = 1, version: int = VERSION) -> None:
+    """Begun with the leader of the partition."""
+    asked = fetch(scene, [partition], epoch=0, version=version)
+    scene.links[partition].answer(-1, version, fetched(partition))
+    await asked.answer()
+
+
+async def error(asked: Asked) -> int:
+    return int((await asked.decoded()).error_code)
+
+
+@pytest.mark.parametrize("version", range(4, LAST + 1))
+async def test_a_fetch_from_one_leader_goes_on_as_it_came(version: int) -> None:
+    scene = Scene()
+    scene.names[TOPIC_ID] = "t"
+    asked = fetch(scene, [1], version=version)
+    assert not asked.serial
+    [sent] = scene.links[1].sent
+    assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
+    answered = scene.links[1].answer(0, version, fetched(1))
+    assert (await asked.answer())[4:] == answered
+
+
+@pytest.mark.parametrize("version", [7, VERSION, LAST])
+async def test_a_session_is_its_leader_s(version: int) -> None:
+    scene = Scene()
+    scene.names[TOPIC_ID] = "t"
+    await in_session(scene, version=version)
+    for epoch in (1, 2):
+        asked = fetch(scene, [1], session=SESSION, epoch=epoch, version=version)
+        sent = scene.links[1].sent[epoch]
+        assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
+        scene.links[1].answer(epoch, version, fetched(1))
+        await asked.answer()
+
+
+async def test_a_session_ends_when_it_names_what_another_leads() -> None:
+    scene = Scene()
+    await in_session(scene)
+    assert await error(fetch(scene, [2], session=SESSION, epoch=1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert await error(fetch(scene, [1], session=SESSION, epoch=1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    await in_session(scene)
+
+
+async def test_a_session_ends_when_its_partitions_move() -> None:
+    scene = Scene()
+    await in_session(scene)
+    scene.fleet.epoch += 1
+    asked = fetch(scene, [], session=SESSION, epoch=1)
+    scene.links[1].answer(1, VERSION, fetched(1))
+    assert await error(asked) == 0
+    scene.fleet.epoch, scene.fleet.leaders = scene.fleet.epoch + 1, {1: OTHERS[1]}
+    assert await error(fetch(scene, [], session=SESSION, epoch=2)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_what_a_session_has_forgotten_may_move() -> None:
+    scene = Scene()
+    scene.fleet.leaders[3] = OTHERS[0]
+    await in_session(scene)
+    asked = fetch(scene, [3], session=SESSION, epoch=1, forgotten=(1,))
+    scene.links[1].answer(1, VERSION, fetched(3))
+    await asked.answer()
+    scene.fleet.epoch, scene.fleet.leaders = 2, {1: OTHERS[1], 3: OTHERS[0]}
+    fetch(scene, [], session=SESSION, epoch=2)
+    assert len(scene.links[1].sent) == 3
+
+
+async def test_a_session_is_lost_with_its_leader() -> None:
+    scene = Scene()
+    await in_session(scene)
+    asked = fetch(scene, [1], session=SESSION, epoch=1)
+    scene.links[1].lose()
+    assert await error(asked) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_topic_id_that_is_not_known_here_is_looked_up_first() -> None:
+    scene = Scene()
+    asked = fetch(scene, [1], version=LAST)
+    assert asked.serial
+    assert scene.links == {}
+
+
+@pytest.mark.parametrize("unread", [0, 1 << 40])
+async def test_what_several_lead_is_asked_of_each(unread: int) -> None:
+    scene = Scene()
+    scene.unread.size_bytes = unread
+    asked = fetch(scene, [1, 2])
+    while scene.links.keys() != {1, 2}:
+        await asyncio.sleep(0)
+    for number in (1, 2):
+        frame = memoryview(scene.links[number].sent[0])
+        request = decode_request(FetchRequest, VERSION, frame, parse_header(frame, flexible=True).body)
+        assert [row.partition for topic in request.topics for row in topic.partitions] == [number]
+        assert request.max_bytes == (1 if unread else 1_500)
+        scene.links[number].answer(0, VERSION, fetched(number))
+    response = await asked.decoded()
+    rows = {row.partition_index: bytes(row.records) for topic in response.responses for row in topic.partitions}
+    assert rows == {1: b"records", 2: b"records"}
+
+
+async def test_one_fetch_after_the_other() -> None:
+    scene = Scene()
+    first, second = fetch(scene, [1]), fetch(scene, [1])
+    assert second.serial
+    assert len(scene.links[1].sent) == 1
+    scene.links[1].answer(0, VERSION, fetched(1))
+    await first.answer()
+    while second.serial:
+        await asyncio.sleep(0)
+    assert len(scene.links[1].sent) == 2
+
+
+async def test_while_answers_lie_unread_only_one_batch_is_asked_for() -> None:
+    scene = Scene()
+    scene.unread.size_bytes = 1 << 40
+    asked = fetch(scene, [1])
+    [sent] = scene.links[1].sent
+    assert len(sent) == len(asked.frame)
+    assert (3_000).to_bytes(4, "big") in asked.frame
+    assert (3_000).to_bytes(4, "big") not in sent

@@ -1,0 +1,196 @@
+"""Requests at a single address: what one other gateway leads is passed on as it came, and nothing is lost with it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import HeartbeatRequest, HeartbeatResponse
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+
+from gateway.forwarding.forwarder import _merged
+from gateway.forwarding.routes import ROUTES
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.records import Record, encode_batch
+from tests.unit.gateway.forwarding.forwarding_scene import Asked, Scene
+from tests.unit.gateway.forwarding.test_routes import OTHERS
+
+PRODUCE, VERSION = 0, 9
+_Topic = ProduceRequest.TopicProduceData
+_Answered = ProduceResponse.TopicProduceResponse
+
+
+def produce(
+    scene: Scene, partitions: list[int], *, sequence: int = -1, acks: int = -1, version: int = VERSION
+) -> Asked:
+    producer: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence}
+    records = bytes(encode_batch([Record(0, 1, None, b"value")], base_offset=0, **(producer if sequence >= 0 else {})))
+    rows = [_Topic.PartitionProduceData(index=each, records=records) for each in partitions]
+    request = ProduceRequest(
+        transactional_id=None, acks=acks, timeout_ms=1_000, topic_data=[_Topic(name="t", partition_data=rows)]
+    )
+    return scene.ask(PRODUCE, version, request)
+
+
+def written(codes: dict[int, int]) -> Any:
+    rows = [
+        _Answered.PartitionProduceResponse(
+            index=index, error_code=code, base_offset=40 + index, log_append_time_ms=-1, log_start_offset=0,
+            record_errors=[], error_message=None,
+        )
+        for index, code in codes.items()
+    ]  # fmt: skip
+    return ProduceResponse(responses=[_Answered(name="t", partition_responses=rows)], throttle_time_ms=0)
+
+
+async def codes(asked: Asked) -> dict[int, int]:
+    response = await asked.decoded()
+    return {row.index: row.error_code for topic in response.responses for row in topic.partition_responses}
+
+
+def correlation_id(frame: bytes, position: int) -> int:
+    return int(struct.unpack_from(">i", frame, position)[0])
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+async def test_a_request_for_one_leader_goes_on_as_it_came(version: int) -> None:
+    scene = Scene()
+    asked = produce(scene, [1], version=version)
+    assert not asked.serial
+    [sent] = scene.links[1].sent
+    assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
+    assert correlation_id(sent, 4) == 1_000
+    answered = scene.links[1].answer(0, version, written({1: 0}))
+    answer = await asked.answer()
+    assert (correlation_id(answer, 0), answer[4:]) == (7, answered)
+
+
+async def test_answers_that_come_in_another_order() -> None:
+    scene = Scene()
+    first, second = produce(scene, [1]), produce(scene, [1])
+    scene.links[1].answer(1, VERSION, written({1: 0}))
+    scene.links[1].answer(0, VERSION, written({1: 87}))
+    assert await codes(first) == {1: 87}
+    assert await codes(second) == {1: 0}
+
+
+async def test_what_several_lead_is_split_and_merged() -> None:
+    scene = Scene()
+    asked = produce(scene, [1, 2])
+    await asyncio.sleep(0)
+    for number in (1, 2):
+        scene.links[number].answer(0, VERSION, written({number: 0}))
+    assert await codes(asked) == {1: 0, 2: 0}
+
+
+async def test_a_lost_leader_answers_as_one_that_leads_nothing() -> None:
+    scene = Scene()
+    asked = produce(scene, [1])
+    scene.links[1].lose()
+    assert await codes(asked) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert scene.closed == []
+
+
+async def test_an_answer_that_cannot_be_read_is_none() -> None:
+    scene = Scene()
+    asked = produce(scene, [1])
+    link = scene.links[1]
+    link._waiting.popitem()[1](bytearray(b"\0\0\0\1\0"))
+    assert await codes(asked) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+async def test_the_sequence_behind_a_lost_one_waits_for_it() -> None:
+    """Also when the leader is reached again before the client was told."""
+    scene = Scene()
+    lost = produce(scene, [1], sequence=3)
+    scene.links[1].lose()
+    next_one = produce(scene, [1], sequence=4)
+    assert await codes(next_one) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert scene.links[1].sent == []
+    assert await codes(lost) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    produce(scene, [1], sequence=3)
+    produce(scene, [1], sequence=4)
+    assert len(scene.links[1].sent) == 2
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT])
+async def test_the_sequence_behind_a_refused_one_waits_for_it(error: ErrorCode) -> None:
+    scene = Scene()
+    refused = produce(scene, [1], sequence=3)
+    scene.links[1].answer(0, VERSION, written({1: error}))
+    assert await codes(refused) == {1: error}
+    assert await codes(produce(scene, [1], sequence=4)) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert len(scene.links[1].sent) == 1
+
+
+async def test_new_leaders_get_batches_when_the_old_ones_have_answered() -> None:
+    scene = Scene()
+    first = produce(scene, [1])
+    scene.fleet.epoch, scene.fleet.leaders = 2, {1: OTHERS[1]}
+    second = produce(scene, [1])
+    assert second.serial
+    assert scene.links.keys() == {1}
+    scene.links[1].answer(0, VERSION, written({1: 0}))
+    assert await codes(first) == {1: 0}
+    while second.serial:
+        await asyncio.sleep(0)
+    scene.links[2].answer(0, VERSION, written({1: 0}))
+    assert await codes(second) == {1: 0}
+
+
+async def test_a_leader_that_does_not_read_holds_the_connection_up() -> None:
+    scene = Scene()
+    scene.blocked = True
+    asked = produce(scene, [1])
+    await asyncio.sleep(0)
+    assert asked.serial
+    assert scene.links[1].sent == []
+    scene.links[1].room.set()
+    while asked.serial:
+        await asyncio.sleep(0)
+    scene.links[1].answer(0, VERSION, written({1: 0}))
+    assert await codes(asked) == {1: 0}
+
+
+async def test_no_answer_is_waited_for_without_acks() -> None:
+    scene = Scene()
+    asked = produce(scene, [1], acks=0)
+    assert not asked.serial
+    assert await asked.response() is None
+    assert len(scene.links[1].sent) == 1
+    scene.links[1].lose()
+    assert scene.closed == ["a peer was lost"]
+
+
+async def test_nothing_is_done_for_a_client_that_has_gone() -> None:
+    scene = Scene()
+    asked = produce(scene, [1], sequence=3)
+    assert scene.client.forwarder is not None
+    scene.client.forwarder.close()
+    assert scene.links[1].lost
+    assert len(scene.client.refused) == 0
+    assert not isinstance(asked._outcome, asyncio.Future) or not asked._outcome.done()
+
+
+async def test_a_group_goes_to_its_coordinator() -> None:
+    scene = Scene()
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id=None)
+    scene.coordinators["g"] = 2
+    asked = scene.ask(12, 4, heartbeat)
+    answered = scene.links[2].answer(0, 4, HeartbeatResponse(throttle_time_ms=0, error_code=27))
+    answer = await asked.answer()
+    assert (correlation_id(answer, 0), answer[4:]) == (7, answered)
+
+
+@pytest.mark.parametrize("local_first", [True, False])
+async def test_shares_without_answers_have_none_together(local_first: bool) -> None:
+    """The local share of a request with acks=0 is waited for, the others' are not."""
+    local = asyncio.get_running_loop().create_future()
+    outcomes = [local, None] if local_first else [None, local]
+    merged = asyncio.ensure_future(_merged(ROUTES[PRODUCE], outcomes))
+    await asyncio.sleep(0)
+    assert not merged.done()
+    local.set_result(None)
+    assert await merged is None

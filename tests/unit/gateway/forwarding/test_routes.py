@@ -1,0 +1,181 @@
+"""Requests are split by who leads what they name, and answers to the shares are put together again."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from kafka.protocol import admin, consumer, producer
+
+from coordinator.fleet.messages import Member
+from gateway.forwarding.routes import ROUTES, Leaders
+from gateway.handlers.table import APIS
+from protocol.kafka.produce_request import Produce, ProducedPartition, ProducedTopic
+
+PRODUCE, LIST_OFFSETS, OFFSET_FETCH, LIST_GROUPS, LOG_DIRS, DELETE_GROUPS, DESCRIBE_PRODUCERS = 0, 2, 9, 16, 35, 42, 61
+
+
+def member(node_id: int) -> Member:
+    return Member(
+        node_id=node_id, incarnation=f"{node_id}", instance="", addresses={}, lease_ms=1, started_ms=0
+    )  # fmt: skip
+
+
+OTHERS = [member(1), member(2)]
+
+
+class ByNumber:
+    """Partition 0 is led here, 1 and 2 by the others, and so on; a group's number is its name's last digit."""
+
+    others = OTHERS
+
+    def of_partition(self, _topic: str, partition: int) -> Member | None:
+        return (None, *OTHERS)[partition % 3]
+
+    def of_group(self, group_id: str) -> Member | None:
+        return self.of_partition("", int(group_id[-1]))
+
+
+LEADERS: Leaders = ByNumber()
+
+
+def listed(*topics: tuple[str, list[int]]) -> Any:
+    topic = consumer.ListOffsetsRequest.ListOffsetsTopic
+    part = topic.ListOffsetsPartition
+    rows = [
+        topic(name=name, partitions=[part(partition_index=number, timestamp=-1) for number in numbers])
+        for name, numbers in topics
+    ]
+    return consumer.ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=rows)
+
+
+def named(request: Any) -> list[tuple[str, list[int]]]:
+    return [(topic.name, [part.partition_index for part in topic.partitions]) for topic in request.topics]
+
+
+def test_partitions_go_to_their_leaders() -> None:
+    request = listed(("a", [0, 1, 3, 4]), ("b", [2]), ("c", [0]))
+    shares = ROUTES[LIST_OFFSETS].split(request, 4, LEADERS)
+    assert {leader: named(share) for leader, share in shares.items()} == {
+        None: [("a", [0, 3]), ("c", [0])], OTHERS[0]: [("a", [1, 4])], OTHERS[1]: [("b", [2])],
+    }  # fmt: skip
+    assert {share.isolation_level for share in shares.values()} == {1}
+    assert named(request) == [("a", [0, 1, 3, 4]), ("b", [2]), ("c", [0])]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "leader"), [([1, 4], OTHERS[0]), ([0, 3], None), ([], None)], ids=["another", "this one", "nobody"]
+)
+def test_a_request_for_one_leader_stays_as_it_is(numbers: list[int], leader: Member | None) -> None:
+    request = listed(("a", numbers))
+    assert ROUTES[LIST_OFFSETS].split(request, 4, LEADERS) == {leader: request}
+
+
+def test_answers_are_merged_by_topic() -> None:
+    topic = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+    part = topic.ListOffsetsPartitionResponse
+
+    def answer(*topics: tuple[str, list[int]]) -> Any:
+        return consumer.ListOffsetsResponse(
+            topics=[
+                topic(name=name, partitions=[part(partition_index=each) for each in numbers])
+                for name, numbers in topics
+            ]
+        )
+
+    merged = ROUTES[LIST_OFFSETS].merge([answer(("a", [0]), ("b", [3])), answer(("a", [1, 4])), answer(("c", [2]))])
+    assert named(merged) == [("a", [0, 1, 4]), ("b", [3]), ("c", [2])]
+
+
+def test_produced_records_are_split_without_a_copy() -> None:
+    frame = memoryview(b"onetwo")
+    rows = [ProducedPartition(0, frame[:3]), ProducedPartition(1, frame[3:])]
+    shares = ROUTES[PRODUCE].split(Produce(None, -1, 1_000, [ProducedTopic("a", rows)]), 9, LEADERS)
+    assert {leader: share.topic_data for leader, share in shares.items()} == {
+        None: [ProducedTopic("a", rows[:1])], OTHERS[0]: [ProducedTopic("a", rows[1:])],
+    }  # fmt: skip
+
+
+def test_rows_may_be_the_partitions_themselves() -> None:
+    topic = admin.DescribeProducersRequest.TopicRequest
+    request = admin.DescribeProducersRequest(topics=[topic(name="a", partition_indexes=[0, 1, 2])])
+    shares = ROUTES[DESCRIBE_PRODUCERS].split(request, 0, LEADERS)
+    assert {leader: share.topics[0].partition_indexes for leader, share in shares.items()} == {
+        None: [0], OTHERS[0]: [1], OTHERS[1]: [2],
+    }  # fmt: skip
+
+
+def test_groups_go_to_their_coordinators() -> None:
+    request = admin.DeleteGroupsRequest(groups_names=["a0", "b1", "c0"])
+    shares = ROUTES[DELETE_GROUPS].split(request, 2, LEADERS)
+    assert {leader: share.groups_names for leader, share in shares.items()} == {
+        None: ["a0", "c0"], OTHERS[0]: ["b1"],
+    }  # fmt: skip
+    row = admin.DeleteGroupsResponse.DeletableGroupResult
+    answers = [
+        admin.DeleteGroupsResponse(results=[row(group_id=name) for name in share.groups_names])
+        for share in shares.values()
+    ]
+    assert [each.group_id for each in ROUTES[DELETE_GROUPS].merge(answers).results] == ["a0", "c0", "b1"]
+
+
+def test_offset_fetch_names_one_group_or_several() -> None:
+    one = consumer.OffsetFetchRequest(group_id="a2", topics=None)
+    assert ROUTES[OFFSET_FETCH].split(one, 7, LEADERS) == {OTHERS[1]: one}
+    row = consumer.OffsetFetchRequest.OffsetFetchRequestGroup
+    several = consumer.OffsetFetchRequest(groups=[row(group_id="a0"), row(group_id="b1")])
+    assert len(ROUTES[OFFSET_FETCH].split(several, 8, LEADERS)) == 2
+
+
+def test_all_are_asked_for_lists() -> None:
+    request = admin.ListGroupsRequest(states_filter=[], types_filter=[])
+    assert ROUTES[LIST_GROUPS].split(request, 5, LEADERS) == dict.fromkeys([None, *OTHERS], request)
+    row = admin.ListGroupsResponse.ListedGroup
+    answers = [
+        admin.ListGroupsResponse(error_code=code, groups=[row(group_id=name)]) for code, name in ((0, "a"), (15, "b"))
+    ]
+    merged = ROUTES[LIST_GROUPS].merge(answers)
+    assert merged.error_code == 15
+    assert [each.group_id for each in merged.groups] == ["a", "b"]
+
+
+def test_there_is_one_log_directory() -> None:
+    result = admin.DescribeLogDirsResponse.DescribeLogDirsResult
+    topic = result.DescribeLogDirsTopic
+    answers = [
+        admin.DescribeLogDirsResponse(results=[result(log_dir="d", topics=[topic(name=name, partitions=[])])])
+        for name in ("a", "b")
+    ]
+    merged = ROUTES[LOG_DIRS].merge(answers)
+    assert [[each.name for each in found.topics] for found in merged.results] == [["a", "b"]]
+
+
+def test_what_has_a_leader_has_a_route() -> None:
+    """All that answers NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR, and lists; Fetch has a way of its own."""
+    routed = {APIS[key].name for key in ROUTES}
+    assert routed == {
+        "Produce", "ListOffsets", "OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
+        "DescribeGroups", "ListGroups", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeLogDirs", "DeleteGroups",
+        "OffsetDelete", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
+    }  # fmt: skip
+    assert producer.ProduceRequest.API_KEY == PRODUCE
+
+
+def test_produced_topics_that_have_ids_are_merged_by_them() -> None:
+    """Another gateway's answer has no names, this one's own has both."""
+    topic = producer.ProduceResponse.TopicProduceResponse
+    row = topic.PartitionProduceResponse
+    a, b = uuid.uuid4(), uuid.uuid4()
+
+    def answer(*topics: tuple[str, uuid.UUID, list[int]]) -> Any:
+        return producer.ProduceResponse(
+            responses=[
+                topic(name=name, topic_id=topic_id, partition_responses=[row(index=number) for number in parts])
+                for name, topic_id, parts in topics
+            ]
+        )
+
+    merged = ROUTES[PRODUCE].merge([answer(("a", a, [0]), ("b", b, [1])), answer(("", b, [0]), ("", a, [2, 1]))])
+    found = {each.topic_id: [row.index for row in each.partition_responses] for each in merged.responses}
+    assert found == {a: [0, 2, 1], b: [1, 0]}

@@ -1,0 +1,25 @@
+"""The log that tests of the storage start with."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.log import opening
+from gateway.log.writing import writer
+from tests.unit.gateway.log.log_scene import PLAIN, Scene, batch
+
+
+@pytest.fixture
+def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "SETTLE_S", 0)
+    monkeypatch.setattr(opening, "SETTLE_S", 0)
+
+
+@pytest.fixture
+async def scene(no_settling: None) -> Scene:
+    scene = Scene()
+    await scene.log.prepare(PLAIN, 1)
+    scene.topic.write(bytes(batch(1)), 1, "other", 0)
+    await scene.log.end.refresh()
+    assert scene.log.end_offset == 1
+    return scene

@@ -1,0 +1,198 @@
+"""One Pulsar topic in memory, behind the ports of the storage layer. The test decides when the broker does what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.log.entries.log_entry import KAFKA_FORMAT
+from gateway.log.entries.message_entry import FORMAT_PROPERTY
+from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo
+from gateway.pulsar.errors import ConnectionLostError, PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import SendListener
+from gateway.pulsar.reader import Entry, EntryListener
+from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
+
+
+class FakeProducer:
+    """Keeps what was sent until the test lets the broker write it, and confirm it."""
+
+    def __init__(
+        self, topic: FakeTopic, listener: SendListener, name: str, predecessor: FakeProducer | None = None
+    ) -> None:
+        self.topic, self.listener, self.name = topic, listener, name
+        self.closed = False
+        self.max_message_bytes = 1 << 20
+        self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event())
+        self.sent: dict[int, tuple[bytes, int]] = {}
+        self._sequence_id: int = -1 if predecessor is None else predecessor._sequence_id
+
+    def send(self, chunks: Sequence[Any], *, num_messages: int, **_: object) -> int:
+        assert not self.closed
+        self._sequence_id += 1
+        self.sent[self._sequence_id] = b"".join(map(bytes, chunks)), num_messages
+        return self._sequence_id
+
+    def write(self, sequence_id: int) -> Position:
+        """The broker writes the entry."""
+        data, count = self.sent[sequence_id]
+        return self.topic.write(data, count, self.name, sequence_id)
+
+    def confirm(self, sequence_id: int, position: Position) -> None:
+        self.listener.on_receipt(sequence_id, position)
+
+    def write_and_confirm(self, sequence_id: int) -> None:
+        self.confirm(sequence_id, self.write(sequence_id))
+
+    def lose(self) -> None:
+        self.closed = True
+        self.listener.on_producer_closed(ConnectionLostError("lost"))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class FakeReader:
+    """Delivers while it has permits."""
+
+    def __init__(self, topic: FakeTopic, listener: EntryListener, next_entry: int, read_compacted: bool) -> None:
+        self.topic, self.listener, self.next_entry = topic, listener, next_entry
+        self.read_compacted = read_compacted
+        self.permits = 0
+        self.closed = False
+
+    def flow(self, permits: int) -> None:
+        self.permits += permits
+        asyncio.get_running_loop().call_soon(self.deliver)
+
+    def deliver(self) -> None:
+        while not self.closed and self.permits > 0 and self.next_entry < len(self.topic.entries):
+            entry = self.topic.entry_at(self.next_entry)
+            self.next_entry += 1
+            if self.read_compacted and entry.position in self.topic.compacted_away:
+                continue
+            self.permits -= entry.num_messages
+            self.listener.on_entry(entry)
+
+    async def last_position(self) -> Position:
+        if not self.read_compacted:
+            return self.topic.last
+        left = [each for each, *_ in self.topic.entries if each not in self.topic.compacted_away]
+        return left[-1] if left else Position(-1, -1)
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def lose(self, error: PulsarError) -> None:
+        self.closed = True
+        self.listener.on_reader_closed(error)
+
+
+class FakeTopic:
+    """A PulsarClient and an AdminClient for one topic."""
+
+    producer_class = FakeProducer
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Position, int, bytes, MessageMetadata]] = []
+        """(position, index of the last message, payload, metadata)."""
+        self.ledger_id, self.entry_id, self.next_index = 3, 0, 0
+        self.producers: list[FakeProducer] = []
+        self.readers: list[FakeReader] = []
+        self.delivers = True
+        self.open_failures: list[PulsarError] = []
+        self.properties: dict[str, str] = {}
+        self.compacted_ledger_id = -1
+        self.compacted_away: set[Position] = set()
+        """Readers of the compacted topic do not get these."""
+        self.topics = self  # as an AdminClient
+
+    @property
+    def last(self) -> Position:
+        return self.entries[-1][0] if self.entries else Position(self.ledger_id, -1)
+
+    async def last_position(self, topic: str) -> Position:
+        return self.last
+
+    def write(self, data: bytes, count: int, producer_name: str, sequence_id: int, *, native: bool = False) -> Position:
+        position = Position(self.ledger_id, self.entry_id)
+        self.entry_id += 1
+        self.next_index += count
+        properties = [] if native else [KeyValue(key=FORMAT_PROPERTY.encode(), value=KAFKA_FORMAT.encode())]
+        metadata = MessageMetadata(
+            producer_name=producer_name, sequence_id=sequence_id, publish_time=1, properties=properties,
+            num_messages_in_batch=count,
+        )  # fmt: skip
+        self.entries.append((position, self.next_index - 1, data, metadata))
+        if self.delivers:
+            for reader in self.readers:
+                asyncio.get_running_loop().call_soon(reader.deliver)
+        return position
+
+    def write_piece(self, data: bytes, uuid: bytes, number: int, total: int) -> None:
+        """One entry of a message that a native producer split."""
+        self.write(data, 1, "native", number, native=True)
+        metadata = self.entries[-1][3]
+        metadata.ClearField("num_messages_in_batch")
+        metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg = uuid, number, total
+        metadata.total_chunk_msg_size = len(data) * total
+
+    def roll_over(self) -> None:
+        self.ledger_id, self.entry_id = self.ledger_id + 1, 0
+
+    def entry_at(self, number: int) -> Entry:
+        position, index, data, metadata = self.entries[number]
+        return Entry(position, BrokerEntryMetadata(index=index), metadata, memoryview(bytearray(data)))
+
+    async def open_producer(
+        self, topic: str, listener: SendListener, *, predecessor: FakeProducer | None
+    ) -> FakeProducer:
+        if self.open_failures:
+            raise self.open_failures.pop(0)
+        name = predecessor.name if predecessor is not None else f"producer-{len(self.producers)}"
+        self.producers.append(self.producer_class(self, listener, name, predecessor))
+        return self.producers[-1]
+
+    async def open_reader(
+        self,
+        topic: str,
+        start: Any,
+        listener: EntryListener,
+        *,
+        inclusive: bool = True,
+        read_compacted: bool = False,
+    ) -> FakeReader:
+        first = 0
+        if isinstance(start, Position):
+            before = [p for p, *_ in self.entries if p < start or (p == start and not inclusive)]
+            first = len(before)
+        self.readers.append(FakeReader(self, listener, first, read_compacted))
+        return self.readers[-1]
+
+    async def internal_stats(self, topic: str) -> Any:
+        ids = [position.ledger_id for position, *_ in self.entries]
+        ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted(set(ids))]
+        compacted = Ledger(self.compacted_ledger_id, 0, 0)
+        return SimpleNamespace(
+            pending_adds=0, entries_added=len(self.entries), ledgers=ledgers, compacted_ledger=compacted
+        )
+
+    async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
+        return self.properties
+
+    async def managed_ledger(self, topic: str) -> ManagedLedgerInfo:
+        ledger_ids = {self.ledger_id, *(position.ledger_id for position, *_ in self.entries)}
+        cursors = {"__compaction"} if self.compacted_ledger_id >= 0 else set()
+        return ManagedLedgerInfo(frozenset(ledger_ids), frozenset(cursors), self.properties)
+
+    async def put_properties(self, topic: str, properties: dict[str, str]) -> None:
+        self.properties |= properties
+
+    async def entry(self, topic: str, position: Position) -> Any:
+        for at, index, _, metadata in self.entries:
+            if at == position:
+                return SimpleNamespace(index=index, num_messages=metadata.num_messages_in_batch)
+        return None

@@ -1,0 +1,273 @@
+"""Readers of older data against a broker that counts permits as Pulsar does: below zero, by whole entries."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.config import MIB, Limits
+from gateway.log.entries.decoding import DecodingThreads
+from gateway.log.reading import catch_up
+from gateway.log.reading.readers import CatchUpReaders
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ConnectionLostError
+from protocol.kafka.batch import iter_headers
+from protocol.kafka.offset_span import empty_batch
+from protocol.kafka.records import Record, encode_batch
+from tests.unit.gateway.log.fake_pulsar import FakeTopic
+
+
+class FakeLog:
+    pulsar_topic = "topic"
+
+    def __init__(self) -> None:
+        self.end_offset = 0
+        self.compacted = self.closed = False
+        self.woken = asyncio.Event()
+        self.waiters: Any = SimpleNamespace(wake=self.woken.set)
+        self.start: Any = SimpleNamespace(offset=0, at_first_entry=False, refresh=self._nothing_removed)
+
+    async def _nothing_removed(self, *, at_most_every_s: float) -> None:
+        pass
+
+
+class Scene:
+    def __init__(self, **limits: int) -> None:
+        self.topic, self.log = FakeTopic(), FakeLog()
+        admin, client = cast(AdminClient, self.topic), cast(PulsarClient, self.topic)
+        self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics(), DecodingThreads(1))
+
+    def write(self, count: int, size_bytes: int) -> None:
+        """An entry of ``count`` offsets, in batches of about ``size_bytes`` altogether."""
+        batches = max(1, min(count, size_bytes // len(empty_batch(0, 1))))
+        data = b"".join(bytes(empty_batch(0, 1)) for _ in range(batches - 1))
+        self.topic.write(data + bytes(empty_batch(0, count - batches + 1)), count, "other", 0)
+
+    async def read(self, offset: int, max_bytes: int) -> Any:
+        async with asyncio.timeout(5):
+            while True:
+                self.log.woken.clear()
+                found = self.readers.read(self.log, offset, max_bytes, at_least_one=True)
+                if found is not None:
+                    return found
+                self.readers.start(self.log, offset)
+                await self.log.woken.wait()
+
+    async def read_all(self, offset: int, max_bytes: int) -> None:
+        """Every offset once, in order."""
+        while offset < self.topic.next_index:
+            found = await self.read(offset, max_bytes)
+            for chunk in found.chunks:
+                for _, header in iter_headers(bytes(chunk)):
+                    assert header.base_offset == offset
+                    offset = header.last_offset + 1
+            assert found.next_offset == offset
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    entries=st.lists(st.tuples(st.integers(1, 2_000), st.integers(60, 20_000)), min_size=1, max_size=40),
+    max_bytes=st.integers(1, 100_000),
+)
+async def test_a_reader_never_stalls_however_entries_differ(entries: list[tuple[int, int]], max_bytes: int) -> None:
+    scene = Scene(reader_budget_bytes=MIB)
+    for count, size_bytes in entries:
+        scene.write(count, size_bytes)
+    await scene.read_all(0, max_bytes)
+    assert len(scene.topic.readers) == 1
+    scene.readers.close_all(scene.log)
+
+
+async def test_large_messages_and_then_entries_of_many_small_ones() -> None:
+    """Permits by the average message so far are few; one such entry takes a thousand."""
+    scene = Scene(reader_budget_bytes=MIB)
+    large = bytes(encode_batch([Record(0, 1, None, bytes(100_000), ())]))
+    for _ in range(100):
+        scene.topic.write(large, 1, "other", 0)
+    for _ in range(5):
+        scene.write(1_000, 100)
+    await scene.read_all(0, 10_000)
+    scene.readers.close_all(scene.log)
+
+
+async def test_the_budget_bounds_what_is_read_ahead() -> None:
+    scene = Scene(reader_budget_bytes=MIB)
+    for _ in range(100):
+        scene.write(1_000, 61_000)
+    await scene.read(0, 1)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    reader = scene.topic.readers[0]
+    assert reader.next_entry * 61_000 < 2 * MIB
+    scene.readers.close_all(scene.log)
+
+
+async def test_many_readers_share_one_budget_and_all_get_on() -> None:
+    scene = Scene(readers_budget_bytes=MIB)
+    for _ in range(600):
+        scene.write(1_000, 61_000)
+    offsets = [number * 20_000 for number in range(20)]
+    for offset in offsets:
+        scene.readers.start(scene.log, offset)
+    for _ in range(300):
+        await asyncio.sleep(0)
+    ahead = [reader.next_entry - offset // 1_000 for reader, offset in zip(scene.topic.readers, offsets, strict=True)]
+    assert min(ahead) >= 1
+    assert sum(ahead) * 61_000 < 8 * MIB
+    scene.readers.close_all(scene.log)
+
+
+async def test_a_lost_reader_is_replaced_where_it_stood() -> None:
+    scene = Scene()
+    for _ in range(4):
+        scene.write(10, 610)
+    first = await scene.read(0, 610)
+    scene.topic.readers[0].lose(ConnectionLostError("lost"))
+    await scene.read_all(first.next_offset, 610)
+    scene.readers.close_all(scene.log)
+
+
+async def test_stalled_readers_are_closed_when_memory_is_scarce() -> None:
+    scene = Scene(readers_budget_bytes=MIB)
+    for _ in range(3):
+        scene.write(10_000, MIB // 2)
+    for offset in (20_000, 10_000, 0):
+        await scene.read(offset, 1)
+    stalled, *rest = scene.readers._all()
+    stalled.last_used -= 2
+    scene.readers.close_idle()
+    assert list(scene.readers._all()) == rest
+    scene.readers.close_all(scene.log)
+
+
+async def test_idle_readers_are_closed() -> None:
+    scene = Scene(reader_idle_ms=100)
+    scene.write(10, 610)
+    await scene.read(0, 1)
+    scene.readers.close_idle()
+    await asyncio.sleep(0)
+    assert not scene.topic.readers[0].closed
+    next(iter(scene.readers._all())).last_used -= 1
+    scene.readers.close_idle()
+    await asyncio.sleep(0)
+    assert scene.topic.readers[0].closed
+
+
+async def test_what_compaction_took_at_the_end_becomes_an_empty_batch() -> None:
+    scene = Scene()
+    for _ in range(4):
+        scene.write(10, 610)
+    scene.topic.compacted_away = {position for position, *_ in scene.topic.entries[2:]}
+    scene.log.compacted, scene.log.end_offset = True, 40
+    offset = 0
+    while offset < 40:
+        found = await scene.read(offset, MIB)
+        offset = found.next_offset
+    [*_, (_, header)] = iter_headers(b"".join(bytes(chunk) for chunk in found.chunks))
+    assert (header.base_offset, header.last_offset, header.record_count) == (20, 39, 0)
+    scene.readers.close_all(scene.log)
+
+
+async def test_everything_compacted_away() -> None:
+    scene = Scene()
+    scene.write(10, 610)
+    scene.topic.compacted_away = {scene.topic.last}
+    scene.log.compacted, scene.log.end_offset = True, 10
+    found = await scene.read(3, MIB)
+    assert found.next_offset == 10
+    scene.readers.close_all(scene.log)
+
+
+async def test_a_compaction_behind_the_readers_back_does_not_stop_it() -> None:
+    """It runs while the reader stands before what it takes."""
+    scene = Scene(reader_budget_bytes=MIB)
+    for _ in range(3):
+        scene.write(1_000, 610_000)
+    scene.log.compacted, scene.log.end_offset = True, 3_000
+    first = await scene.read(0, 1)
+    assert first.next_offset < 3_000
+    await asyncio.sleep(0)
+    scene.topic.compacted_away = {scene.topic.last}
+    offset = first.next_offset
+    for _ in range(5_000):
+        [reader] = scene.readers._all()
+        reader._end_asked_at = 0.0  # a second later
+        offset = (await scene.read(offset, 100_000)).next_offset
+        if offset == 3_000:
+            break
+    assert offset == 3_000
+    scene.readers.close_all(scene.log)
+
+
+async def test_the_first_entry_is_read_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def search(*_: object) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(catch_up, "find_position", search)
+    scene = Scene()
+    scene.log.start.at_first_entry = True
+    for _ in range(3):
+        scene.write(10, 1_000)
+    await scene.read_all(0, 10_000)
+    scene.readers.close_all(scene.log)
+
+
+class ExpiringLog(FakeLog):
+    """Its start is found anew when somebody asks."""
+
+    def __init__(self, start: int, end: int) -> None:
+        super().__init__()
+        self.end_offset = end
+        self.found = start
+        self.start.refresh = self._find
+
+    async def _find(self, *, at_most_every_s: float) -> None:
+        self.start.offset = self.found
+
+
+async def test_a_log_that_has_expired_altogether(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "SILENT_S", 0.01)
+    scene = Scene()
+    scene.log = ExpiringLog(start=10, end=10)
+    scene.readers.start(scene.log, 3)
+    async with asyncio.timeout(5):
+        await scene.log.woken.wait()
+    assert scene.log.start.offset == 10
+    assert scene.readers.read(scene.log, 3, 1_000, at_least_one=True) is None
+    scene.readers.close_all(scene.log)
+
+
+@pytest.mark.parametrize("expired", [True, False])
+async def test_retention_that_overtakes_a_reader(expired: bool) -> None:
+    scene = Scene()
+    scene.log = ExpiringLog(start=20 if expired else 0, end=30)
+    scene.write(10, 1_000)
+    scene.topic.roll_over()
+    scene.topic.next_index += 10
+    scene.write(10, 1_000)
+    scene.readers.start(scene.log, 0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    found = scene.readers.read(scene.log, 0, 100_000, at_least_one=True)
+    assert (found is None) is expired
+    assert scene.log.start.offset == scene.log.found
+    scene.readers.close_all(scene.log)
+
+
+async def test_offsets_that_brokers_keep_to_themselves_are_no_loss() -> None:
+    """Markers of replication: the admin API is not asked for each."""
+    scene = Scene()
+    scene.log = ExpiringLog(start=99, end=30)
+    for _ in range(3):
+        scene.write(10, 1_000)
+        scene.topic.next_index += 1
+    assert (await scene.read(0, 100_000)).next_offset >= 10
+    assert scene.log.start.offset == 0
+    scene.readers.close_all(scene.log)

@@ -1,0 +1,120 @@
+"""Where a log starts when a client has deleted records; searches by time then find only what is left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from gateway.config import Limits
+from gateway.log.deleted_records import PROPERTY, read_deleted
+from gateway.log.opening import StartSearch
+from gateway.log.partition_log import PartitionLog, open_log
+from gateway.log.shared import Shared
+from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import RequestTimeoutError
+from protocol.kafka.records import Record, encode_batch
+from tests.unit.gateway.log.fake_pulsar import FakeTopic
+
+TIMES = ((30, 50, 10), (20, 40, 40))
+"""Of the records of two batches, at offsets 0 to 5."""
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+
+    def log_moved(self) -> None:
+        self.woken.set()
+
+
+@pytest.fixture
+def topic() -> FakeTopic:
+    topic = FakeTopic()
+    for times in TIMES:
+        data = encode_batch([Record(delta, time, None, b"v", ()) for delta, time in enumerate(times)])
+        topic.write(bytes(data), len(times), "writer", topic.entry_id)
+    return topic
+
+
+def shared_of(topic: FakeTopic) -> Shared:
+    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), Limits(), Metrics())
+
+
+async def opened(topic: FakeTopic) -> PartitionLog:
+    return await open_log("topic", shared_of(topic))
+
+
+async def test_start_is_raised_at_once_and_kept(topic: FakeTopic) -> None:
+    log = await opened(topic)
+    waiter = Waiter()
+    log.waiters.add(waiter, at_end=True)
+    assert log.start.offset == 0
+    await log.start.delete_before(4)
+    assert (log.start.offset, log.end_offset) == (4, 6)
+    async with asyncio.timeout(5):
+        await waiter.woken.wait()
+    log.waiters.discard(waiter)
+    assert (await opened(topic)).start.offset == 4
+    await log.close()
+
+
+async def test_start_is_never_lowered(topic: FakeTopic) -> None:
+    log = await opened(topic)
+    await asyncio.gather(*(log.start.delete_before(offset) for offset in (2, 5, 3, 0)))
+    assert log.start.offset == 5
+    assert topic.properties == {PROPERTY: "5"}
+
+
+async def test_another_gateway_has_deleted_more(topic: FakeTopic) -> None:
+    log, other = await opened(topic), await opened(topic)
+    await other.start.delete_before(5)
+    await log.start.delete_before(3)
+    assert log.start.offset == 5
+    assert topic.properties == {PROPERTY: "5"}
+
+
+async def test_nothing_moves_when_pulsar_does_not_take_it(topic: FakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(topic: str, properties: dict[str, str]) -> None:
+        raise RequestTimeoutError("slow")
+
+    log = await opened(topic)
+    monkeypatch.setattr(topic, "put_properties", fail)
+    with pytest.raises(RequestTimeoutError):
+        await log.start.delete_before(3)
+    assert log.start.offset == 0
+
+
+async def test_retention_may_have_removed_more(topic: FakeTopic) -> None:
+    topic.properties[PROPERTY] = "1"
+    del topic.entries[0]
+    assert await StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic").run() == (3, True)
+
+
+@pytest.mark.parametrize("text", ["", "-3", "soon", "4.5"])
+async def test_property_that_is_no_offset(topic: FakeTopic, text: str) -> None:
+    topic.properties[PROPERTY] = text
+    assert await read_deleted(cast(AdminClient, topic), "topic") == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "largest", "at_20"),
+    [
+        (0, FoundOffset(1, 50), FoundOffset(0, 30)),
+        (1, FoundOffset(1, 50), FoundOffset(1, 50)),
+        (2, FoundOffset(4, 40), FoundOffset(3, 20)),
+        (5, FoundOffset(5, 40), FoundOffset(5, 40)),
+        (6, None, None),
+    ],
+)
+async def test_search_by_time_finds_what_is_left(
+    topic: FakeTopic, start: int, largest: FoundOffset | None, at_20: FoundOffset | None
+) -> None:
+    log = await opened(topic)
+    await log.start.delete_before(start)
+    assert await find_max_timestamp(log) == largest
+    assert await find_by_timestamp(log, 20) == at_20

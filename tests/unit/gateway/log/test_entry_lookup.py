@@ -1,0 +1,61 @@
+"""Entries that the admin API says nothing about are read; what it does tell is taken from it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from gateway.log.reading import entry_lookup
+from gateway.log.reading.entry_lookup import EntryLookup
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.position import Position
+from tests.unit.gateway.log.fake_pulsar import FakeTopic
+
+
+@pytest.fixture
+def topic() -> FakeTopic:
+    topic = FakeTopic()
+    for count in (3, 1, 5):
+        topic.write(b"", count, "writer", topic.entry_id)
+    return topic
+
+
+def lookup_in(topic: FakeTopic) -> EntryLookup:
+    return EntryLookup(cast(PulsarClient, topic), cast(AdminClient, topic))
+
+
+async def test_what_the_admin_api_tells_needs_no_reading(topic: FakeTopic) -> None:
+    found = await lookup_in(topic).entry("topic", Position(3, 2))
+    assert found is not None
+    assert (found.index, found.num_messages) == (8, 5)
+    assert not topic.readers
+
+
+async def test_what_it_never_answers_is_read_and_not_asked_for_again(
+    topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_lookup, "ANSWER_S", 0)
+    asked: list[Position] = []
+
+    async def never(topic: str, position: Position) -> Any:
+        asked.append(position)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(topic, "entry", never)
+    lookup = lookup_in(topic)
+    for position, expected in ((Position(3, 1), (3, 1)), (Position(3, 2), (8, 5)), (Position(2, 9), None)):
+        found = await lookup.entry("topic", position)
+        assert (None if found is None else (found.index, found.num_messages)) == expected
+    assert asked == [Position(3, 1)]
+    assert all(reader.closed for reader in topic.readers)
+    assert await lookup.end("topic", topic.last) == 9
+
+
+async def test_an_emptied_log_ends_where_its_last_index_says(topic: FakeTopic) -> None:
+    topic.entries.clear()
+    topic.properties["index"] = "8"
+    assert await lookup_in(topic).end("topic", Position(3, 2)) == 9
+    assert await lookup_in(topic).end("topic", Position(3, -1)) == 9

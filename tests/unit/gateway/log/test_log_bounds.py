@@ -1,0 +1,84 @@
+"""Where a log starts and ends when it is opened, and what is asked of Pulsar for that."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from gateway.log.deleted_records import PROPERTY
+from gateway.log.log_bounds import read_bounds
+from gateway.log.opening import LogBounds, StartSearch
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.position import Position
+from tests.unit.gateway.log.fake_pulsar import FakeTopic
+
+
+async def bounds(topic: FakeTopic) -> LogBounds:
+    return await read_bounds(cast(PulsarClient, topic), cast(AdminClient, topic), "topic")
+
+
+def written(*counts: int) -> FakeTopic:
+    topic = FakeTopic()
+    for number, count in enumerate(counts):
+        topic.write(b"", count, "writer", number)
+    return topic
+
+
+async def test_a_log_of_several_entries_takes_two_readers() -> None:
+    topic = written(2, 3, 4)
+    found = await bounds(topic)
+    assert found[:4] == (topic.last, 9, 0, True)
+    assert len(topic.readers) == 2
+    assert all(reader.closed for reader in topic.readers)
+
+
+async def test_a_log_of_one_entry_takes_one_reader() -> None:
+    topic = written(5)
+    assert (await bounds(topic))[:4] == (topic.last, 5, 0, True)
+    assert len(topic.readers) == 1
+
+
+async def test_an_empty_log() -> None:
+    assert (await bounds(FakeTopic()))[:4] == ((-1, -1), 0, 0, True)
+
+
+async def test_a_log_whose_entries_have_expired_ends_where_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker may still name the last one of them."""
+    topic = written(5)
+    topic.properties["index"] = "4"
+    topic.roll_over()
+    topic.entries.clear()
+    monkeypatch.setattr(FakeTopic, "last", Position(3, 0))
+    found = await bounds(topic)
+    assert found[:4] == ((-1, -1), 5, 5, True)
+
+
+async def test_deleted_records_lie_before_the_start() -> None:
+    topic = written(5, 5)
+    topic.properties[PROPERTY] = "7"
+    assert (await bounds(topic))[:4] == (topic.last, 10, 7, False)
+
+
+async def test_a_compacted_log_starts_at_0() -> None:
+    topic = written(5, 5)
+    del topic.entries[0]
+    topic.compacted_ledger_id = 9
+    assert (await bounds(topic))[:4] == (topic.last, 10, 0, True)
+
+
+async def test_a_compacted_log_without_entries_starts_at_0() -> None:
+    topic = written(5)
+    topic.properties["index"] = "4"
+    topic.entries.clear()
+    topic.compacted_ledger_id = 9
+    assert (await bounds(topic))[:3] == ((-1, -1), 5, 0)
+
+
+async def test_the_start_is_not_read_again_while_the_first_ledger_is_there() -> None:
+    topic = written(2, 3)
+    search = StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic", (await bounds(topic)).first)
+    opened = len(topic.readers)
+    assert await search.run() == (0, True)
+    assert len(topic.readers) == opened

@@ -1,0 +1,167 @@
+"""Counting base offsets: a model of a Pulsar log that several write, and what one of them learns in which order."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.log.log_end import UNKNOWN_OFFSET, LogEnd
+from gateway.pulsar.position import Position
+
+NOTHING = Position(-1, -1)
+
+
+class Written(NamedTuple):
+    position: Position
+    base_offset: int
+    offset_count: int
+    ours: bool
+
+
+class LogEndMachine(RuleBasedStateMachine):
+    """The broker appends; receipts of ours come in order, entries are read in order, each at any time after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[Written] = []
+        self.ledger_id, self.entry_id, self.next_offset = 5, 0, 0
+        self.resolved: dict[Position, list[int]] = {}
+        self.receipts = 0
+        """So many of our entries have been confirmed."""
+        self.read = 0
+        """So many entries have been read, or passed over."""
+        self.passed_over = False
+        self.end = LogEnd(NOTHING, 0)
+
+    @rule(count=st.integers(1, 100), ours=st.booleans())
+    def write(self, count: int, ours: bool) -> None:
+        self.written.append(Written(Position(self.ledger_id, self.entry_id), self.next_offset, count, ours))
+        self.entry_id += 1
+        self.next_offset += count
+
+    @rule(lost_offsets=st.integers(0, 3), ledgers=st.integers(1, 3))
+    def roll_over(self, lost_offsets: int, ledgers: int) -> None:
+        """A new ledger; markers, and entries that failed, may have taken indexes."""
+        self.ledger_id += ledgers
+        self.entry_id = 0
+        self.next_offset += lost_offsets
+
+    @property
+    def own(self) -> list[Written]:
+        return [entry for entry in self.written if entry.ours]
+
+    @precondition(lambda self: self.receipts < len(self.own))
+    @rule()
+    def receive(self) -> None:
+        entry = self.own[self.receipts]
+        self.receipts += 1
+        if entry.position not in self.resolved:
+            self.end.on_receipt(entry.position, entry.offset_count, self._note(entry))
+
+    def _note(self, entry: Written) -> Callable[[int], None]:
+        return self.resolved.setdefault(entry.position, []).append
+
+    @precondition(lambda self: self.read < len(self.written))
+    @rule()
+    def read_next(self) -> None:
+        entry = self.written[self.read]
+        self.read += 1
+        known = entry.position <= self.end.last
+        moved = self.end.on_entry(entry.position, entry.base_offset, entry.base_offset + entry.offset_count)
+        assert moved is not known
+        if entry.ours and entry.position not in self.resolved:
+            self.resolved[entry.position] = [entry.base_offset]  # its receipt will not be asked for
+
+    @precondition(lambda self: self.read < len(self.written))
+    @rule()
+    def read_from_the_end(self) -> None:
+        """The follower starts anew behind the end that is known."""
+        while self.read < len(self.written) and self.written[self.read].position <= self.end.last:
+            self.read += 1
+
+    @precondition(lambda self: self.read < len(self.written))
+    @rule()
+    def pass_over(self) -> None:
+        """A new follower stands behind an entry that was written while it was opened."""
+        self.passed_over = True
+        self.read += 1
+
+    @invariant()
+    def offsets_are_right(self) -> None:
+        unknown = [[UNKNOWN_OFFSET]] if self.passed_over else []
+        for entry in self.own[: self.receipts]:
+            assert self.resolved[entry.position] in ([], [entry.base_offset], *unknown)
+
+    @invariant()
+    def the_end_is_the_end_of_some_entry(self) -> None:
+        ends = {entry.position: entry.base_offset + entry.offset_count for entry in self.written}
+        if self.end.last != NOTHING:
+            assert self.end.next_offset == ends[self.end.last]
+
+    @invariant()
+    def what_waits_is_what_is_not_resolved(self) -> None:
+        confirmed = self.own[: self.receipts]
+        assert self.end.unresolved is any(not self.resolved[entry.position] for entry in confirmed)
+
+    def teardown(self) -> None:
+        """Once everything is confirmed and read, everything is resolved."""
+        while self.receipts < len(self.own):
+            self.receive()
+        self.write(1, ours=False)
+        while self.read < len(self.written):
+            self.read_next()
+        assert not self.end.unresolved
+        self.offsets_are_right()
+        assert all(len(self.resolved[entry.position]) == 1 for entry in self.own)
+        if self.written:
+            last = self.written[-1]
+            assert (self.end.last, self.end.next_offset) == (last.position, last.base_offset + last.offset_count)
+
+
+LogEndMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestLogEnd = LogEndMachine.TestCase
+
+
+def test_receipts_that_follow_are_counted() -> None:
+    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
+    for entry_id in (5, 6, 7):
+        end.on_receipt(Position(1, entry_id), 10, offsets.append)
+    assert offsets == [100, 110, 120]
+    assert (end.last, end.next_offset) == (Position(1, 7), 130)
+
+
+def test_a_receipt_behind_a_gap_waits_and_holds_back_those_behind_it() -> None:
+    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
+    end.on_receipt(Position(1, 6), 10, offsets.append)
+    end.on_receipt(Position(1, 7), 10, offsets.append)
+    assert end.unresolved
+    assert offsets == []
+    end.on_entry(Position(1, 5), 100, 103)
+    assert offsets == [103, 113]
+
+
+def test_entries_that_were_passed_over_are_counted_back_from_the_next_one() -> None:
+    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
+    for position in (Position(2, 0), Position(3, 0), Position(3, 1)):
+        end.on_receipt(position, 10, offsets.append)
+    end.on_entry(Position(3, 2), 150, 151)
+    assert offsets == [UNKNOWN_OFFSET, 130, 140]
+    end.on_receipt(Position(3, 1), 10, offsets.append)
+    assert offsets[3:] == [UNKNOWN_OFFSET]
+
+
+def test_a_new_ledger_is_never_counted_on() -> None:
+    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
+    end.on_receipt(Position(2, 0), 10, offsets.append)
+    assert offsets == []
+    end.on_entry(Position(2, 0), 102, 112)
+    assert offsets == [102]
+
+
+def test_abandoned_receipts_are_handed_back() -> None:
+    end = LogEnd(Position(1, 4), 100)
+    end.on_receipt(Position(2, 0), 10, lambda _: None)
+    assert [waiting.position for waiting in end.abandon()] == [Position(2, 0)]
+    assert not end.unresolved

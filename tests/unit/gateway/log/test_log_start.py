@@ -1,0 +1,48 @@
+"""Where a log starts while others write, and retention removes."""
+
+from __future__ import annotations
+
+from unittest.mock import AsyncMock
+
+import pytest
+
+from gateway.log.opening import FirstOffset
+from tests.unit.gateway.log.log_scene import PLAIN, Scene, settle
+
+
+@pytest.fixture
+async def empty(no_settling: None) -> Scene:
+    scene = Scene()
+    await scene.log.prepare(PLAIN, 1)
+    return scene
+
+
+async def test_what_is_written_while_nothing_is_found_stays_readable(empty: Scene) -> None:
+    async def nothing() -> None:
+        empty.append()
+        await settle()
+        empty.producer.write_and_confirm(0)
+        await empty.log.end.refresh()
+
+    empty.log.start._search.run = nothing  # type: ignore[method-assign]
+    await empty.log.start.refresh(at_most_every_s=0)
+    assert (empty.log.start.offset, empty.log.end_offset) == (0, 1)
+
+
+@pytest.mark.parametrize(("found", "expected"), [(None, 1), (FirstOffset(1, True), 1), (FirstOffset(0, True), 0)])
+async def test_who_waits_for_what_is_gone_hears_of_it(
+    scene: Scene, found: FirstOffset | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[None] = []
+    monkeypatch.setattr(scene.log.waiters, "wake", lambda: woken.append(None))
+    monkeypatch.setattr(scene.log.start._search, "run", AsyncMock(return_value=found))
+    await scene.log.start.refresh(at_most_every_s=0)
+    assert scene.log.start.offset == expected
+    assert len(woken) == expected
+
+
+async def test_the_start_does_not_fall_back_to_an_end_that_is_known_late(scene: Scene) -> None:
+    scene.log.start.offset = 5  # raised by another gateway, whose records are not known here yet
+    scene.log.start._search.run = AsyncMock(return_value=None)  # type: ignore[method-assign]
+    await scene.log.start.refresh(at_most_every_s=0)
+    assert scene.log.start.offset == 5

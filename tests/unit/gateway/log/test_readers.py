@@ -1,0 +1,176 @@
+"""More positions want a reader than may be open: all get their turn, and none is opened in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from gateway.config import Limits
+from gateway.log.entries.decoding import DecodingThreads
+from gateway.log.reading import readers
+from gateway.log.reading.readers import CatchUpReaders
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ConnectionLostError
+from protocol.kafka.offset_span import empty_batch
+from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
+from tests.unit.gateway.log.test_catch_up import FakeLog
+
+
+class Scene:
+    """Partitions that lag, of one topic in Pulsar: each reads the same entries."""
+
+    def __init__(self, partitions: int, entries: int = 1, **limits: int) -> None:
+        self.topic = FakeTopic()
+        self.logs = [FakeLog() for _ in range(partitions)]
+        self.offsets = [0] * partitions
+        for _ in range(entries):
+            self.topic.write(bytes(empty_batch(0, 10)), 10, "other", 0)
+        for log in self.logs:
+            log.end_offset = self.topic.next_index
+            log.start.at_first_entry = True
+        admin, client = cast(AdminClient, self.topic), cast(PulsarClient, self.topic)
+        self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics(), DecodingThreads(1))
+
+    @property
+    def open_readers(self) -> list[FakeReader]:
+        return [reader for reader in self.topic.readers if not reader.closed]
+
+    def want(self, *numbers: int) -> None:
+        for number in numbers:
+            self.readers.start(self.logs[number], self.offsets[number])
+
+    def take(self, number: int, max_bytes: int = 1 << 20) -> bool:
+        """As a fetch does that finds something; the consumer goes on behind it."""
+        found = self.readers.read(self.logs[number], self.offsets[number], max_bytes, at_least_one=True)
+        if found is not None:
+            self.offsets[number] = found.next_offset
+        return found is not None
+
+    def lagging(self) -> list[int]:
+        return [number for number, log in enumerate(self.logs) if self.offsets[number] < log.end_offset]
+
+    async def fetch(self) -> int:
+        """One fetch of all that lags, in the order of the partitions; returns how many it found."""
+        found = 0
+        for number in self.lagging():
+            if self.take(number):
+                found += 1
+            else:
+                self.want(number)
+        await settle()
+        return found
+
+    def close(self) -> None:
+        for log in self.logs:
+            self.readers.close_all(log)
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def turns_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "TURN_S", 0)
+
+
+async def test_more_lagging_partitions_than_readers_are_all_read() -> None:
+    scene = Scene(partitions=40, max_readers=4)
+    for _ in range(200):
+        await scene.fetch()
+        assert len(scene.open_readers) <= 4
+    assert scene.lagging() == []
+    assert len(scene.topic.readers) == 40, "none was opened in vain"
+    scene.close()
+
+
+async def test_turns_are_taken_in_the_order_of_asking(turns_end_at_once: None) -> None:
+    scene = Scene(partitions=3, entries=20, max_readers=1)
+    turns: list[int] = []
+    for _ in range(20):
+        scene.want(*scene.lagging())
+        await settle()
+        for number in scene.lagging():
+            if scene.take(number, max_bytes=1):
+                turns.append(number)
+        await settle()
+    assert turns[:9] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
+    scene.close()
+
+
+async def test_a_reader_that_has_delivered_nothing_keeps_its_place() -> None:
+    scene = Scene(partitions=3, max_readers=2)
+    scene.want(0, 1, 2)
+    await settle()
+    first, second = scene.topic.readers
+    assert not first.closed and not second.closed
+    assert scene.take(1)
+    await settle()
+    assert (first.closed, second.closed) == (False, True)
+    scene.close()
+
+
+async def test_its_turn_lasts_for_a_while() -> None:
+    scene = Scene(partitions=2, entries=20, max_readers=1)
+    scene.want(0, 1)
+    await settle()
+    for _ in range(3):
+        assert scene.take(0, max_bytes=1)
+        await settle()
+    assert len(scene.topic.readers) == 1
+    scene.close()
+
+
+async def test_without_others_a_reader_goes_on(turns_end_at_once: None) -> None:
+    scene = Scene(partitions=1, entries=20, max_readers=1)
+    for _ in range(30):
+        await scene.fetch()
+    assert scene.lagging() == []
+    assert len(scene.topic.readers) == 1
+    scene.close()
+
+
+async def test_a_partition_that_does_not_answer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(partitions=2, max_readers=1)
+    monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
+    scene.want(0)
+    await settle()
+    monkeypatch.undo()
+    monkeypatch.setattr(readers, "UNPRODUCTIVE_S", 0)
+    scene.want(1)
+    await settle()
+    assert scene.take(1)
+    scene.close()
+
+
+async def test_a_reader_that_failed_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(partitions=2, max_readers=1)
+    monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
+    scene.want(0)
+    await settle()
+    scene.topic.readers[0].lose(ConnectionLostError("lost"))
+    scene.want(1)
+    await settle()
+    assert len(scene.topic.readers) == 2
+    scene.close()
+
+
+async def test_positions_that_nobody_wants_any_more_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "WANTED_S", 0)
+    scene = Scene(partitions=4, max_readers=1)
+    for log in scene.logs[1:3]:
+        log.waiters = []
+    scene.logs[2].waiters = [object()]
+    scene.logs[3].closed = True
+    scene.want(0, 1, 3, 2)
+    await settle()
+    assert scene.take(0)
+    await settle()
+    assert [list(scene.readers._readers)] == [[scene.logs[2]]]
+    scene.logs[2].waiters = FakeLog().waiters
+    scene.close()

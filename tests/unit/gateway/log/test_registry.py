@@ -1,0 +1,308 @@
+"""Logs that are opened and closed while others are at it, or while Pulsar does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.config import Limits
+from gateway.errors import KafkaError, error_code
+from gateway.log import opening, opening_turns, partition_log, patience
+from gateway.log.partition_log import PartitionLog
+from gateway.log.registry import LogRegistry
+from gateway.log.shared import Shared
+from gateway.log.writing import writer
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ConnectionLostError, RequestTimeoutError
+from gateway.topics.topic import Topic
+from protocol.kafka.batch import parse_header
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.records import Record, encode_batch
+from tests.unit.gateway.log.fake_pulsar import FakeProducer, FakeTopic
+from tests.unit.gateway.log.log_scene import settle
+
+TOPIC = cast(Topic, SimpleNamespace(name="topic", pulsar_topic=lambda partition: f"topic-{partition}", compacts=False))
+DATA = memoryview(encode_batch([Record(0, 1_000, None, b"value", ())]))
+HEADER = parse_header(DATA)
+
+Answers = list[tuple[int, Exception | None]]
+
+
+class DeafProducer(FakeProducer):
+    """Of a broker that does not answer, and so does not confirm that it has forgotten the producer."""
+
+    async def close(self) -> None:
+        self.closed = True
+        raise RequestTimeoutError("no answer")
+
+
+class SlowProducer(FakeProducer):
+    """Of a broker that takes its time to forget a producer."""
+
+    forgotten: asyncio.Event
+
+    async def close(self) -> None:
+        await self.forgotten.wait()
+        self.closed = True
+
+
+class SlowTopic(FakeTopic):
+    """Partitions that Pulsar serves only when the test says so, and in which order they were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unavailable: dict[str, asyncio.Event] = {}
+        self.asked: list[str] = []
+
+    async def _served(self, topic: str) -> None:
+        if topic not in self.asked:
+            self.asked.append(topic)
+        if topic in self.unavailable:
+            await self.unavailable[topic].wait()
+
+    async def last_position(self, topic: str) -> Any:
+        await self._served(topic)
+        return await super().last_position(topic)
+
+    async def open_reader(self, topic: str, *args: Any, **kwargs: Any) -> Any:
+        await self._served(topic)
+        return await super().open_reader(topic, *args, **kwargs)
+
+
+class Scene:
+    def __init__(self, **limits: int) -> None:
+        self.topic = SlowTopic()
+        shared = Shared(cast(PulsarClient, self.topic), cast(AdminClient, self.topic), Limits(**limits), Metrics())
+        self.registry = LogRegistry(shared)
+
+    async def open(self) -> PartitionLog:
+        opened = await self.registry.open(TOPIC, 0)
+        await opened.prepare(HEADER, 1)
+        return opened
+
+    async def append(self) -> Answers:
+        opened, answers = await self.open(), Answers()
+        opened.append(DATA, HEADER, 1, lambda offset, error: answers.append((offset, error)))
+        return answers
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(writer, "SETTLE_S", 0)
+    monkeypatch.setattr(opening, "SETTLE_S", 0)
+    return Scene()
+
+
+async def test_a_log_without_answers_is_opened_anew(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.topic.producer_class = DeafProducer
+    first, answers = await scene.open(), await scene.append()
+    await scene.registry.close_stalled()
+    assert not first.closed  # it has had no time yet
+    monkeypatch.setattr(partition_log, "STALLED_S", -1)
+    await scene.registry.close_stalled()
+    [(_, error)] = answers
+    assert isinstance(error, KafkaError) and error_code(error) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await scene.open() is not first
+    names = {producer.name for producer in scene.topic.producers}
+    assert (len(scene.topic.producers), len(names)) == (2, 1)  # the broker has to let go of the first one
+
+
+async def test_a_log_that_has_nothing_to_wait_for_stays(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "STALLED_S", -1)
+    opened = await scene.open()
+    await scene.registry.close_stalled()
+    assert not opened.closed
+
+
+async def test_a_producer_that_was_closed_in_order_needs_no_successor(scene: Scene) -> None:
+    await (await scene.open()).close()
+    await scene.open()
+    assert len({producer.name for producer in scene.topic.producers}) == 2
+
+
+async def test_a_log_whose_leader_changed_meanwhile_is_closed_though_it_leads_again(scene: Scene) -> None:
+    """Another gateway may have written for its producers."""
+    first = await scene.open()
+    scene.registry.start_closing(lambda topic, partition: True)
+    assert scene.registry.find("topic", 0) is None
+    await scene.registry.close_those(lambda topic, partition: False)
+    assert first.closed
+    assert await scene.open() is not first
+
+
+# What happens while a log is closed
+
+Change = Callable[[LogRegistry], Awaitable[None]]
+CHANGES: dict[str, Change] = {
+    "forget_topic": lambda registry: registry.forget_topic("topic"),
+    "close_those": lambda registry: registry.close_those(lambda *_: True),
+    "close_idle": lambda registry: registry.close_idle(),
+    "close_stalled": lambda registry: registry.close_stalled(),
+    "close": lambda registry: registry.close(),
+}
+
+
+@pytest.mark.parametrize("second", CHANGES)
+@pytest.mark.parametrize("first", CHANGES)
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+async def test_changes_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, scene: Scene, first: str, second: str, turns: int
+) -> None:
+    monkeypatch.setattr(partition_log, "STALLED_S", -1)
+    scene.topic.producer_class = SlowProducer
+    SlowProducer.forgotten = asyncio.Event()
+    for partition in range(3):
+        opened = await scene.registry.open(TOPIC, partition)
+        await opened.prepare(HEADER, 1)
+        opened.append(DATA, HEADER, 1, lambda *_: None)
+        opened.last_used -= 10_000
+    tasks = [asyncio.ensure_future(CHANGES[first](scene.registry))]
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    tasks.append(asyncio.ensure_future(CHANGES[second](scene.registry)))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    SlowProducer.forgotten.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks)
+    assert all(scene.registry.find("topic", partition) is None for partition in range(3))
+
+
+async def test_a_log_that_is_used_again_while_others_are_closed_stays(scene: Scene) -> None:
+    scene.topic.producer_class = SlowProducer
+    SlowProducer.forgotten = asyncio.Event()
+    logs = [await scene.registry.open(TOPIC, partition) for partition in range(100)]
+    for opened in logs:
+        opened.last_used -= 10_000
+    closing = asyncio.ensure_future(scene.registry.close_idle())
+    await asyncio.sleep(0)
+    logs[-1].read(0, 1)
+    SlowProducer.forgotten.set()
+    await closing
+    assert scene.registry.find("topic", 99) is logs[-1]
+    assert scene.registry.find("topic", 0) is None
+
+
+# What happens while a log is opened
+
+
+@pytest.mark.parametrize("change", ["forget_topic", "close_those"])
+async def test_a_log_that_is_not_wanted_any_more_when_it_is_open(scene: Scene, change: str) -> None:
+    """It may have been read before another gateway wrote, or before the topic was made anew."""
+    scene.topic.unavailable["topic-0"] = asyncio.Event()
+    opening = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
+    await settle()
+    await CHANGES[change](scene.registry)
+    again = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
+    await settle()
+    scene.topic.unavailable["topic-0"].set()
+    with pytest.raises(KafkaError) as refused:
+        await opening
+    assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert scene.registry.find("topic", 0) is await again
+
+
+async def test_so_many_are_opened_at_a_time_and_writes_come_first() -> None:
+    scene = Scene(max_log_openings=2)
+    for partition in range(2):
+        scene.topic.unavailable[f"topic-{partition}"] = asyncio.Event()
+    tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, partition)) for partition in range(8)]
+    await settle()
+    assert scene.topic.asked == ["topic-0", "topic-1"]
+    tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 9, urgent=True)))
+    tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 7, urgent=True)))
+    await settle()
+    for each in scene.topic.unavailable.values():
+        each.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks)
+    assert set(scene.topic.asked[2:4]) == {"topic-7", "topic-9"}
+    assert scene.topic.asked[4:] == [f"topic-{partition}" for partition in range(2, 7)]
+
+
+async def test_partitions_that_pulsar_does_not_serve_hold_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening_turns, "HOLD_S", 0)
+    scene = Scene(max_log_openings=1)
+    scene.topic.unavailable["topic-0"] = asyncio.Event()
+    waiting = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
+    await settle()
+    async with asyncio.timeout(5):
+        await scene.registry.open(TOPIC, 1)
+    scene.topic.unavailable["topic-0"].set()
+    await waiting
+
+
+async def test_partitions_that_fail_slowly_again_and_again_come_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0)
+    scene = Scene(max_log_openings=1)
+
+    async def fail(topic: str) -> None:
+        raise ConnectionLostError("lost")
+
+    monkeypatch.setattr(scene.topic, "managed_ledger", fail)
+    with pytest.raises((KafkaError, ConnectionLostError)):
+        await scene.registry.open(TOPIC, 0)
+    await settle()
+    monkeypatch.undo()
+    scene.topic.unavailable = {f"topic-{partition}": asyncio.Event() for partition in range(2)}
+    tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, partition)) for partition in (1, 2)]
+    tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 0, urgent=True)))
+    await settle()
+    scene.topic.asked.clear()
+    for each in scene.topic.unavailable.values():
+        each.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await settle()
+    assert scene.topic.asked[-2:] == ["topic-2", "topic-0"]
+
+
+async def test_requests_wait_for_one_that_pulsar_does_not_serve_only_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.05)
+    scene.topic.unavailable["topic-0"] = asyncio.Event()
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refused:
+            await scene.registry.open(TOPIC, 0)
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    monkeypatch.setattr(patience, "PATIENCE_S", 10)
+    scene.topic.unavailable["topic-0"].set()
+    assert await scene.registry.open(TOPIC, 0) is scene.registry.find("topic", 0)
+
+
+async def test_while_it_fails_slowly_nobody_waits(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0)
+    scene.topic.unavailable["topic-0"] = asyncio.Event()
+
+    async def fail(topic: str) -> None:
+        raise ConnectionLostError("lost")
+
+    monkeypatch.setattr(scene.topic, "managed_ledger", fail)
+    with pytest.raises(KafkaError):
+        await scene.registry.open(TOPIC, 0)
+    scene.topic.unavailable["topic-0"].set()
+    await settle()
+    monkeypatch.undo()
+    scene.topic.unavailable["topic-0"].clear()
+    with pytest.raises(KafkaError):
+        async with asyncio.timeout(1):
+            await scene.registry.open(TOPIC, 0)
+    scene.topic.unavailable["topic-0"].set()
+    await settle()
+    assert await scene.registry.open(TOPIC, 0) is scene.registry.find("topic", 0)
+
+
+async def test_who_waits_for_a_log_when_the_gateway_stops_is_told(scene: Scene) -> None:
+    scene.topic.unavailable["topic-0"] = asyncio.Event()
+    opening = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
+    await settle()
+    await scene.registry.close()
+    with pytest.raises(KafkaError):
+        await opening

@@ -1,0 +1,119 @@
+"""Whom a gateway names as leader when Pulsar confirms nothing to it: not itself, but who takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from coordinator.fleet.membership import Membership
+from coordinator.fleet.placement import PartitionKey, Placement
+from gateway.config import FleetSection
+from gateway.fleet.fleet import Fleet
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.requests.call import Call
+from gateway.requests.cluster import NOBODY, Cluster
+from protocol.kafka.errors import ErrorCode
+
+OWN, OTHER = 1, 2
+ADDRESSES = {"inside": SimpleNamespace(host="h", port=9092)}
+
+
+def fleet_of(silence_s: float, held: bool, node_ids: tuple[int, ...]) -> Fleet:
+    """As gateway 1 knows it. Partition n is led by gateway n."""
+    client = SimpleNamespace(last_receipt_s=asyncio.get_running_loop().time() - silence_s)
+    config = FleetSection(heartbeat_ms=10, lease_ms=100, dead_after_ms=200)
+    fleet = Fleet(cast(PulsarClient, client), cast(AdminClient, None), "t/ns", config)
+    members = {
+        each: SimpleNamespace(incarnation=str(each), node_id=each, addresses=ADDRESSES, rack=None) for each in node_ids
+    }
+    roster = SimpleNamespace(
+        eligible=[*members.values()], leader=lambda key: key.partition, epoch=0,
+        members={each: SimpleNamespace(member=member) for each, member in members.items()},
+    )  # fmt: skip
+    membership = SimpleNamespace(
+        roster=roster, member=members[OWN], holds_lease=lambda _now_ms: held, leads=lambda key: key.partition == OWN
+    )
+    fleet._membership = cast(Membership, membership)
+    return fleet
+
+
+def cluster_of(fleet: Fleet, listener: str = "inside") -> Cluster:
+    client = SimpleNamespace(listener=listener, forwarder=None)
+    return Cluster(cast(Call, SimpleNamespace(services=SimpleNamespace(fleet=fleet), client=client)))
+
+
+def leaders(fleet: Fleet) -> tuple[int, ...]:
+    named = [cluster_of(fleet).leader("t", partition) for partition in (OWN, OTHER)]
+    return tuple(node.node_id for node in named if node is not None)
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "held", "expected"),
+    [
+        pytest.param(9.0, True, (OWN, OTHER), id="its lease holds"),
+        pytest.param(0.1, False, (OWN, OTHER), id="other writes are confirmed"),
+        pytest.param(9.0, False, (OTHER, OTHER), id="nothing is confirmed"),
+        pytest.param(math.inf, False, (OTHER, OTHER), id="nothing ever was"),
+    ],
+)
+async def test_whom_it_names(silence_s: float, held: bool, expected: tuple[int, ...]) -> None:
+    assert leaders(fleet_of(silence_s, held, (OWN, OTHER))) == expected
+
+
+async def test_one_that_is_alone_waits_for_pulsar() -> None:
+    node = cluster_of(fleet_of(9.0, False, (OWN,))).leader("t", OWN)
+    assert node is not None
+    assert node.node_id == OWN
+
+
+async def test_its_partitions_go_to_all_others_as_without_it() -> None:
+    others = (2, 3, 4)
+    cluster, placement = cluster_of(fleet_of(9.0, False, (OWN, *others))), Placement(others)
+    for number in range(20):
+        node = cluster.leader(f"t{number}", OWN)
+        assert node is not None
+        assert node.node_id == placement.leader(PartitionKey(f"t{number}", OWN))
+
+
+async def test_what_it_did_lead_it_still_answers_for() -> None:
+    """Plain reading and writing need no lease, if its clients stay."""
+    fleet = fleet_of(9.0, False, (OWN, OTHER))
+    assert fleet.is_out_of_touch
+    assert fleet.leads("t", OWN)
+
+
+async def test_no_client_is_sent_to_another_listener() -> None:
+    cluster = cluster_of(fleet_of(0.1, True, (OWN, OTHER)), listener="encrypted")
+    assert cluster.nodes == [] and cluster.own is None and cluster.controller_id == -1
+    assert cluster.leader("t", OTHER) is None and cluster.hint("t", OTHER) is None
+    assert cluster.leader_or_error("t", OTHER) == (NOBODY, ErrorCode.LISTENER_NOT_FOUND)
+
+
+def racked_fleet(racks: dict[int, str | None]) -> Fleet:
+    fleet = fleet_of(0.1, True, tuple(racks))
+    for member in fleet.members:
+        member.rack = racks[member.node_id]
+    return fleet
+
+
+async def test_each_rack_has_a_reader_of_every_partition() -> None:
+    cluster = cluster_of(racked_fleet({1: "a", 2: "b", 3: "b"}))
+    assert cluster.replication_factor == 2
+    readers = {number: cluster.reader("t", number, "b") for number in range(50)}
+    assert {*readers.values()} == {2, 3}, "the gateways of a rack share its partitions"
+    for number, reader in readers.items():
+        assert cluster.replicas("t", number, leader_id=1) == [1, reader]
+        assert cluster.replicas("t", number, leader_id=2) == [2, 1]
+    assert cluster.reader("t", 0, "c") is None
+
+
+@pytest.mark.parametrize("racks", [{1: None, 2: None}, {1: "a", 2: "a"}, {1: "a", 2: None}])
+async def test_without_several_racks_leaders_are_the_only_replicas(racks: dict[int, str | None]) -> None:
+    cluster = cluster_of(racked_fleet(racks))
+    assert cluster.replication_factor == 1
+    assert cluster.replicas("t", 0, leader_id=1) == [1] and cluster.reader("t", 0, "a") is None

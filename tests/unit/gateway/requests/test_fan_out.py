@@ -1,0 +1,102 @@
+"""Fan-out of large requests: order, bound, slices, and what an exception or a cancellation leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count, pairwise
+
+import pytest
+
+from gateway.requests import fan_out as module
+from gateway.requests.fan_out import fan_out
+
+
+async def test_results_are_in_order_and_work_is_bounded() -> None:
+    running, most = 0, 0
+
+    async def work(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(number % 3):
+            await asyncio.sleep(0)
+        running -= 1
+        return number * 2
+
+    assert await fan_out(work, range(100), at_once=7) == [number * 2 for number in range(100)]
+    assert most == 7
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+async def test_few(count: int) -> None:
+    async def work(number: int) -> int:
+        return number
+
+    assert await fan_out(work, range(count)) == list(range(count))
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+async def test_others_have_their_turn_between_slices(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """The work itself never waits. Here each look at the clock takes a part of a slice."""
+    clock = count(step=0.6 * module.SLICE_S)
+    monkeypatch.setattr(module, "monotonic", lambda: next(clock))
+    done, seen = 0, [0]
+
+    async def work(number: int) -> None:
+        nonlocal done
+        done += 1
+
+    async def other() -> None:
+        while done < 50:
+            await asyncio.sleep(0)
+            seen.append(done)
+
+    watching = asyncio.create_task(other())
+    await fan_out(work, range(50), at_once=at_once)
+    await watching
+    assert max(later - earlier for earlier, later in pairwise(seen)) <= 2
+
+
+async def test_an_exception_ends_the_rest() -> None:
+    started: list[int] = []
+    never = asyncio.Event()
+
+    async def work(number: int) -> None:
+        started.append(number)
+        if number == 3:
+            raise ValueError("three")
+        await never.wait()
+
+    with pytest.raises(ValueError, match="three"):
+        await fan_out(work, range(1000), at_once=5)
+    await asyncio.sleep(0)
+    assert len(started) <= 5
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_cancellation_ends_the_rest() -> None:
+    never = asyncio.Event()
+
+    async def work(number: int) -> None:
+        await never.wait()
+
+    running = asyncio.create_task(fan_out(work, range(1000), at_once=5))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_work_goes_on_though_each_turn_is_longer_than_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others do much, too: whenever this request has its turn, its slice would be over already."""
+    clock = count(step=10 * module.SLICE_S)
+    monkeypatch.setattr(module, "monotonic", lambda: next(clock))
+
+    async def work(number: int) -> int:
+        return number
+
+    async with asyncio.timeout(5):
+        assert await fan_out(work, range(200)) == list(range(200))

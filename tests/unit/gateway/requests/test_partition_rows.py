@@ -1,0 +1,57 @@
+"""Rows of partitions are made once, of one view, and not too many are kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.requests import partition_rows
+from gateway.requests.fan_out import Slices
+from gateway.requests.partition_rows import CHUNK, PartitionRows
+
+MANY = 4 * CHUNK + 1
+
+
+class Fleet:
+    """Rows are (view, number)."""
+
+    def __init__(self) -> None:
+        self.view = 0
+        self.made = 0
+
+    def make(self, numbers: range) -> list[tuple[int, int]]:
+        self.made += len(numbers)
+        return [(self.view, number) for number in numbers]
+
+    async def rows(self, rows: PartitionRows, key: str, partitions: int = MANY) -> None:
+        found = await rows.get(key, lambda: self.view, partitions, self.make, Slices())
+        assert list(found) == [(self.view, number) for number in range(partitions)]
+
+
+async def test_a_topic_that_grows_and_one_that_is_smaller() -> None:
+    rows, fleet = PartitionRows(), Fleet()
+    for partitions in (3, 5, MANY, 2, 0):
+        await fleet.rows(rows, "t", partitions)
+    assert fleet.made == MANY
+
+
+async def test_a_change_amid_is_seen_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, fleet = PartitionRows(), Fleet()
+
+    async def pause(self: Slices) -> None:
+        await asyncio.sleep(0)
+        fleet.view = fleet.made >= MANY // 2
+
+    monkeypatch.setattr(Slices, "pause", pause)
+    await asyncio.gather(*(fleet.rows(rows, "t") for _ in range(5)))
+    assert fleet.view == 1
+    assert fleet.made < 2 * MANY
+
+
+async def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_rows, "MAX_ROWS", 2 * MANY)
+    rows, fleet = PartitionRows(), Fleet()
+    await asyncio.gather(*(fleet.rows(rows, f"t{number}") for number in range(10)))
+    assert sum(len(kept.rows) for kept in rows._known.values()) <= 2 * MANY
+    await fleet.rows(rows, "t0")

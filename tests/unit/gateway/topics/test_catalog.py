@@ -1,0 +1,172 @@
+"""Altering topics: what is written to Pulsar, in which order, and that nobody's change is undone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.errors import KafkaError
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import MESSAGES_ONLY, TOPIC_ID
+from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.log.fake_admin import FakeTopics
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.pulsar = FakeTopics()
+        self.catalog = self.another_catalog()
+
+    def another_catalog(self, max_age_ms: int = 60_000) -> TopicCatalog:
+        return TopicCatalog(self.pulsar.client, "t/n", max_age_ms)
+
+    async def alter(self, catalog: TopicCatalog | None = None, *, validate_only: bool = False, **change: str) -> None:
+        named = {name.replace("_", "."): value for name, value in change.items()}
+        await (catalog or self.catalog).alter_configs(
+            "a", lambda present: {**present, **named}, validate_only=validate_only
+        )
+
+    @property
+    def policies(self) -> dict[TopicPolicy, object]:
+        return self.pulsar.policies["persistent://t/n/a"]
+
+    @property
+    def stored(self) -> dict[str, str]:
+        found = self.pulsar.properties["persistent://t/n/a"]
+        return {name: value for name, value in found.items() if name != TOPIC_ID}
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    scene = Scene()
+    await scene.catalog.create("a", 2, {})
+    return scene
+
+
+async def test_effects_are_immediate(scene: Scene) -> None:
+    await scene.alter(retention_ms="60000", segment_bytes="123")
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    assert (topic.config("retention.ms"), topic.config("segment.bytes")) == ("60000", "123")
+    assert scene.stored == {"kafka.config.retention.ms": "60000", "kafka.config.segment.bytes": "123"}
+    assert scene.policies[TopicPolicy.MESSAGE_TTL] == 60
+
+
+async def test_other_gateways_know_when_they_look_again(scene: Scene) -> None:
+    other = scene.another_catalog(max_age_ms=0)
+    await other.get("a")
+    await scene.alter(max_message_bytes="5000")
+    before = other.cached("a")
+    assert before is not None
+    assert before.config("max.message.bytes") == "1048588"
+    async with asyncio.timeout(5):
+        while (after := other.cached("a")) is None or after.config("max.message.bytes") != "5000":
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_topic_is_gone_while_pulsar_deletes_it(scene: Scene, refused: bool) -> None:
+    """And back, if Pulsar does not: what was looked up before does not bring it back sooner."""
+    scene.pulsar.may_delete.clear()
+    scene.pulsar.refuses_deletion = refused
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    looked_up = asyncio.create_task(scene.catalog.get("a", fresh=True))
+    await asyncio.sleep(0)
+    deleting = asyncio.create_task(scene.catalog.delete(topic))
+    assert await looked_up is None
+    assert scene.catalog.cached("a") is None
+    assert await scene.catalog.get("a", fresh=True) is None
+    scene.pulsar.may_delete.set()
+    if refused:
+        with pytest.raises(AdminError):
+            await deleting
+    else:
+        await deleting
+    assert (await scene.catalog.get("a") is not None) == refused
+
+
+async def test_back_to_the_default(scene: Scene) -> None:
+    await scene.alter(retention_ms="60000", segment_bytes="123")
+    await scene.catalog.alter_configs("a", lambda _: {"segment.bytes": "123"}, validate_only=False)
+    assert scene.stored == {"kafka.config.segment.bytes": "123"}
+    assert scene.policies == {}
+
+
+async def test_validate_only_and_refused_values_change_nothing(scene: Scene) -> None:
+    await scene.alter(retention_ms="60000", validate_only=True)
+    with pytest.raises(KafkaError):
+        await scene.alter(segment_bytes="1", retention_ms="60000")
+    assert (scene.stored, scene.policies) == ({}, {})
+
+
+async def test_a_value_is_judged_before_the_topic(scene: Scene) -> None:
+    """As Kafka's controller does."""
+    with pytest.raises(KafkaError) as raised:
+        await scene.catalog.alter_configs("none", lambda _: {"retention.ms": "x"}, validate_only=False)
+    assert raised.value.code == ErrorCode.INVALID_CONFIG
+    with pytest.raises(KafkaError) as raised:
+        await scene.catalog.alter_configs("none", lambda _: {"retention.ms": "5"}, validate_only=False)
+    assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_two_gateways_alter_different_configurations_at_once(scene: Scene) -> None:
+    other = scene.another_catalog()
+    await asyncio.gather(
+        *(scene.alter(segment_ms=str(number)) for number in range(1, 9)),
+        *(scene.alter(other, flush_ms=str(number)) for number in range(1, 9)),
+    )
+    assert scene.stored.keys() == {"kafka.config.segment.ms", "kafka.config.flush.ms"}
+
+
+async def test_a_policy_that_pulsar_refuses(scene: Scene) -> None:
+    scene.pulsar.refused[TopicPolicy.RETENTION] = lambda value: True
+    with pytest.raises(KafkaError, match="backlog quota") as raised:
+        await scene.alter(retention_ms="60000")
+    assert raised.value.code == ErrorCode.POLICY_VIOLATION
+    assert scene.stored == {}
+    with pytest.raises(KafkaError):
+        await scene.catalog.create("b", 2, {"retention.ms": "60000"})
+    assert "persistent://t/n/b" not in scene.pulsar.properties
+
+
+async def test_properties_that_are_no_configurations_do_no_harm(scene: Scene) -> None:
+    scene.pulsar.properties["persistent://t/n/a"]["kafka.config.max.message.bytes"] = "many"
+    topic = await scene.catalog.get("a", fresh=True)
+    assert topic is not None
+    assert topic.config("max.message.bytes") == "1048588"
+
+
+async def test_an_empty_topic_can_become_compacted_and_back(scene: Scene) -> None:
+    await scene.alter(cleanup_policy="compact")
+    assert MESSAGES_ONLY in scene.stored
+    assert TopicPolicy.COMPACTION_THRESHOLD in scene.policies
+    await scene.alter(cleanup_policy="delete")
+    assert scene.stored == {"kafka.config.cleanup.policy": "delete"}
+    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.policies
+    partitions = [f"persistent://t/n/a-partition-{number} __compaction" for number in range(2)]
+    assert scene.pulsar.subscriptions_deleted == partitions, "it would hold all new data"
+
+
+async def test_a_topic_with_record_batches_does_not_become_compacted(scene: Scene) -> None:
+    scene.pulsar.entries = 3
+    for validate_only in (True, False):
+        with pytest.raises(KafkaError, match="Pulsar cannot compact them") as raised:
+            await scene.catalog.alter_configs("a", lambda _: {"cleanup.policy": "compact"}, validate_only=validate_only)
+        assert raised.value.code == ErrorCode.INVALID_CONFIG
+    assert scene.stored == {}
+
+
+async def test_a_topic_that_is_compacted_in_name_only_can_be_altered(scene: Scene) -> None:
+    """It got its properties from somewhere else."""
+    scene.pulsar.entries = 3
+    scene.pulsar.properties["persistent://t/n/a"]["kafka.config.cleanup.policy"] = "compact"
+    await scene.alter(cleanup_policy="compact", segment_bytes="1000")
+    assert MESSAGES_ONLY not in scene.stored
+    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.policies
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    assert (topic.compacts, topic.writes_messages) == (True, True)
