@@ -8,6 +8,7 @@ import time
 from typing import Protocol
 
 from gateway.log.shared_run import SharedRun
+from gateway.log.undispatched import SILENT_S
 from gateway.pulsar.position import Position
 
 
@@ -15,6 +16,8 @@ class EndedLog(Protocol):
     """The partition log, as its end knows it."""
 
     def last_position(self) -> Position: ...
+
+    async def pass_undispatched(self, last: Position) -> None: ...
 
 
 class EndFollower(Protocol):
@@ -41,6 +44,7 @@ class EndRefresh:
         self._target: Position | None = None
         self._reached: asyncio.Future[None] | None = None
         self._ahead = SharedRun(self.refresh)
+        self._passing = SharedRun(self._pass_undispatched)
 
     def checked_within(self, seconds: float) -> bool:
         """All is known that the broker had so shortly ago."""
@@ -67,10 +71,22 @@ class EndRefresh:
         self._follower.follow()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
-                await asyncio.shield(reached)
+                await self._wait(reached)
         except TimeoutError:
             self._follower.start_anew()
             raise
+
+    async def _wait(self, reached: asyncio.Future[None]) -> None:
+        while not reached.done():
+            known = self._log.last_position()
+            await asyncio.wait([reached], timeout=SILENT_S)
+            if not reached.done() and self._log.last_position() == known:
+                await self._passing.wait()
+        reached.result()
+
+    async def _pass_undispatched(self) -> None:
+        if self._target is not None:
+            await self._log.pass_undispatched(self._target)
 
     def _aim(self, last: Position) -> asyncio.Future[None]:
         """Completes when the log is known up to ``last``, or to what others aim at."""
@@ -100,3 +116,4 @@ class EndRefresh:
 
     def close(self) -> None:
         self._ahead.cancel()
+        self._passing.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
+from typing import NamedTuple
 
 import structlog
 
@@ -17,18 +18,28 @@ from gateway.log.opening import (
     LogBounds,
     end_before_open_ledger,
     is_compacted,
+    kept_start,
     read_entries,
     read_on,
 )
+from gateway.log.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position, first_index
-from gateway.pulsar.reader import Entry, Reader
+from gateway.pulsar.reader import Reader
 
 COMPACTION_CURSOR = "__compaction"
 
 log = structlog.get_logger()
+
+
+class _First(NamedTuple):
+    """What the first entry says."""
+
+    ledger: FirstLedger
+    end_offset: int | None
+    """Of the log, if no other entry comes."""
 
 
 async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> LogBounds:
@@ -40,17 +51,15 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
         last, held = await asyncio.gather(reader.last_position(), admin.topics.managed_ledger(topic))
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # perhaps it names an entry that has expired
             return await _without_entries(admin, topic, held, asked_at)
-        first, skipped = await _first_entry(reader, queue, last)
+        first = await _first(admin, topic, reader, queue, last)
     finally:
         await reader.close()
-    if first is None or first.index is None:
+    if first is None:
         log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
         return LogBounds(last, 0, 0, asked_at=asked_at)
-    next_offset = first.index + 1 if first.position >= last else await _end_offset(client, topic, last)
-    start = FirstOffset(first_index(first.index, first.num_messages), at_first_entry=not skipped)
-    if skipped:
-        log.warning("the log starts behind older entries without index", topic=topic, offset=start.offset)
-    known: FirstLedger | None = FirstLedger(first.position.ledger_id, start)
+    next_offset = await _end_offset(client, admin, topic, last) if first.end_offset is None else first.end_offset
+    known: FirstLedger | None = first.ledger
+    start = first.ledger.start
     if await _is_compacted(admin, topic, held):
         start, known = FirstOffset(0, at_first_entry=True), None
     deleted = deleted_before(held.properties)
@@ -66,24 +75,48 @@ async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerIn
     return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)
 
 
-async def _first_entry(reader: Reader, queue: EntryQueue, last: Position) -> tuple[Entry | None, bool]:
-    """The first one that has an index, and whether others lie before it."""
+async def _first(
+    admin: AdminClient, topic: str, reader: Reader, queue: EntryQueue, last: Position
+) -> _First | None:
+    """By the first entry that has an index; None if none has."""
+    kept_end: int | None = None
+
+    async def all_came(behind: Position) -> bool:
+        nonlocal kept_end
+        kept_end = await undispatched_end(admin, topic, behind, last)
+        return kept_end is not None
+
     skipped = False
-    async with aclosing(read_on(reader, queue, last)) as entries:
+    async with aclosing(read_on(reader, queue, last, NOTHING, all_came)) as entries:
         async for entry in entries:
             if entry.index is not None:
-                return entry, skipped
+                start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=not skipped)
+                if skipped:
+                    log.warning("the log starts behind older entries without index", topic=topic, offset=start.offset)
+                end_offset = entry.index + 1 if entry.position >= last else None
+                return _First(FirstLedger(entry.position.ledger_id, start), end_offset)
             skipped = True
-    return None, skipped
+    return None if skipped else await _first_of_kept(admin, topic, kept_end)
 
 
-async def _end_offset(client: PulsarClient, topic: str, last: Position) -> int:
+async def _first_of_kept(admin: AdminClient, topic: str, end_offset: int | None) -> _First | None:
+    """Brokers keep all entries to themselves."""
+    ledgers = (await admin.topics.internal_stats(topic)).ledgers
+    ledger_id = next((ledger.ledger_id for ledger in ledgers if ledger.entries > 0), None)
+    start = None if ledger_id is None else await kept_start(admin, topic, ledger_id)
+    return None if start is None or ledger_id is None else _First(FirstLedger(ledger_id, start), end_offset)
+
+
+async def _end_offset(client: PulsarClient, admin: AdminClient, topic: str, last: Position) -> int:
+    """Behind the last entry. Brokers do not name those as the last that they wrote and keep to themselves."""
     end = 0
-    async with aclosing(read_entries(client, topic, last, last)) as entries:
+    async with aclosing(read_entries(client, topic, last, last, admin=admin)) as entries:
         async for entry in entries:
             if entry.index is not None:
                 end = entry.index + 1
-    return end
+            return end
+    kept = await admin.topics.entry(topic, last)
+    return 0 if kept is None or kept.index is None else kept.index + 1
 
 
 async def _is_compacted(admin: AdminClient, topic: str, held: ManagedLedgerInfo) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from gateway.config import Limits
 from gateway.log.deleted_records import read_deleted
 from gateway.log.entries.decoding import DecodingThreads, converted
 from gateway.log.entries.log_entry import LogEntry, from_pulsar
+from gateway.log.undispatched import SILENT_S, undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
@@ -63,6 +64,10 @@ class LogBounds(NamedTuple):
     """Before anything was asked of Pulsar, by the monotonic clock."""
 
 
+AllCame = Callable[[Position], Awaitable[bool]]
+"""Whether nothing will come from behind that entry, asked when nothing came for a while."""
+
+
 class EntryQueue:
     """An EntryListener that hands entries to whoever iterates."""
 
@@ -77,34 +82,69 @@ class EntryQueue:
 
 
 async def read_entries(
-    client: PulsarClient, topic: str, start: Start, last: Position, *, read_compacted: bool = False
+    client: PulsarClient,
+    topic: str,
+    start: Start,
+    last: Position,
+    *,
+    read_compacted: bool = False,
+    admin: AdminClient | None = None,
 ) -> AsyncGenerator[Entry, None]:
-    """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, TimeoutError when none comes."""
+    """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, TimeoutError when none comes.
+
+    ``admin`` is asked, when none comes, whether brokers keep the rest to themselves: then it ends there.
+    """
     queue = EntryQueue()
     reader = await client.open_reader(topic, start, queue, read_compacted=read_compacted)
+    behind = start._replace(entry_id=start.entry_id - 1) if isinstance(start, Position) else NOTHING
+
+    async def all_came(behind: Position) -> bool:
+        return admin is not None and await undispatched_end(admin, topic, behind, last) is not None
+
     try:
-        async with aclosing(read_on(reader, queue, last)) as entries:
+        async with aclosing(read_on(reader, queue, last, behind, all_came)) as entries:
             async for entry in entries:
                 yield entry
     finally:
         await reader.close()
 
 
-async def read_on(reader: Reader, queue: EntryQueue, last: Position) -> AsyncGenerator[Entry, None]:
-    """What a reader that was just opened for ``queue`` delivers, up to ``last``. Raises as ``read_entries`` does."""
+async def read_on(
+    reader: Reader, queue: EntryQueue, last: Position, behind: Position, all_came: AllCame
+) -> AsyncGenerator[Entry, None]:
+    """What a reader that was just opened for ``queue`` delivers, from ``behind`` an entry up to ``last``.
+
+    Raises as ``read_entries`` does.
+    """
     outstanding, permits = 0, 1
     while True:
         if outstanding <= permits // 2:
             reader.flow(permits - outstanding)
             outstanding, permits = permits, min(MAX_PERMITS, permits * PERMITS_GROWTH)
-        async with asyncio.timeout(READ_TIMEOUT_S):
-            entry = await queue.entries.get()
-        if isinstance(entry, PulsarError):
-            raise entry
+        entry = await _next_entry(queue, behind, all_came)
+        if entry is None:
+            return
         outstanding -= entry.permits
+        behind = entry.position
         yield entry
         if entry.position >= last:
             return
+
+
+async def _next_entry(queue: EntryQueue, behind: Position, all_came: AllCame) -> Entry | None:
+    """None if no other will come. Raises PulsarError and TimeoutError."""
+    async with asyncio.timeout(READ_TIMEOUT_S):
+        while True:
+            try:
+                async with asyncio.timeout(SILENT_S):
+                    entry = await queue.entries.get()
+            except TimeoutError:
+                if await all_came(behind):
+                    return None
+            else:
+                if isinstance(entry, PulsarError):
+                    raise entry
+                return entry
 
 
 async def empty_end(admin: AdminClient, topic: str) -> int:
@@ -155,13 +195,15 @@ class StartSearch:
             return None
         if self._first is not None and self._first.ledger_id == stored[0].ledger_id:
             return self._first.start
-        start = await self._read_first(Position(stored[-1].ledger_id, stored[-1].entries - 1))
+        first, last = stored[0].ledger_id, Position(stored[-1].ledger_id, stored[-1].entries - 1)
+        start = await self._read_first(last) or await kept_start(self._admin, self._topic, first)
         self._first = None if start is None else FirstLedger(stored[0].ledger_id, start)
         return start
 
     async def _read_first(self, last: Position) -> FirstOffset | None:
         skipped = False
-        async with aclosing(read_entries(self._client, self._topic, "earliest", last)) as entries:
+        found = read_entries(self._client, self._topic, "earliest", last, admin=self._admin)
+        async with aclosing(found) as entries:
             async for entry in entries:
                 if entry.index is None:
                     skipped = True
@@ -171,6 +213,14 @@ class StartSearch:
                     log.warning("the log starts behind older entries without index", topic=self._topic, offset=start)
                 return FirstOffset(start, at_first_entry=not skipped)
         return None
+
+
+async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOffset | None:
+    """Where a log starts of which no reader gets an entry, by the first one of its first ledger. Raises PulsarError."""
+    entry = await admin.topics.entry(topic, Position(ledger_id, 0))
+    if entry is None or entry.index is None:
+        return None
+    return FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)
 
 
 async def settled(admin: AdminClient, topic: str) -> InternalStats:
@@ -201,6 +251,7 @@ class Tail(NamedTuple):
 
 async def read_tail(
     client: PulsarClient,
+    admin: AdminClient,
     topic: str,
     stats: InternalStats,
     tail: Tail,
@@ -213,7 +264,7 @@ async def read_tail(
     """
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     for start, last in scan_ranges(stats, tail, limits):
-        async with aclosing(read_entries(client, topic, start, last)) as entries:
+        async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
             async for entry in entries:
                 read = await converted(decoding, convert, entry, topic)
                 if read is not None:

@@ -25,6 +25,7 @@ from gateway.log.receipt_lookup import ReceiptLookup
 from gateway.log.shared import Shared
 from gateway.log.shared_run import SharedRun
 from gateway.log.tail_follower import TailFollower
+from gateway.log.undispatched import undispatched_end
 from gateway.log.waiters import QUIET_S, Waiters
 from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
 from gateway.log.writing.known_producers import KnownProducers
@@ -36,6 +37,7 @@ from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, stamp_offsets
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.offset_span import empty_batches
 
 STALLED_S = 20.0
 """So long nothing was heard of what was sent to Pulsar; clients give their requests up after 30 s and more."""
@@ -152,7 +154,7 @@ class PartitionLog:
         stats = await settled(self.admin, self.pulsar_topic)
         await self.end.refresh()
         tail = Tail(self._end.last, self._taken_over)
-        await read_tail(self.client, self.pulsar_topic, stats, tail, self.limits, self.decoding, take)
+        await read_tail(self.client, self.admin, self.pulsar_topic, stats, tail, self.limits, self.decoding, take)
 
     def append(
         self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: Messages | None = None
@@ -375,6 +377,16 @@ class PartitionLog:
         if read is not None and entry.position > self._end.last:
             self._advance(entry, read)
         self.end.known_up_to(entry.position)
+
+    async def pass_undispatched(self, last: Position) -> None:
+        """Nothing comes: if brokers keep all entries up to the last one to themselves, know them all the same."""
+        end_offset = await undispatched_end(self.admin, self.pulsar_topic, self._end.last, last)
+        if end_offset is None or last <= self._end.last or end_offset <= self.end_offset:
+            return
+        base_offset = self.end_offset
+        self._take(LogEntry(last, base_offset, end_offset, empty_batches(base_offset, end_offset)))
+        self._end.on_entry(last, base_offset, end_offset)
+        self.end.known_up_to(last)
 
     def _conversion_failed(self, error: Exception) -> None:
         self.reader_failed(ListenerError(repr(error)))

@@ -143,7 +143,9 @@ async def _entries(log: PartitionLog, start: Start) -> AsyncGenerator[LogEntry, 
         return
     max_bytes = log.limits.max_decompressed_bytes
     convert = partial(from_pulsar, max_bytes=max_bytes, chunked=ChunkedMessages(max_bytes))
-    found = read_entries(log.client, log.pulsar_topic, start, last, read_compacted=log.compacted)
+    found = read_entries(
+        log.client, log.pulsar_topic, start, last, read_compacted=log.compacted, admin=log.admin
+    )
     async with aclosing(found) as entries:
         async for entry in entries:
             read = await converted(log.decoding, convert, entry, log.pulsar_topic)

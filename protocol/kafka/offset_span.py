@@ -14,6 +14,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_OFFSET: Final = 23
 _EXTENT = struct.Struct(">qi11xi")  # base_offset, batch_length, last_offset_delta
+_MAX_COUNT: Final = 2**31 - 1
 _CRC: Final = struct.Struct(">I")
 _CRC_OFFSET: Final = 17
 
@@ -29,6 +30,16 @@ def empty_batch(
     )  # fmt: skip
     _sign(batch)
     return batch
+
+
+def empty_batches(base_offset: int, next_offset: int) -> bytearray:
+    """Batches without records up to, not including, an offset: one, unless its offsets are too many for that."""
+    found = bytearray()
+    while base_offset < next_offset:
+        count = min(_MAX_COUNT, next_offset - base_offset)
+        found += empty_batch(base_offset, count)
+        base_offset += count
+    return found
 
 
 def span_offsets(batch: bytearray, offset_count: int) -> None:

@@ -18,6 +18,7 @@ from gateway.log.log_start import LogStart
 from gateway.log.opening import NOTHING
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex, back_from, find_position
+from gateway.log.undispatched import undispatched_end
 from gateway.log.waiters import Waiters
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -26,7 +27,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.offset_span import empty_batch
+from protocol.kafka.offset_span import empty_batches
 
 MAX_PERMITS = 200_000
 PERMITS_GROWTH = 4
@@ -36,7 +37,7 @@ LOOK_BACK_ENTRIES = (1, 8, 64)
 """For each piece of a large message that is missing: pieces mostly lie next to each other."""
 ASK_END_EVERY_S = 1.0
 SILENT_S = 2.0
-"""So long nothing comes of a log that holds something: then its start may have moved."""
+"""So long nothing comes of a log that holds something: its start may have moved, or brokers keep the rest back."""
 READ_FAILURES = (PulsarError, TimeoutError, OSError)
 
 log = structlog.get_logger()
@@ -52,6 +53,8 @@ class ReadLog(Protocol):
 
     @property
     def end_offset(self) -> int: ...
+
+    def last_position(self) -> Position: ...
 
     @property
     def closed(self) -> bool: ...
@@ -94,7 +97,8 @@ class CatchUpReader:
         self._bytes = 0
         self._verified = False
         self._position = NOTHING
-        self._compacted_end: tuple[Position, int] | None = None
+        self._end: tuple[Position, int] | None = None
+        """The last entry that comes, and the offset behind those that do not."""
         self._end_asked_at = 0.0
         self._asking: asyncio.Task[None] | None = None
         self._next_offset = offset
@@ -103,6 +107,8 @@ class CatchUpReader:
         """The first offset that did not come: retention may have taken it."""
         self._to_check = False
         self._silence: asyncio.TimerHandle | None = None
+        self._silent_at: Position | None = None
+        """Where it stood when it was looked at last."""
         self._chunked = ChunkedMessages(owner.limits.max_decompressed_bytes)
         self._look_backs: dict[bytes, int] = {}
         self._looking_back: asyncio.Task[None] | None = None
@@ -239,7 +245,7 @@ class CatchUpReader:
             self._looking_back, self._outstanding = None, 0
             self._top_up()
 
-    # The end of a compacted log
+    # The end of a log, behind what brokers send
 
     def _ask_compacted_end(self) -> None:
         """Nothing comes: has compaction taken what was there? It may have run since this was asked last."""
@@ -252,20 +258,28 @@ class CatchUpReader:
     async def _learn_compacted_end(self, reader: Reader) -> None:
         end_offset = self.log.end_offset
         try:
-            self._compacted_end = await reader.last_position(), end_offset
+            self._end = await reader.last_position(), end_offset
         except READ_FAILURES as error:
             log.info("compacted end unknown", topic=self.log.pulsar_topic, error=str(error))
         else:
             self._step_over()
 
     def _step_over(self) -> None:
-        """Behind the last entry that compaction has left, an empty batch stands for all others."""
-        if self._compacted_end is None or self._position < self._compacted_end[0]:
+        """Behind the last entry that comes, an empty batch stands for all others."""
+        if self._end is None or self._position < self._end[0]:
             return
-        (last, end_offset), self._compacted_end = self._compacted_end, None
+        (last, end_offset), self._end = self._end, None
         next_offset = self._entries[-1].next_offset if self._entries else self.offset
         if next_offset < end_offset:
-            self._take(LogEntry(last, next_offset, end_offset, empty_batch(next_offset, end_offset - next_offset)))
+            self._take(LogEntry(last, next_offset, end_offset, empty_batches(next_offset, end_offset)))
+
+    async def _pass_undispatched(self) -> None:
+        """What is left may be entries that brokers keep to themselves."""
+        behind, last, end_offset = self._position, self.log.last_position(), self.log.end_offset
+        end = await undispatched_end(self._owner.admin, self.log.pulsar_topic, behind, last)
+        if end is not None and behind == self._position:
+            self._end = behind, end_offset
+            self._step_over()
 
     # The start of the log, as retention moves it
 
@@ -294,10 +308,21 @@ class CatchUpReader:
         self._silence = asyncio.get_running_loop().call_later(SILENT_S, self._silent)
 
     def _silent(self) -> None:
-        """Nothing has come: perhaps all that there was is gone."""
-        if self._ledger_id is None and self.failed is None:
-            self._check_start(self.offset)
-            self._watch_silence()
+        """Nothing has come: perhaps all that there was is gone, or brokers keep it to themselves."""
+        if self.failed is not None:
+            return
+        if self._silent_at == self._position and self._lacks_entries:
+            if self._ledger_id is None:
+                self._check_start(self.offset)
+            if not self.log.compacted and (self._asking is None or self._asking.done()):
+                self._asking = run_once("undispatched entries", self._pass_undispatched())
+        self._silent_at = self._position
+        self._watch_silence()
+
+    @property
+    def _lacks_entries(self) -> bool:
+        """The log holds some that have not come."""
+        return not self._entries and max(self.offset, self._next_offset) < self.log.end_offset
 
     def _fail(self, error: Exception) -> None:
         log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
@@ -340,6 +365,7 @@ class CatchUpReader:
             )
             self._top_up()
             self._ask_compacted_end()
+            self._silent_at = self._position
             self._watch_silence()
         except READ_FAILURES as error:
             self._fail(error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.log.entries.log_entry import KAFKA_FORMAT
 from gateway.log.entries.message_entry import FORMAT_PROPERTY
-from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo
+from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo, StoredEntry
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
@@ -73,6 +73,8 @@ class FakeReader:
             entry = self.topic.entry_at(self.next_entry)
             self.next_entry += 1
             if self.read_compacted and entry.position in self.topic.compacted_away:
+                continue
+            if entry.is_marker:
                 continue
             self.permits -= entry.num_messages
             self.listener.on_entry(entry)
@@ -140,6 +142,12 @@ class FakeTopic:
         metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg = uuid, number, total
         metadata.total_chunk_msg_size = len(data) * total
 
+    def write_marker(self, count: int = 1) -> Position:
+        """Brokers keep it to themselves, and yet name it as the last entry, as they do those of native producers."""
+        position = self.write(b"", count, "native", 0, native=True)
+        self.entries[-1][3].marker_type = 10
+        return position
+
     def roll_over(self) -> None:
         self.ledger_id, self.entry_id = self.ledger_id + 1, 0
 
@@ -194,5 +202,6 @@ class FakeTopic:
     async def entry(self, topic: str, position: Position) -> Any:
         for at, index, _, metadata in self.entries:
             if at == position:
-                return SimpleNamespace(index=index, num_messages=metadata.num_messages_in_batch)
+                marker_type = metadata.marker_type if metadata.HasField("marker_type") else None
+                return StoredEntry(position, index, None, metadata.num_messages_in_batch, marker_type)
         return None

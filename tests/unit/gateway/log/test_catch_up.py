@@ -18,6 +18,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
+from gateway.pulsar.position import Position
 from protocol.kafka.batch import iter_headers
 from protocol.kafka.offset_span import empty_batch
 from protocol.kafka.records import Record, encode_batch
@@ -29,10 +30,14 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.end_offset = 0
+        self.last = Position(-1, -1)
         self.compacted = self.closed = False
         self.woken = asyncio.Event()
         self.waiters: Any = SimpleNamespace(wake=self.woken.set)
         self.start: Any = SimpleNamespace(offset=0, at_first_entry=False, refresh=self._nothing_removed)
+
+    def last_position(self) -> Position:
+        return self.last
 
     async def _nothing_removed(self, *, at_most_every_s: float) -> None:
         pass
@@ -270,4 +275,38 @@ async def test_offsets_that_brokers_keep_to_themselves_are_no_loss() -> None:
         scene.topic.next_index += 1
     assert (await scene.read(0, 100_000)).next_offset >= 10
     assert scene.log.start.offset == 0
+    scene.readers.close_all(scene.log)
+
+
+async def test_what_brokers_keep_to_themselves_at_the_end_is_stepped_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "SILENT_S", 0.01)
+    scene = Scene()
+    scene.write(10, 1_000)
+    scene.log.last = [scene.topic.write_marker(3) for _ in range(40)][-1]
+    scene.log.end_offset = scene.topic.next_index
+    await scene.read_all(0, 100_000)
+    scene.write(10, 1_000)
+    scene.log.last, scene.log.end_offset = scene.topic.write_marker(), scene.topic.next_index
+    await scene.read_all(130, 100_000)
+    scene.readers.close_all(scene.log)
+
+
+async def test_what_only_comes_late_is_not_stepped_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "SILENT_S", 0.01)
+    scene = Scene()
+    scene.write(1, 100)
+    assert (await scene.read(0, 1_000)).next_offset == 1
+    [reader] = scene.topic.readers
+    reader.permits = -100
+    scene.topic.delivers = False
+    scene.topic.write_marker()
+    scene.write(1, 100)
+    scene.log.last, scene.log.end_offset = scene.topic.write_marker(), scene.topic.next_index
+    scene.readers.start(scene.log, 1)
+    await asyncio.sleep(0.05)
+    assert scene.readers.read(scene.log, 1, 1_000, at_least_one=True) is None
+    reader.permits = 1
+    reader.deliver()
+    assert (await scene.read(1, 1_000)).next_offset == 3
+    assert (await scene.read(3, 1_000)).next_offset == 4
     scene.readers.close_all(scene.log)

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from gateway.log import opening
 from gateway.log.deleted_records import PROPERTY
 from gateway.log.log_bounds import read_bounds
 from gateway.log.opening import LogBounds, StartSearch
@@ -82,3 +83,18 @@ async def test_the_start_is_not_read_again_while_the_first_ledger_is_there() -> 
     opened = len(topic.readers)
     assert await search.run() == (0, True)
     assert len(topic.readers) == opened
+
+
+@pytest.mark.parametrize("before", [(), (2,), (2, 3)])
+async def test_a_log_may_end_with_what_brokers_keep_to_themselves(
+    before: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "SILENT_S", 0.01)
+    topic = written(*before)
+    for _ in range(20):
+        topic.write_marker(3)
+        topic.roll_over()
+    found = await bounds(topic)
+    assert found[:4] == (topic.last, sum(before) + 60, 0, True)
+    search = StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic")
+    assert await search.run() == (0, True)

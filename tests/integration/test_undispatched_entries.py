@@ -1,0 +1,101 @@
+"""Entries that brokers keep to themselves at the end of a log: nobody waits for them, and offsets go on behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from deploy.local.standalone import PulsarStandalone
+from protocol.pulsar.entry import encode_message
+from tests.integration.confluent import TIMEOUT_S, Record, assigned, create_topic, produce, read_all_values, watermarks
+from tests.integration.odd_entries import Odd, write
+from tests.integration.servers import lone_gateway_on, running
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+
+PAYLOAD = encode_message(b"never seen")
+SNAPSHOT = 10
+MARKER = Odd(PAYLOAD, metadata={"marker_type": SNAPSHOT})
+COUNTED_AS_NOTHING = Odd(PAYLOAD, metadata={"num_messages_in_batch": 0})
+NATIVE = Odd(encode_message(b"native"))
+ENDS = {
+    "a marker": [MARKER],
+    "a count of nothing": [COUNTED_AS_NOTHING],
+    "many of both": [MARKER, COUNTED_AS_NOTHING, Odd(PAYLOAD, 3, {"marker_type": 99})] * 20,
+    "behind a record": [NATIVE, MARKER],
+}
+
+
+@pytest.fixture(scope="module")
+def lone(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    with running(lone_gateway_on(pulsar, tmp_path_factory.mktemp("undispatched"))) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def topic(lone: GatewayProcess) -> str:
+    name = unique_topic("undispatched")
+    create_topic(lone.bootstrap, name)
+    return name
+
+
+def bounds(lone: GatewayProcess, topic: str, end: int) -> tuple[int, int]:
+    """Once the end is the one expected: what others wrote a moment ago may be missing."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        with suppress(KafkaException):  # on a busy machine the log may not be open in time
+            found = watermarks(lone.bootstrap, topic)
+            if found[1] == end:
+                return found
+    raise AssertionError(f"the end was not {end} in {TIMEOUT_S:.0f} s")
+
+
+def append(pulsar: PulsarStandalone, lone: GatewayProcess, topic: str, entries: Sequence[Odd]) -> int:
+    """How many offsets they take."""
+    asyncio.run(write(pulsar, f"{topic}-partition-0", entries, f"kafka/{lone.config['pulsar']['namespace']}"))
+    return sum(odd.count for odd in entries)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_open_log_goes_on_behind_them(
+    pulsar: PulsarStandalone, lone: GatewayProcess, topic: str, end: str
+) -> None:
+    assert produce(lone.bootstrap, topic, [Record(b"before")], enable_idempotence=True) == [0]
+    count = append(pulsar, lone, topic, ENDS[end])
+    assert bounds(lone, topic, 1 + count) == (0, 1 + count)
+    assert [value for _, value in read_all_values(lone.bootstrap, topic)] == seen(b"before", end)
+    assert produce(lone.bootstrap, topic, [Record(b"behind")], enable_idempotence=True) == [1 + count]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_log_is_opened_that_ends_with_them(
+    pulsar: PulsarStandalone, lone: GatewayProcess, topic: str, end: str
+) -> None:
+    count = append(pulsar, lone, topic, [NATIVE, *ENDS[end]])
+    assert bounds(lone, topic, count) == (0, count)
+    assert [value for _, value in read_all_values(lone.bootstrap, topic)] == seen(b"native", end)
+    with assigned(lone.bootstrap, topic) as reader:
+        [found] = reader.offsets_for_times([TopicPartition(topic, 0, 1)], TIMEOUT_S)
+        assert (found.error, found.offset) == (None, 0)
+        [found] = reader.offsets_for_times([TopicPartition(topic, 0, 2**60)], TIMEOUT_S)
+        assert (found.error, found.offset) == (None, -1)
+    assert produce(lone.bootstrap, topic, [Record(b"behind")], enable_idempotence=True) == [count]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_log_may_hold_nothing_else(
+    pulsar: PulsarStandalone, lone: GatewayProcess, topic: str, end: str
+) -> None:
+    count = append(pulsar, lone, topic, ENDS[end])
+    bounds(lone, topic, count)
+    assert [value for _, value in read_all_values(lone.bootstrap, topic)] == seen(b"", end)[1:]
+    assert produce(lone.bootstrap, topic, [Record(b"behind")], enable_idempotence=True) == [count]
+
+
+def seen(first: bytes, end: str) -> list[bytes]:
+    return [first, *(b"native" for odd in ENDS[end] if odd is NATIVE)]
