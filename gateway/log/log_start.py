@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import Protocol
 
 from gateway.log.deleted_records import write_deleted
@@ -47,22 +46,24 @@ class LogStart:
         self._checked = bounds.asked_at
         self._deleting = asyncio.Lock()
         self._compacted_ledger_id = NO_LEDGER
-        self._ahead = SharedRun(partial(self.refresh, at_most_every_s=0))
+        self._looking = SharedRun(self._look)
 
     def checked_within(self, seconds: float) -> bool:
-        """`refresh` was called so shortly ago."""
+        """The start is known as it was so shortly ago."""
         return time.monotonic() - self._checked < seconds
 
     def refresh_ahead(self, at_most_every_s: float) -> None:
         """Do what ``refresh`` does, before somebody has to wait for it."""
         if not self.checked_within(at_most_every_s):
-            self._ahead.start()
+            self._looking.start()
 
     async def refresh(self, *, at_most_every_s: float = CHECK_S) -> None:
-        """Look whether retention or compaction has removed entries. Raises PulsarError."""
-        if self.checked_within(at_most_every_s):
-            return
-        self._checked = time.monotonic()
+        """Look whether retention or compaction has removed entries. Raises PulsarError, TimeoutError and KafkaError."""
+        if not self.checked_within(at_most_every_s):
+            await self._looking.wait()
+
+    async def _look(self) -> None:
+        asked_at = time.monotonic()
         log = self._log
         if log.compacted:
             await self._forget_compacted()
@@ -75,6 +76,7 @@ class LogStart:
             self.offset, self.at_first_entry = found
             if moved:
                 log.waiters.wake()  # some may wait for what is gone
+        self._checked = asked_at
 
     async def _forget_compacted(self) -> None:
         """What is in memory was there before the last compaction."""
@@ -84,7 +86,7 @@ class LogStart:
             self._log.forget()
 
     async def delete_before(self, offset: int) -> None:
-        """Raise the start to ``offset``, for good and for every gateway. Raises PulsarError."""
+        """Raise the start to ``offset``, for good and for every gateway. Raises as ``refresh`` does."""
         async with self._deleting:
             await self.refresh(at_most_every_s=0)
             if offset > self.offset:
@@ -93,4 +95,4 @@ class LogStart:
                 self._log.waiters.wake()
 
     def close(self) -> None:
-        self._ahead.cancel()
+        self._looking.cancel()

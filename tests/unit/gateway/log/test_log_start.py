@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from unittest.mock import AsyncMock
 
 import pytest
@@ -46,3 +47,38 @@ async def test_the_start_does_not_fall_back_to_an_end_that_is_known_late(scene: 
     scene.log.start._search.run = AsyncMock(return_value=None)  # type: ignore[method-assign]
     await scene.log.start.refresh(at_most_every_s=0)
     assert scene.log.start.offset == 5
+
+
+async def test_nobody_is_told_the_old_start_while_it_is_looked_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = asyncio.Event()
+
+    async def slowly() -> FirstOffset:
+        await answer.wait()
+        return FirstOffset(1, True)
+
+    monkeypatch.setattr(scene.log.start._search, "run", slowly)
+
+    async def told() -> int:
+        await scene.log.start.refresh()
+        return scene.log.start.offset
+
+    first, second = asyncio.create_task(told()), asyncio.create_task(told())
+    await settle()
+    third = asyncio.create_task(told())
+    await settle()
+    assert not scene.log.start.checked_within(15)
+    answer.set()
+    assert [await first, await second, await third] == [1, 1, 1]
+    assert scene.log.start.checked_within(15)
+
+
+async def test_a_search_that_failed_says_nothing_of_the_start(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = AsyncMock(side_effect=[TimeoutError, FirstOffset(1, True)])
+    monkeypatch.setattr(scene.log.start._search, "run", search)
+    with pytest.raises(TimeoutError):
+        await scene.log.start.refresh()
+    assert not scene.log.start.checked_within(15)
+    await scene.log.start.refresh()
+    assert scene.log.start.offset == 1
