@@ -34,6 +34,7 @@ from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import topic_defaults
 from gateway.requests.call import Services, Unread
+from gateway.requests.partition_rows import PartitionRows
 from gateway.server import KafkaServer
 from gateway.topics.catalog import TopicCatalog
 
@@ -92,7 +93,8 @@ class Gateway:
             self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
             config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
         )  # fmt: skip
-        self._topics.on_gone = self._forget_logs
+        self._partition_rows = PartitionRows()
+        self._topics.on_gone = self._forget_topic
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._groups = GroupService(
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
@@ -132,7 +134,7 @@ class Gateway:
         services = Services(
             self.config, self.metrics, self._fleet, self._topics, self._logs, self._shared.producer_ids,
             FetchSessions(self.config.limits.max_fetch_sessions),
-            unread, self._groups, APIS,
+            unread, self._groups, APIS, self._partition_rows,
         )  # fmt: skip
         dispatcher = Dispatcher(services, self._new_forwarding(services))
         self._server = KafkaServer(self.config, dispatcher, self.metrics, unread)
@@ -214,10 +216,11 @@ class Gateway:
     def _forget_topics(self, topics: Collection[DeletedTopic]) -> None:
         for topic in topics:
             if self._topics.forget(topic.name, topic.topic_id):
-                self._forget_logs(topic.name)
+                self._forget_topic(topic.name)
         self._groups.forget_topics(topics)
 
-    def _forget_logs(self, name: str) -> None:
+    def _forget_topic(self, name: str) -> None:
+        self._partition_rows.forget(name)
         run_once("forget topic", self._logs.forget_topic(name))
 
     async def _keep_house(self) -> None:

@@ -67,6 +67,10 @@ def _forget(work: asyncio.Future[Any]) -> None:
             _forget(outcome)
 
 
+def _nothing_to_end(reason: str) -> None:
+    """The connection is gone already."""
+
+
 class _Slot:
     """The place of one answer in the order of answers."""
 
@@ -468,3 +472,4 @@ class KafkaConnection(asyncio.BufferedProtocol):
         for future in tuple(self._parked):
             future.cancel()
         self._owner.closed(self)
+        self._client.close = _nothing_to_end  # it would hold this connection until garbage is looked for

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import threading
 import time
-import traceback
+from types import FrameType
 
 import structlog
 
@@ -64,6 +64,10 @@ class LoopWatchdog:
 
 
 def _stack(thread_id: int) -> str:
-    frame = sys._current_frames().get(thread_id)
-    frames = traceback.extract_stack(frame)[-STACK_FRAMES:] if frame is not None else []
-    return " < ".join(f"{each.name} ({each.filename.rpartition('/')[2]}:{each.lineno})" for each in reversed(frames))
+    """Not by `traceback`: it reads the source of every module on the stack, and keeps it for ever."""
+    frame: FrameType | None = sys._current_frames().get(thread_id)
+    places: list[str] = []
+    while frame is not None and len(places) < STACK_FRAMES:
+        places.append(f"{frame.f_code.co_name} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})")
+        frame = frame.f_back
+    return " < ".join(places)

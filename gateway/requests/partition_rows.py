@@ -8,7 +8,7 @@ from typing import Any
 from gateway.requests.fan_out import Slices
 
 MAX_ROWS = 50_000
-"""About 500 bytes each."""
+"""About 300 bytes each."""
 CHUNK = 50
 """Rows that are made before others have their turn."""
 
@@ -22,38 +22,54 @@ class _Rows:
     def __init__(self, view: Hashable) -> None:
         self.view = view
         self.rows: list[Any] = []
+        self.kept = True
+        """Others may find them, and they count."""
 
 
 class PartitionRows:
     def __init__(self) -> None:
-        self._known: dict[Hashable, _Rows] = {}
+        self._known: dict[str, dict[Hashable, _Rows]] = {}
         self._count = 0
 
     async def get(
-        self, key: Hashable, view: Callable[[], Hashable], partitions: int, make: Make, slices: Slices
+        self, topic: str, variant: Hashable, view: Callable[[], Hashable], partitions: int, make: Make, slices: Slices
     ) -> Sequence[Any]:
         """The rows of a topic's partitions, all of one ``view``. They are shared: nobody may change them.
 
-        ``key`` is the topic, and whatever else of the request its rows depend on. Who asks meanwhile makes the rows
-        with this caller, not all of them again.
+        ``variant`` is whatever else of the request the rows depend on. Who asks meanwhile makes the rows with this
+        caller, not all of them again.
         """
-        found = self._current(key, view())
+        found = self._current(topic, variant, view())
         while len(found.rows) < partitions:
             await slices.pause()
-            found = self._current(key, view()) if found.view != view() else found
+            found = self._current(topic, variant, view()) if found.view != view() else found
             self._make_some(found, partitions, make)
         return found.rows[:partitions]
 
-    def _current(self, key: Hashable, view: Hashable) -> _Rows:
-        found = self._known.get(key)
-        if found is None or found.view != view:
-            found = self._known[key] = _Rows(view)
+    def forget(self, topic: str) -> None:
+        """The topic is gone, or another one has its name now."""
+        for rows in self._known.pop(topic, {}).values():
+            self._drop(rows)
+
+    def _current(self, topic: str, variant: Hashable, view: Hashable) -> _Rows:
+        variants = self._known.setdefault(topic, {})
+        found = variants.get(variant)
+        if found is not None and found.view != view:
+            self._drop(found)
+            found = None
+        if found is None:
+            found = variants[variant] = _Rows(view)
         return found
 
     def _make_some(self, found: _Rows, partitions: int, make: Make) -> None:
         first = len(found.rows)
         found.rows += make(range(first, min(first + CHUNK, partitions)))
-        self._count += len(found.rows) - first
+        if found.kept:
+            self._count += len(found.rows) - first
         if self._count > MAX_ROWS:  # who is not done goes on with what it has
-            self._known.clear()
-            self._count = 0
+            for topic in [*self._known]:
+                self.forget(topic)
+
+    def _drop(self, rows: _Rows) -> None:
+        rows.kept = False
+        self._count -= len(rows.rows)

@@ -167,7 +167,8 @@ async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
     cluster, name = Cluster(call), topic.name
     has_listener_error = call.version >= LISTENER_ERROR_VERSION
     partitions = await call.services.partition_rows.get(
-        (name, cluster.perspective, has_listener_error),
+        name,
+        (cluster.perspective, has_listener_error),
         lambda: cluster.view,
         topic.partitions,
         lambda numbers: _partitions(call, name, numbers),

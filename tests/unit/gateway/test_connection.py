@@ -7,6 +7,7 @@ import contextlib
 import gc
 import random
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 
@@ -434,3 +435,19 @@ async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
     del conversation
     gc.collect()
     assert unheard == []
+
+
+async def test_a_lost_connection_is_freed_at_once() -> None:
+    """Not when garbage is looked for, which is seldom: clients come and go by the thousand."""
+    conversation = Conversation()
+    conversation.feed(frame("n1") + frame("f2") + frame("s3"))
+    await settle()
+    lost = weakref.ref(conversation.connection)
+    gc.disable()
+    try:
+        conversation.lose()
+        await settle()
+        del conversation
+        assert lost() is None
+    finally:
+        gc.enable()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import linecache
+import threading
 import time
 
 import pytest
@@ -35,6 +37,14 @@ async def test_a_stall_is_counted_and_its_place_logged(monkeypatch: pytest.Monke
     stall = next(line for line in logs if "hold_the_loop" in line.get("stack", ""))
     assert stall["wall_ms"] >= 100 and stall["cpu_ms"] > 0
     assert (metrics.registry.get_sample_value(COUNT) or 0) >= 1
+
+
+def test_no_source_is_read_for_a_stack() -> None:
+    linecache.clearcache()
+    stack = loop_watchdog._stack(threading.get_ident())
+    assert stack.startswith("_stack (loop_watchdog.py:") and "test_no_source_is_read_for_a_stack" in stack
+    assert stack.count(" < ") < loop_watchdog.STACK_FRAMES
+    assert not linecache.cache
 
 
 async def test_a_stopped_watchdog_ends_its_thread() -> None:

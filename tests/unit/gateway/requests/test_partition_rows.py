@@ -25,7 +25,7 @@ class Fleet:
         return [(self.view, number) for number in numbers]
 
     async def rows(self, rows: PartitionRows, key: str, partitions: int = MANY) -> None:
-        found = await rows.get(key, lambda: self.view, partitions, self.make, Slices())
+        found = await rows.get(key, None, lambda: self.view, partitions, self.make, Slices())
         assert list(found) == [(self.view, number) for number in range(partitions)]
 
 
@@ -53,5 +53,30 @@ async def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_rows, "MAX_ROWS", 2 * MANY)
     rows, fleet = PartitionRows(), Fleet()
     await asyncio.gather(*(fleet.rows(rows, f"t{number}") for number in range(10)))
-    assert sum(len(kept.rows) for kept in rows._known.values()) <= 2 * MANY
+    assert kept(rows) <= 2 * MANY
     await fleet.rows(rows, "t0")
+
+
+async def test_nothing_is_kept_of_topics_that_are_gone() -> None:
+    rows, fleet = PartitionRows(), Fleet()
+    for number in range(100):
+        await fleet.rows(rows, f"t{number}", 3)
+        fleet.view = number % 2
+        await fleet.rows(rows, f"t{number}", 3)
+        rows.forget(f"t{number}")
+    assert (kept(rows), len(rows._known), rows._count) == (0, 0, 0)
+
+
+async def test_a_topic_that_goes_while_its_rows_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, fleet = PartitionRows(), Fleet()
+
+    async def pause(self: Slices) -> None:
+        rows.forget("t")
+
+    monkeypatch.setattr(Slices, "pause", pause)
+    await fleet.rows(rows, "t")
+    assert (kept(rows), rows._count) == (0, 0)
+
+
+def kept(rows: PartitionRows) -> int:
+    return sum(len(each.rows) for variants in rows._known.values() for each in variants.values())
