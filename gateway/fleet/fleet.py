@@ -209,7 +209,13 @@ class Fleet:
 
     @property
     def is_out_of_touch(self) -> bool:
-        """Pulsar has confirmed nothing for so long that the others take this one for dead, if they hear better."""
+        """Pulsar has confirmed nothing for so long that the others take this one for dead, if they hear better.
+
+        They do not if all have lost the log: then each names the leader of the epoch. A client that hears of two in
+        one epoch may stay with the wrong one for minutes (confluentinc/librdkafka#5593).
+        """
+        if self._log is not None and self._log.is_lost_by_all:
+            return False
         return self.is_doubtful and self._silence_s > self._config.dead_after_ms / 1000
 
     @property

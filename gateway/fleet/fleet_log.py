@@ -25,7 +25,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import ClosedByBrokerError, PulsarError, TopicClosedError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry, Reader, Start
@@ -120,6 +120,10 @@ class FleetLog:
         self._producer_closed = asyncio.Event()
         self._permits = 0
         self._producer: Producer | None = None
+        self.is_lost_by_all = False
+        """Its broker ended the last producer, as it ended those of the other gateways, and nothing was confirmed since.
+
+        A broker that is merely not heard of may serve the others all the while."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> Snapshot | None:
@@ -191,13 +195,14 @@ class FleetLog:
                     log.warning("cannot write to the fleet's log", error=str(error))
 
     def on_receipt(self, sequence_id: int, position: Position) -> None:
-        pass
+        self.is_lost_by_all = False
 
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
         log.warning("heartbeat refused", error=str(error))
 
     def on_producer_closed(self, error: PulsarError) -> None:
         self._producer = None
+        self.is_lost_by_all = isinstance(error, ClosedByBrokerError | TopicClosedError)
         self._producer_closed.set()
 
     # Reading

@@ -15,6 +15,7 @@ import structlog
 from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.errors import (
     ClientClosedError,
+    ClosedByBrokerError,
     ConnectionLostError,
     ListenerError,
     ProtocolError,
@@ -279,7 +280,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close(ConnectionLostError(f"cannot read the token: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.close(ConnectionLostError(f"connection to {self.address.url} lost: {exc or 'closed by peer'}"))
+        lost = ClosedByBrokerError if exc is None or isinstance(exc, ConnectionResetError) else ConnectionLostError
+        self.close(lost(f"connection to {self.address.url} lost: {exc or 'closed by peer'}"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.get_buffer()

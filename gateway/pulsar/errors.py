@@ -19,6 +19,10 @@ class ConnectionLostError(RetriableError):
     """The connection to the broker broke or could not be made."""
 
 
+class ClosedByBrokerError(ConnectionLostError):
+    """The broker's end closed or reset the connection, as the system does when the broker's process ends."""
+
+
 class RequestTimeoutError(RetriableError):
     """The broker did not answer in time. Whether it did the work is unknown."""
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.fleet import fleet_log
 from gateway.fleet.fleet_log import BACKOFF_MAX_MS, FleetLog
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import PulsarError, TopicClosedError
+from gateway.pulsar.errors import ClosedByBrokerError, ConnectionLostError, PulsarError, TopicClosedError
 from gateway.pulsar.position import Position
 
 WAIT_S = 10
@@ -79,4 +79,25 @@ async def test_what_is_closed_again_and_again_is_not_opened_without_a_pause(monk
     for _ in range(10):
         await asyncio.sleep(0)
     assert client.opened.empty()
+    await log.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(CLOSED, True), (ClosedByBrokerError("its process ended"), True), (ConnectionLostError("silent"), False)],
+)
+async def test_who_else_has_lost_it(error: PulsarError, expected: bool) -> None:
+    """Until something is confirmed again: a producer that is opened may be of no use."""
+    client = FakeClient()
+    log = FleetLog(cast(PulsarClient, client), "t", lambda position, message: None)
+    await log.open()
+    await log.start()
+    await client.both()
+    assert not log.is_lost_by_all
+    log.on_producer_closed(error)
+    assert log.is_lost_by_all is expected
+    assert await client.opened.get() == "producer"
+    assert log.is_lost_by_all is expected
+    log.on_receipt(0, Position(1, 0))
+    assert not log.is_lost_by_all
     await log.close()

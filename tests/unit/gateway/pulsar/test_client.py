@@ -10,6 +10,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import TURN_BYTES, ConnectionState
 from gateway.pulsar.errors import (
     ClientClosedError,
+    ClosedByBrokerError,
     ConnectionLostError,
     MessageTooLargeError,
     NotAllowedError,
@@ -273,8 +274,8 @@ def test_a_broken_connection_ends_everything_on_it_and_the_next_is_new() -> None
         producer = await client.open_producer(TOPIC, log)
         await client.open_reader(TOPIC, "earliest", log)
         broker.drop()
-        assert await log.heard.get() == (ConnectionLostError,)
-        assert await log.heard.get() == (ConnectionLostError,)
+        assert await log.heard.get() == (ClosedByBrokerError,)
+        assert await log.heard.get() == (ClosedByBrokerError,)
         with pytest.raises(ConnectionLostError):
             producer.send([b"a"], num_messages=1, publish_time_ms=1)
         await client.open_producer(TOPIC, log)

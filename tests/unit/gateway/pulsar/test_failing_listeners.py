@@ -6,7 +6,7 @@ import pytest
 
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
-from gateway.pulsar.errors import ConnectionLostError, ListenerError, PulsarError
+from gateway.pulsar.errors import ClosedByBrokerError, ListenerError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.pulsar.pulsar_commands_pb2 import (
@@ -105,8 +105,8 @@ def test_when_the_connection_ends_all_hear_of_it() -> None:
             await client.open_producer(TOPIC, listener)
             await client.open_reader(TOPIC, "earliest", listener)
         broker.drop()
-        assert [await sound.heard.get() for _ in range(2)] == [(ConnectionLostError,)] * 2
-        assert [await odd.heard.get() for _ in range(2)] == [(ConnectionLostError,)] * 2
+        assert [await sound.heard.get() for _ in range(2)] == [(ClosedByBrokerError,)] * 2
+        assert [await odd.heard.get() for _ in range(2)] == [(ClosedByBrokerError,)] * 2
 
     run(test)
 

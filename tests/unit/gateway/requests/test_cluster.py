@@ -13,6 +13,7 @@ from coordinator.fleet.membership import Membership
 from coordinator.fleet.placement import PartitionKey, Placement
 from gateway.config import FleetSection
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.fleet_log import FleetLog
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.requests.call import Call
@@ -69,6 +70,13 @@ async def test_one_that_is_alone_waits_for_pulsar() -> None:
     node = cluster_of(fleet_of(9.0, False, (OWN,))).leader("t", OWN)
     assert node is not None
     assert node.node_id == OWN
+
+
+async def test_who_knows_that_all_have_lost_the_log_names_the_leader_of_the_epoch() -> None:
+    """The others do the same: a client that hears of two leaders in one epoch may stay with the wrong one."""
+    fleet = fleet_of(9.0, False, (OWN, OTHER))
+    fleet._log = cast(FleetLog, SimpleNamespace(is_lost_by_all=True))
+    assert leaders(fleet) == (OWN, OTHER)
 
 
 async def test_its_partitions_go_to_all_others_as_without_it() -> None:

@@ -1,0 +1,75 @@
+"""While Pulsar is away from all gateways, they go on naming the same leaders."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import create_topic
+from tests.integration.servers import gateway_on, metric, running
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+from tests.support.raw_client import connected
+
+PARTITIONS = 12
+FLEET = {"heartbeat_ms": 100, "lease_ms": 500, "dead_after_ms": 1_000}
+AWAY_S = 3.0
+"""Several times as long as it takes until a gateway is out of touch."""
+RECOVERY_S = 150.0
+
+
+@pytest.fixture
+def own_pulsar(tmp_path: Path) -> Iterator[PulsarStandalone]:
+    with running(PulsarStandalone(tmp_path / "pulsar")) as server:
+        yield server
+
+
+@pytest.fixture
+def gateways(own_pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[list[GatewayProcess]]:
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(running(gateway_on(own_pulsar, tmp_path / f"gateway{number}", fleet=FLEET)))
+            for number in range(2)
+        ]
+
+
+def partitions(gateway: GatewayProcess, topic: str) -> list[dict[str, Any]]:
+    with connected(gateway.bootstrap) as client:
+        rows: list[dict[str, Any]] = client.call("Metadata", 9, topics=[{"name": topic}])["topics"][0]["partitions"]
+    return rows
+
+
+def leaders(gateway: GatewayProcess, topic: str) -> dict[tuple[int, int], int]:
+    """By partition and leader epoch."""
+    return {(each["partition_index"], each["leader_epoch"]): each["leader_id"] for each in partitions(gateway, topic)}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("end", [PulsarStandalone.kill, PulsarStandalone.stop], ids=["killed", "stopped"])
+def test_one_leader_in_an_epoch(
+    own_pulsar: PulsarStandalone, gateways: list[GatewayProcess], end: Callable[[PulsarStandalone], None]
+) -> None:
+    """As in Kafka: a librdkafka client that hears of two may stay with the wrong one for five minutes."""
+    topic = unique_topic("away")
+    create_topic(gateways[0].bootstrap, topic, PARTITIONS)
+    known = leaders(gateways[0], topic)
+    assert set(known.values()) == {0, 1}
+    assert leaders(gateways[1], topic) == known
+    end(own_pulsar)
+    until = time.monotonic() + AWAY_S
+    while time.monotonic() < until:
+        assert leaders(gateways[0], topic) == leaders(gateways[1], topic) == known
+    assert [metric(gateway, "kafka_gateway_fleet_lease") for gateway in gateways] == [0, 0]
+    own_pulsar.start()
+    seen: list[dict[tuple[int, int], int]] = [known]
+    until = time.monotonic() + RECOVERY_S
+    while not all(metric(gateway, "kafka_gateway_fleet_lease") for gateway in gateways):
+        assert time.monotonic() < until
+        seen += [leaders(gateway, topic) for gateway in gateways]
+    for told in seen:
+        for epoch, leader in told.items():
+            assert known.setdefault(epoch, leader) == leader
