@@ -1,4 +1,4 @@
-"""Lengths in front of strings and arrays, for what is encoded by hand."""
+"""Lengths in front of strings and arrays."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ _ONE_BYTE = [bytes([length + 1]) for length in range(0x7F)]
 
 def array_length(count: int, *, flexible: bool) -> bytes:
     """An int32; in flexible versions (KIP-482) one more than the count, as an unsigned varint."""
-    return _compact_length(count) if flexible else _INT.pack(count)
+    return compact_length(count) if flexible else _INT.pack(count)
 
 
 def encoded_string(text: str, *, flexible: bool) -> bytes:
     """UTF-8 behind its length in bytes: an int16, or one more as an unsigned varint."""
     data = text.encode()
-    return (_compact_length(len(data)) if flexible else len(data).to_bytes(2, "big")) + data
+    return (compact_length(len(data)) if flexible else len(data).to_bytes(2, "big")) + data
 
 
-def _compact_length(length: int) -> bytes:
-    if length < len(_ONE_BYTE):
-        return _ONE_BYTE[length]
-    value = length + 1
+def compact_length(length: int) -> bytes:
+    """One more than it, as an unsigned varint."""
+    return _ONE_BYTE[length] if length < len(_ONE_BYTE) else varint(length + 1)
+
+
+def varint(value: int) -> bytes:
+    """An unsigned one."""
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)

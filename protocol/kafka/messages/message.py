@@ -1,0 +1,15 @@
+"""What all requests and responses have."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Message:
+    """A request or a response, of any version: fields that its version does not have are as by default.
+
+    An id of zeros is None, and so is a struct that is not sent.
+    """
+
+    __slots__ = ()
+    API_KEY: ClassVar[int]
