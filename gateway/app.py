@@ -19,13 +19,14 @@ from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.fleet import Fleet, NodeIdInUse
+from gateway.fleet.view import LeadsNothing
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
 from gateway.forwarding.peers import Peers
-from gateway.handlers.table import APIS
 from gateway.health import HealthServer
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
 from gateway.namespace import prepare_namespaces
+from gateway.network.server import KafkaServer
 from gateway.observability.loop_watchdog import LoopWatchdog
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -33,9 +34,8 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import topic_defaults
-from gateway.requests.call import Services, Unread
+from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.partition_rows import PartitionRows
-from gateway.server import KafkaServer
 from gateway.topics.catalog import TopicCatalog
 
 HOUSEKEEPING_S = 5.0
@@ -131,12 +131,12 @@ class Gateway:
         await self._health.start()
         await self._wait_for_pulsar()
         unread = Unread()
-        services = Services(
+        cluster = Cluster(
             self.config, self.metrics, self._fleet, self._topics, self._logs, self._shared.producer_ids,
             FetchSessions(self.config.limits.max_fetch_sessions),
-            unread, self._groups, APIS, self._partition_rows,
+            unread, self._groups, self._partition_rows,
         )  # fmt: skip
-        dispatcher = Dispatcher(services, self._new_forwarding(services))
+        dispatcher = Dispatcher(cluster, self._new_forwarding(cluster))
         self._server = KafkaServer(self.config, dispatcher, self.metrics, unread)
         ports = await self._server.bind()
         await self._join_fleet(ports)
@@ -148,13 +148,11 @@ class Gateway:
         self._not_ready = None
         log.info("serving", ports=ports, namespace=self.config.pulsar.full_namespace)
 
-    def _new_forwarding(self, services: Services) -> Forwarding | None:
-        listeners = frozenset(each.name for each in self.config.kafka.all_listeners if each.single_address)
-        if not listeners:
+    def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
+        if not any(listener.single_address for listener in self.config.kafka.all_listeners):
             return None
-        never_joined = Fleet(self._client, self._admin, self.config.pulsar.full_system_namespace, self.config.fleet)
-        elsewhere = replace(services, fleet=never_joined, groups=self._groups.elsewhere())
-        return Forwarding(Peers(self._fleet), FleetLeaders(services), elsewhere, listeners)
+        elsewhere = replace(cluster, fleet=LeadsNothing(self._fleet), groups=self._groups.elsewhere())
+        return Forwarding(Peers(self._fleet), FleetLeaders(cluster), elsewhere)
 
     async def stop(self) -> None:
         """Clients hear who leads in our place before their connections end."""

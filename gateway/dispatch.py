@@ -1,49 +1,70 @@
-"""From a frame to its handler: header, version, body; and from the handler's answer to bytes."""
+"""From a frame to its handler: header, version, body; and from the handler's response to bytes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Protocol
 
-from gateway.forwarding.forwarder import Forwarding
+from kafka.protocol.api_key import ApiKey
+
+from gateway.forwarding.forwarder import Forwarder, Forwarding
 from gateway.handlers.table import APIS
-from gateway.requests.call import Call, Client, Outcome, PassedBack, Services
+from gateway.requests.call import Call, RelayedResponse
+from gateway.requests.cluster import Cluster
+from gateway.requests.context import Client, Listener, RequestContext
+from gateway.requests.reply import Reply
 from protocol.kafka import codec
 from protocol.kafka.codec import Buffer, MalformedRequest
 from protocol.kafka.errors import ErrorCode
 
-PRODUCE = 0
-LIST_OFFSETS = 2
-OFFSET_COMMIT = 8
-PIPELINED = {PRODUCE, LIST_OFFSETS, OFFSET_COMMIT}
-"""Clients send many without waiting. The first and the last only add, in the order in which they came, and tell of
-nothing else; ListOffsets sees to it itself that what it tells gets no older."""
-PRODUCE_KEY = PRODUCE.to_bytes(2, "big")
+API_KEY_BYTES = 2
 LARGE_FRAME_BYTES = 64 * 1024
 LARGE_ANSWER_ROWS = 2_000
 """Either takes about 5 ms to decode or to encode."""
-API_VERSIONS = APIS[codec.API_VERSIONS]
+API_VERSIONS = APIS[ApiKey.ApiVersions]
 
 
 class UnsupportedRequest(MalformedRequest):
     """An API or a version that the gateway does not serve; Kafka closes the connection on these."""
 
 
+class RequestHandler(Protocol):
+    """Answers the requests of one connection."""
+
+    def handle(self, call: Call) -> Reply: ...
+
+    def close(self) -> None:
+        """The client has gone."""
+
+
+class LocalHandler:
+    """Of a client that chooses itself which gateway it asks."""
+
+    def handle(self, call: Call) -> Reply:
+        return call.api.handle(call)
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
 class Dispatcher:
     """Turns frames into calls of the handler table, and their responses into frames."""
 
-    def __init__(self, services: Services, forwarding: Forwarding | None = None) -> None:
+    def __init__(self, cluster: Cluster, forwarding: Forwarding | None = None) -> None:
         """`forwarding` is there when a listener has a single address."""
-        self._services = services
+        self._cluster = cluster
         self._forwarding = forwarding
 
-    def welcome(self, client: Client) -> None:
-        """Its connection was made."""
-        if self._forwarding is not None:
-            client.forwarder = self._forwarding.forwarder(client)
+    def context(self, client: Client, listener: Listener) -> RequestContext:
+        """Of a new connection."""
+        return RequestContext(client, listener, self._cluster)
 
-    def begin(self, frame: bytearray, client: Client) -> Call:
+    def handler(self, context: RequestContext) -> RequestHandler:
+        if self._forwarding is not None and context.listener.single_address:
+            return Forwarder(self._forwarding, context.client)
+        return LocalHandler()
+
+    def begin(self, frame: bytearray, context: RequestContext) -> Call:
         """Decode a request. Raises MalformedRequest when the connection has to end."""
         view = memoryview(frame)
         api_key, version, _ = codec.parse_fixed_header(view)
@@ -53,55 +74,56 @@ class Dispatcher:
         if not api.min_version <= version <= api.max_version:
             if api is not API_VERSIONS:
                 raise UnsupportedRequest(f"{api.name} v{version} is not supported")
-            return self._unsupported_api_versions(view, client)
-        if api_key != PRODUCE and len(frame) > self._services.config.limits.max_control_request_bytes:
+            return self._unsupported_api_versions(view, context)
+        if api_key != ApiKey.Produce and len(frame) > context.cluster.config.limits.max_control_request_bytes:
             raise MalformedRequest(f"{api.name} request of {len(frame)} bytes")
         header = codec.parse_header(view, flexible=codec.is_flexible(api.request, version))
         request = api.decode(api.request, version, view, header.body)
-        return Call(api, version, header.correlation_id, header.client_id, request, client, self._services, frame)
+        return Call(api, version, header.correlation_id, header.client_id, request, context, frame)
 
-    def _unsupported_api_versions(self, view: memoryview, client: Client) -> Call:
+    def _unsupported_api_versions(self, view: memoryview, context: RequestContext) -> Call:
         # KIP-511: an unknown version is answered as v0, so that the client learns which ones there are.
         header = codec.parse_header(view[:8], flexible=False) if len(view) < 10 else None
         correlation_id = header.correlation_id if header else codec.parse_fixed_header(view)[2]
-        return Call(API_VERSIONS, 0, correlation_id, None, None, client, self._services)
+        return Call(API_VERSIONS, 0, correlation_id, None, None, context)
 
     def is_large(self, frame: bytearray) -> bool:
         """Decoding it takes so long that it is to be done in another thread."""
-        if len(frame) <= LARGE_FRAME_BYTES or frame[:2] == PRODUCE_KEY:
+        if len(frame) <= LARGE_FRAME_BYTES or _api_key(frame) == ApiKey.Produce:
             return False
-        return len(frame) <= self._services.config.limits.max_control_request_bytes  # else it is not decoded
+        return len(frame) <= self._cluster.config.limits.max_control_request_bytes  # else it is not decoded
 
     def is_large_answer(self, call: Call, response: Any) -> bool:
         """Encoding it takes so long that it is to be done in another thread."""
-        if response is None or call.api.key == PRODUCE or isinstance(response, PassedBack):
+        if response is None or call.api.key is ApiKey.Produce or isinstance(response, RelayedResponse):
             return False
         return codec.has_more_rows(call.api.response, response, LARGE_ANSWER_ROWS)
 
     def is_pipelined(self, frame: bytearray, before: Call) -> bool:
         """Whether a request may run though the one before it is not answered."""
-        return before.api.key in PIPELINED and frame[:2] == before.api.key.to_bytes(2, "big")
+        return before.api.pipelined and _api_key(frame) == before.api.key
 
-    def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
-        forwarder = call.client.forwarder
-        return call.api.handle(call) if forwarder is None else forwarder.run(call)
-
-    def finish(self, call: Call, response: Any) -> list[Buffer]:
-        """Encode the answer and count it."""
-        self.count(call, response)
-        return self.encode(call, response)
-
-    def count(self, call: Call, response: Any) -> None:
-        metrics = self._services.metrics.request(call.api.name, call.version)
+    def complete(self, call: Call, response: Any) -> None:
+        """Count the request, and mute a client that is over its quota (KIP-219)."""
+        throttle_time_ms = call.context.policy.throttle_time_ms(call.api.name)
+        if throttle_time_ms:
+            call.client.mute(throttle_time_ms)
+            if response is not None and not isinstance(response, RelayedResponse):
+                response.throttle_time_ms = throttle_time_ms
+        metrics = call.cluster.metrics.request(call.api.name, call.version)
         metrics.answered(time.perf_counter() - call.started)
         code = getattr(response, "error_code", 0)
         if code:
-            self._services.metrics.error(call.api.name, ErrorCode(code))
+            call.cluster.metrics.error(call.api.name, ErrorCode(code))
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         """The answer's frame. May be called in any thread."""
         if response is None:
             return []
-        if isinstance(response, PassedBack):
+        if isinstance(response, RelayedResponse):
             return codec.readdress_response(response.frame, call.correlation_id)
         return call.api.encode(call.api.response, call.version, call.correlation_id, response)
+
+
+def _api_key(frame: bytearray) -> int:
+    return int.from_bytes(frame[:API_KEY_BYTES], "big")

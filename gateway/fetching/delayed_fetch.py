@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.background import report, run_once
 from gateway.errors import fetch_error_code
-from gateway.fetching.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer, group_by_topic
-from gateway.fetching.fetch_session import FetchedPartition, FetchSession, tells
+from gateway.fan_out import fan_out
+from gateway.fetching.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer
+from gateway.fetching.fetch_session import FetchedPartition
 from gateway.log.partition_log import PartitionLog
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Node, Outcome, Response
-from gateway.requests.cluster import Cluster
-from gateway.requests.fan_out import fan_out
 from protocol.kafka.codec import RecordChunks
 from protocol.kafka.errors import ErrorCode
 
-WHOLE_FIRST_BATCH_VERSION = 3
-TOPIC_ID_VERSION = 13
-LEADER_HINT_VERSION = 16
-READ_COMMITTED = 1
 MAX_WAIT_MS = 600_000
 READ_WAIT_S = 10.0
 OPENED_AT_ONCE = 256
@@ -30,10 +25,27 @@ OPENED_AT_ONCE = 256
 OPENING_GRACE_S = 0.5
 """Opening a log takes milliseconds, unless there are thousands to open, or Pulsar does not serve one."""
 
-OpenLog = Callable[["Wanted"], Awaitable[None]]
+OpenLog = Callable[["FetchPartitionState"], Awaitable[None]]
+"""Gives a partition the log that it lacks, or an error."""
+Respond = Callable[[list[PartitionAnswer]], FetchAnswer]
 
 
-class Wanted:
+@dataclass(frozen=True, slots=True)
+class FetchParams:
+    """What a fetch request says of all its partitions, and what the gateway allows it."""
+
+    max_wait_ms: int
+    min_bytes: int
+    room_bytes: Callable[[], int]
+    """For the records of all partitions, at the moment of the answer."""
+    whole_first_batch: bool
+    """The first batch is answered whole, however large it is (KIP-74)."""
+    read_committed: bool
+    beyond_end: Callable[[], ErrorCode]
+    """What to answer to an offset beyond the log's end, once the broker was asked for that."""
+
+
+class FetchPartitionState:
     """One partition of the fetch."""
 
     __slots__ = ("asked", "error", "fetched", "log", "name", "opening", "preferred_reader", "refreshing")
@@ -51,16 +63,18 @@ class Wanted:
         """Its log is on its way. If the fetch cannot wait for it, its row is one that clients ask again after."""
 
 
-class ParkedFetch:
+class DelayedFetch:
     """A waiter of its partitions' logs; answers once, through ``future``."""
 
-    def __init__(self, call: Call, parts: list[Wanted], session: FetchSession | None, open_log: OpenLog) -> None:
-        """``open_log`` gives a part the log that it lacks, or an error."""
-        self._call = call
+    def __init__(
+        self, params: FetchParams, parts: list[FetchPartitionState], open_log: OpenLog, respond: Respond
+    ) -> None:
+        """`respond` makes the answer of the partitions' rows."""
+        self._params = params
         self._open_log = open_log
+        self._respond = respond
         self._parts = parts
-        self._session = session
-        self._future: asyncio.Future[Response] | None = None
+        self.future: asyncio.Future[FetchAnswer] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._waiting = self._looking = False
@@ -68,12 +82,11 @@ class ParkedFetch:
         self._overdue = False
         self._grace: asyncio.TimerHandle | None = None
         """While it runs, logs that are being opened are waited for, whatever else could be answered."""
-        self._endpoints: list[Node] = []
         self._found_error = False
         """Told at once, as Kafka tells what goes wrong when it reads."""
 
-    def start(self) -> Outcome:
-        """The answer now, if there is enough or nothing to wait for; else a future one."""
+    def start(self) -> FetchAnswer | None:
+        """The answer, if there is enough or nothing to wait for; else it comes to `future`."""
         cold = [
             part for part in self._parts if not part.error and part.log is None and part.preferred_reader is None
         ]
@@ -82,23 +95,21 @@ class ParkedFetch:
         if cold:
             self._begin(fan_out(self._open, cold, at_once=OPENED_AT_ONCE))
             self._grace = asyncio.get_running_loop().call_later(OPENING_GRACE_S, self._end_grace)
-        if self._satisfied() or (self._call.request.max_wait_ms <= 0 and not self._pending):
+        if self._satisfied() or (self._params.max_wait_ms <= 0 and not self._pending):
             return self._answer()
-        loop = asyncio.get_running_loop()
-        self._future = loop.create_future()
-        self._future.add_done_callback(lambda _: self._unpark())
-        wait_ms = min(max(0, self._call.request.max_wait_ms), MAX_WAIT_MS)
-        self._timer = loop.call_later(wait_ms / 1000, self._waited)
+        self.future.add_done_callback(lambda _: self._stop_waiting())
+        wait_ms = min(max(0, self._params.max_wait_ms), MAX_WAIT_MS)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._waited)
         self._waiting = True
         for part in self._parts:
             self._wait_for(part)
-        return self._future
+        return None
 
     def _end_grace(self) -> None:
         self._grace = None
         self._look_again()
 
-    def _wait_for(self, part: Wanted) -> None:
+    def _wait_for(self, part: FetchPartitionState) -> None:
         if part.log is not None:
             offset = part.fetched.offset
             at_end = offset >= part.log.end_offset or part.log.available_bytes(offset) > 0  # but less than min_bytes
@@ -114,12 +125,12 @@ class ParkedFetch:
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
-        if self._future is None or self._future.done():
+        if not self._waiting or self.future.done():
             report("fetch", error)
         else:  # a defect: whoever waits hears of it
-            self._future.set_exception(error)
+            self.future.set_exception(error)
 
-    async def _open(self, part: Wanted) -> None:
+    async def _open(self, part: FetchPartitionState) -> None:
         await self._open_log(part)
         part.opening = False
         self._found_error = self._found_error or part.error != ErrorCode.NONE
@@ -146,14 +157,14 @@ class ParkedFetch:
             self._timer = asyncio.get_running_loop().call_later(READ_WAIT_S, self._finish)
 
     def _finish(self) -> None:
-        if self._future is not None and not self._future.done():
+        if not self.future.done():
             self._waiting = False
             try:
-                self._future.set_result(self._answer())
+                self.future.set_result(self._answer())
             except Exception as error:  # a defect: whoever waits hears of it, and the log's other waiters are woken
-                self._future.set_exception(error)
+                self.future.set_exception(error)
 
-    def _unpark(self) -> None:
+    def _stop_waiting(self) -> None:
         self._waiting = False
         for timer in (self._timer, self._grace):
             if timer is not None:
@@ -166,7 +177,7 @@ class ParkedFetch:
 
     # How much there is
 
-    def _must_wait(self, part: Wanted) -> bool:
+    def _must_wait(self, part: FetchPartitionState) -> bool:
         """The offset lies behind the end known here: the broker is being asked whether others have written."""
         if part.log is None or part.fetched.offset <= part.log.end_offset:
             return False
@@ -181,7 +192,7 @@ class ParkedFetch:
         if self._grace is not None and any(part.opening for part in self._parts):
             self._pending = True
             return False
-        need = max(1, self._call.request.min_bytes)
+        need = max(1, self._params.min_bytes)
         total = failed = 0
         looked_up = self._pending = False
         for part in self._parts:
@@ -204,7 +215,7 @@ class ParkedFetch:
             return True
         if looked_up and not self._overdue:
             return False
-        return total >= need or (self._call.request.min_bytes <= 0 and not self._pending)
+        return total >= need or (self._params.min_bytes <= 0 and not self._pending)
 
     def _at_hand(self, offset: int, partition_log: PartitionLog, need: int) -> int:
         """Bytes that could be answered now; of older data, any is enough: more comes while it is answered."""
@@ -217,63 +228,45 @@ class ParkedFetch:
         self._pending = True
         return 0
 
-    def _refresh(self, part: Wanted, partition_log: PartitionLog) -> None:
+    def _refresh(self, part: FetchPartitionState, partition_log: PartitionLog) -> None:
         if not part.asked:
             part.asked = part.refreshing = True
             self._begin(self._ask_end(part, partition_log))
 
-    async def _ask_end(self, part: Wanted, partition_log: PartitionLog) -> None:
+    async def _ask_end(self, part: FetchPartitionState, partition_log: PartitionLog) -> None:
         try:
             await partition_log.end.refresh()
         except (PulsarError, TimeoutError) as error:
             part.error = fetch_error_code(error)
         if part.fetched.offset > partition_log.end_offset and not part.error:
-            part.error = self._beyond_end()
+            part.error = self._params.beyond_end()
         self._found_error = self._found_error or part.error != ErrorCode.NONE
         part.refreshing = False
         self._look_again()
 
-    def _beyond_end(self) -> ErrorCode:
-        """Who may not lead any more may not know what its successor wrote: the client must not begin anew for that."""
-        doubtful = self._call.services.fleet.is_doubtful
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if doubtful else ErrorCode.OFFSET_OUT_OF_RANGE
-
     # The answer
 
     def _answer(self) -> FetchAnswer:
-        request, version = self._call.request, self._call.version
-        limits = self._call.services.config.limits
-        room = min(request.max_bytes if version >= WHOLE_FIRST_BATCH_VERSION else 2**31 - 1, limits.max_fetch_bytes)
-        if self._call.services.unread.size_bytes > limits.fetch_budget_bytes:
-            room = 0  # one batch, until clients have taken what they asked for
+        room, whole_first = self._params.room_bytes(), self._params.whole_first_batch
         rows: list[PartitionAnswer] = []
         empty = True
         for part in self._parts:
-            row = self._partition(part, room, at_least_one=empty and version >= WHOLE_FIRST_BATCH_VERSION)
+            row = self._partition(part, room, at_least_one=empty and whole_first)
             size_bytes = row.records.size_bytes
             room -= size_bytes
             empty = empty and size_bytes == 0
-            if tells(self._session, request.session_epoch, row):
-                rows.append(row)
-        session_id = self._session.session_id if self._session is not None else 0
-        responses = group_by_topic(rows, by_id=version >= TOPIC_ID_VERSION)
-        return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=self._endpoints)
+            rows.append(row)
+        return self._respond(rows)
 
-    def _partition(self, part: Wanted, room: int, *, at_least_one: bool) -> PartitionAnswer:
+    def _partition(self, part: FetchPartitionState, room: int, *, at_least_one: bool) -> PartitionAnswer:
         fetched, partition_log = part.fetched, part.log
         if part.preferred_reader is not None and not part.error:
             row = PartitionAnswer(fetched)
             row.preferred_read_replica = part.preferred_reader
             return row
         if part.error or partition_log is None:
-            code = part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER
-            self._call.count_error(code)
-            row = PartitionAnswer(fetched, error_code=code)
-            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                self._point_to_leader(part, row)
-            return row
+            return PartitionAnswer(fetched, error_code=part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if fetched.offset < partition_log.start.offset:  # beyond the end it is an error once the broker was asked
-            self._call.count_error(ErrorCode.OFFSET_OUT_OF_RANGE)
             return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         records = self._records(part, partition_log, min(room, fetched.max_bytes), at_least_one=at_least_one)
         row = PartitionAnswer(
@@ -282,21 +275,12 @@ class ParkedFetch:
             log_start_offset=partition_log.start.offset,
             records=records,
         )
-        if self._call.request.isolation_level == READ_COMMITTED:
+        if self._params.read_committed:
             row.aborted_transactions = []
         return row
 
-    def _point_to_leader(self, part: Wanted, row: PartitionAnswer) -> None:
-        if part.name is None or self._call.version < LEADER_HINT_VERSION:
-            return
-        hint = Cluster(self._call).hint(part.name, part.fetched.partition)
-        if hint is not None:
-            row.current_leader, node = hint
-            if node not in self._endpoints:
-                self._endpoints.append(node)
-
     def _records(
-        self, part: Wanted, partition_log: PartitionLog, max_bytes: int, *, at_least_one: bool
+        self, part: FetchPartitionState, partition_log: PartitionLog, max_bytes: int, *, at_least_one: bool
     ) -> RecordChunks:
         offset = part.fetched.offset
         found = partition_log.read(offset, max(0, max_bytes), at_least_one=at_least_one)

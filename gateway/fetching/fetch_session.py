@@ -89,7 +89,7 @@ def names_all(session: FetchSession | None, session_epoch: int) -> bool:
     return session is None or session_epoch == INITIAL_EPOCH
 
 
-def tells(session: FetchSession | None, session_epoch: int, row: AnsweredPartition) -> bool:
+def record_if_changed(session: FetchSession | None, session_epoch: int, row: AnsweredPartition) -> bool:
     """The row belongs into the answer; the session then remembers it."""
     if session is None:
         return True

@@ -37,7 +37,7 @@ class _Session:
     """When their leader was looked up."""
 
 
-class PassedFetches:
+class FetchRelay:
     """Of one client."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class PassedFetches:
         leader = _sole_leader(call, leaders, _keys(call, call.request.topics))
         known, self._session = self._session, None
         if leader is not None and (known is None or known.session_id != call.request.session_id):
-            call.services.fetch_sessions.close(call.client.host, call.request.session_id)
+            call.cluster.fetch_sessions.close(call.client.host, call.request.session_id)
         return leader
 
     def _leader_of_session(self, call: Call, leaders: Leaders, session: _Session) -> Member:
@@ -99,6 +99,6 @@ def _sole_leader(call: Call, leaders: Leaders, keys: Collection[Key]) -> Member 
     """None if there are several, or it is this gateway, or not known."""
     found: set[Member | None] = set()
     for topic, partition in keys:
-        name = call.services.topics.cached_name(topic) if isinstance(topic, uuid.UUID) else topic
+        name = call.cluster.topics.cached_name(topic) if isinstance(topic, uuid.UUID) else topic
         found.add(None if name is None else leaders.of_partition(name, partition))
     return found.pop() if len(found) == 1 else None

@@ -11,7 +11,6 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
-from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
 
 from kafka.protocol.consumer import FetchRequest
@@ -21,10 +20,19 @@ from gateway.background import run_once
 from gateway.errors import KafkaError
 from gateway.fetching.delayed_fetch import MAX_WAIT_MS
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
-from gateway.fetching.fetch_session import FINAL_EPOCH, FetchedPartition, FetchSession, Key, names_all, tells
-from gateway.handlers.records.fetch import ISOLATION_LEVELS, TOPIC_ID_VERSION, fetch, wanted
+from gateway.fetching.fetch_session import (
+    FINAL_EPOCH,
+    FetchedPartition,
+    FetchSession,
+    Key,
+    names_all,
+    record_if_changed,
+)
+from gateway.handlers.records.fetch import ISOLATION_LEVELS, TOPIC_ID_VERSION, fetch, requested
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Outcome, Response, Unread
+from gateway.requests.call import Call
+from gateway.requests.cluster import Unread
+from gateway.requests.reply import Reply, Response
 from protocol.kafka.codec import RecordChunks
 from protocol.kafka.errors import ErrorCode
 
@@ -71,18 +79,18 @@ class ForwardedFetches:
         self._waiting: set[_ForwardedFetch] = set()
         self._asking: set[asyncio.Task[None]] = set()
 
-    def run(self, call: Call, leaders: Leaders) -> Outcome | Coroutine[Any, Any, Outcome]:
+    def run(self, call: Call, leaders: Leaders) -> Reply:
         if call.request.isolation_level not in ISOLATION_LEVELS:
             return call.api.handle(call)
         try:
-            fetched, session = wanted(call)
+            fetched, session = requested(call)
         except KafkaError as error:
-            return FetchAnswer(error_code=error.code)
-        return self._start(call, leaders, fetched, session)
+            return Reply(FetchAnswer(error_code=error.code))
+        return Reply.after(self._start(call, leaders, fetched, session))
 
     async def _start(
         self, call: Call, leaders: Leaders, fetched: list[FetchedPartition], session: FetchSession | None
-    ) -> Outcome:
+    ) -> Reply:
         while self._waiting:  # one fetch after the other, as in Kafka
             await asyncio.wait([waiting.future for waiting in self._waiting])
         parts = []
@@ -91,13 +99,12 @@ class ForwardedFetches:
             parts.append(_Part(each, None if name is None else leaders.of_partition(name, each.partition)))
         self._forget_all_but(fetched)
         if all(part.leader is None for part in parts):
-            outcome = fetch(call, fetched, session)
-            return await outcome if isinstance(outcome, CoroutineType) else outcome
+            return fetch(call, fetched, session)
         waiting = _ForwardedFetch(self, call, parts, session)
         self._waiting.add(waiting)
         waiting.future.add_done_callback(lambda _: self._waiting.discard(waiting))
         waiting.start()
-        return waiting.future
+        return Reply.later(waiting.future)
 
     def _forget_all_but(self, fetched: Iterable[FetchedPartition]) -> None:
         """What the client has left, or wants from another offset; what is known of it would grow old."""
@@ -227,7 +234,7 @@ class _ForwardedFetch:
         return FetchAnswer(
             session_id=self._session.session_id if self._session is not None else 0,
             responses=group_by_topic(
-                [row for row in rows if tells(self._session, request.session_epoch, row)],
+                [row for row in rows if record_if_changed(self._session, request.session_epoch, row)],
                 by_id=self._call.version >= TOPIC_ID_VERSION,
             ),
         )
@@ -246,10 +253,10 @@ async def _name(call: Call, topic: str | uuid.UUID | None) -> str | None:
     """None if there is no such topic; this gateway then knows what to answer."""
     if not isinstance(topic, uuid.UUID):
         return topic
-    name = call.services.topics.cached_name(topic)
+    name = call.cluster.topics.cached_name(topic)
     if name is None:
         try:
-            found = await call.services.topics.get_by_id(topic)
+            found = await call.cluster.topics.get_by_id(topic)
         except (PulsarError, TimeoutError):
             return None
         name = None if found is None else found.name
@@ -258,8 +265,8 @@ async def _name(call: Call, topic: str | uuid.UUID | None) -> str | None:
 
 def _request(call: Call, parts: list[FetchedPartition], wait_ms: int, share: int) -> Any:
     """Without a session; for one batch of each while clients leave lying what they asked for."""
-    asked, unread = call.request, call.services.unread
-    max_bytes = 1 if unread.size_bytes > call.services.config.limits.fetch_budget_bytes else asked.max_bytes
+    asked, unread = call.request, call.cluster.unread
+    max_bytes = 1 if unread.size_bytes > call.cluster.config.limits.fetch_budget_bytes else asked.max_bytes
     by_id = call.version >= TOPIC_ID_VERSION
     topics: dict[Any, list[Any]] = {}
     for part in parts:

@@ -33,11 +33,12 @@ class ProduceOrder:
     async def settled(self) -> None:
         await asyncio.wait(self._unanswered)
 
-    def sent(self, epoch: int, outcome: Any) -> None:
+    def sent(self, epoch: int, answer: asyncio.Future[Any] | None) -> None:
+        """A batch is on its way; its answer comes, or is there."""
         self._epoch = epoch
-        if isinstance(outcome, asyncio.Future):
-            self._unanswered.add(outcome)
-            outcome.add_done_callback(self._unanswered.discard)
+        if answer is not None:
+            self._unanswered.add(answer)
+            answer.add_done_callback(self._unanswered.discard)
 
     def may_follow(self, request: Any) -> bool:
         """False if a batch must not be passed on before one that was refused has come again."""

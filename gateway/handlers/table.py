@@ -1,4 +1,4 @@
-"""The handler table: which APIs and versions this gateway serves. ApiVersions answers from it, dispatch calls by it."""
+"""The handler table: a row for each API. ApiVersions answers from it, dispatch and forwarding go by it."""
 
 from __future__ import annotations
 
@@ -47,76 +47,204 @@ from gateway.handlers.topics import (
     list_partition_reassignments,
 )
 from gateway.handlers.topics import metadata as metadata_handler
-from gateway.requests.call import Api
+from gateway.requests import routes
+from gateway.requests.call import Api, Call, Right, at_once, awaited
+from gateway.requests.reply import Response
 from protocol.kafka import schemas
+from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.produce_request import decode_produce
 
-APIS: dict[int, Api] = {
-    api.key: api
-    for api in (
-        Api(
-            0, 0, 13, producer.ProduceRequest, producer.ProduceResponse, produce.handle, decode_produce, produce.encode,
-        ),
-        Api(1, 0, 18, consumer.FetchRequest, consumer.FetchResponse, fetch.handle),
-        Api(
-            2, 0, 10, consumer.ListOffsetsRequest, consumer.ListOffsetsResponse, list_offsets.handle,
-            encode=list_offsets.encode,
-        ),
-        Api(3, 0, 13, metadata.MetadataRequest, metadata.MetadataResponse, metadata_handler.handle),
-        Api(8, 0, 9, consumer.OffsetCommitRequest, consumer.OffsetCommitResponse, offset_commit.handle),
-        Api(9, 0, 9, consumer.OffsetFetchRequest, consumer.OffsetFetchResponse, offset_fetch.handle),
-        Api(10, 0, 6, metadata.FindCoordinatorRequest, metadata.FindCoordinatorResponse, find_coordinator.handle),
-        Api(11, 0, 9, consumer.JoinGroupRequest, consumer.JoinGroupResponse, join_group.handle),
-        Api(12, 0, 4, consumer.HeartbeatRequest, consumer.HeartbeatResponse, heartbeat.handle),
-        Api(13, 0, 5, consumer.LeaveGroupRequest, consumer.LeaveGroupResponse, leave_group.handle),
-        Api(14, 0, 5, consumer.SyncGroupRequest, consumer.SyncGroupResponse, sync_group.handle),
-        Api(15, 0, 6, admin.DescribeGroupsRequest, admin.DescribeGroupsResponse, describe_groups.handle),
-        Api(16, 0, 5, admin.ListGroupsRequest, admin.ListGroupsResponse, list_groups.handle),
-        Api(18, 0, 4, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse, api_versions.handle),
-        Api(19, 0, 7, admin.CreateTopicsRequest, admin.CreateTopicsResponse, create_topics.handle),
-        Api(20, 0, 6, admin.DeleteTopicsRequest, admin.DeleteTopicsResponse, delete_topics.handle),
-        Api(21, 0, 2, admin.DeleteRecordsRequest, admin.DeleteRecordsResponse, delete_records.handle),
-        Api(22, 0, 5, producer.InitProducerIdRequest, producer.InitProducerIdResponse, init_producer_id.handle),
-        Api(
-            23, 0, 4, consumer.OffsetForLeaderEpochRequest, consumer.OffsetForLeaderEpochResponse,
-            offset_for_leader_epoch.handle,
-        ),
-        Api(32, 0, 4, admin.DescribeConfigsRequest, admin.DescribeConfigsResponse, describe_configs.handle),
-        Api(33, 0, 2, admin.AlterConfigsRequest, admin.AlterConfigsResponse, alter_configs.handle),
-        Api(35, 0, 4, admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse, describe_log_dirs.handle),
-        Api(37, 0, 3, admin.CreatePartitionsRequest, admin.CreatePartitionsResponse, create_partitions.handle),
-        Api(42, 0, 2, admin.DeleteGroupsRequest, admin.DeleteGroupsResponse, delete_groups.handle),
-        Api(43, 0, 2, admin.ElectLeadersRequest, admin.ElectLeadersResponse, elect_leaders.handle),
-        Api(
-            44, 0, 1, admin.IncrementalAlterConfigsRequest, admin.IncrementalAlterConfigsResponse,
-            incremental_alter_configs.handle,
-        ),
-        Api(
-            45, 0, 1, admin.AlterPartitionReassignmentsRequest, admin.AlterPartitionReassignmentsResponse,
-            alter_partition_reassignments.handle,
-        ),
-        Api(
-            46, 0, 0, admin.ListPartitionReassignmentsRequest, admin.ListPartitionReassignmentsResponse,
-            list_partition_reassignments.handle,
-        ),
-        Api(47, 0, 0, consumer.OffsetDeleteRequest, consumer.OffsetDeleteResponse, offset_delete.handle),
-        Api(60, 0, 2, admin.DescribeClusterRequest, admin.DescribeClusterResponse, describe_cluster.handle),
-        Api(61, 0, 0, admin.DescribeProducersRequest, admin.DescribeProducersResponse, describe_producers.handle),
-        Api(
-            68, 0, 1, schemas.ConsumerGroupHeartbeatRequest, schemas.ConsumerGroupHeartbeatResponse,
-            consumer_group_heartbeat.handle,
-        ),
-        Api(
-            69, 0, 1, schemas.ConsumerGroupDescribeRequest, schemas.ConsumerGroupDescribeResponse,
-            consumer_group_describe.handle,
-        ),
-        Api(
-            74, 0, 1, admin.ListConfigResourcesRequest, admin.ListConfigResourcesResponse,
-            list_config_resources.handle,
-        ),
-        Api(
-            75, 0, 0, admin.DescribeTopicPartitionsRequest, admin.DescribeTopicPartitionsResponse,
-            describe_topic_partitions.handle,
-        ),
-    )
-}  # fmt: skip
+_TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+_READ, _WRITE, _CREATE, _DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+_ALTER, _DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+
+
+def _rights(*pairs: tuple[ResourceType, AclOperation]) -> tuple[Right, ...]:
+    return tuple(Right(*pair) for pair in pairs)
+
+
+def _answer_api_versions(call: Call) -> Response:
+    return api_versions.handle(call, APIS.values())
+
+
+_ROWS = (
+    Api(
+        producer.ProduceRequest, producer.ProduceResponse,
+        0, 13, produce.handle,
+        _rights((_TOPIC, _WRITE), (ResourceType.TRANSACTIONAL_ID, _WRITE)), route=routes.PRODUCE, pipelined=True,
+        decode=decode_produce, encode=produce.encode,
+    ),
+    Api(
+        consumer.FetchRequest, consumer.FetchResponse,
+        0, 18, fetch.handle,
+        _rights((_TOPIC, _READ)),
+    ),
+    Api(
+        consumer.ListOffsetsRequest, consumer.ListOffsetsResponse,
+        0, 10, list_offsets.handle,
+        _rights((_TOPIC, _DESCRIBE)), route=routes.BY_PARTITION_INDEX, pipelined=True, encode=list_offsets.encode,
+    ),
+    Api(
+        metadata.MetadataRequest, metadata.MetadataResponse,
+        0, 13, awaited(metadata_handler.handle),
+        _rights((_TOPIC, _DESCRIBE)),
+    ),
+    Api(
+        consumer.OffsetCommitRequest, consumer.OffsetCommitResponse,
+        0, 9, offset_commit.handle,
+        _rights((_GROUP, _READ), (_TOPIC, _READ)), route=routes.BY_GROUP, pipelined=True,
+    ),
+    Api(
+        consumer.OffsetFetchRequest, consumer.OffsetFetchResponse,
+        0, 9, offset_fetch.handle,
+        _rights((_GROUP, _DESCRIBE), (_TOPIC, _DESCRIBE)), route=routes.OFFSET_FETCH,
+    ),
+    Api(
+        metadata.FindCoordinatorRequest, metadata.FindCoordinatorResponse,
+        0, 6, at_once(find_coordinator.handle),
+        _rights((_GROUP, _DESCRIBE)),
+    ),
+    Api(
+        consumer.JoinGroupRequest, consumer.JoinGroupResponse,
+        0, 9, join_group.handle,
+        _rights((_GROUP, _READ)), route=routes.BY_GROUP,
+    ),
+    Api(
+        consumer.HeartbeatRequest, consumer.HeartbeatResponse,
+        0, 4, at_once(heartbeat.handle),
+        _rights((_GROUP, _READ)), route=routes.BY_GROUP,
+    ),
+    Api(
+        consumer.LeaveGroupRequest, consumer.LeaveGroupResponse,
+        0, 5, at_once(leave_group.handle),
+        _rights((_GROUP, _READ)), route=routes.BY_GROUP,
+    ),
+    Api(
+        consumer.SyncGroupRequest, consumer.SyncGroupResponse,
+        0, 5, sync_group.handle,
+        _rights((_GROUP, _READ)), route=routes.BY_GROUP,
+    ),
+    Api(
+        admin.DescribeGroupsRequest, admin.DescribeGroupsResponse,
+        0, 6, at_once(describe_groups.handle),
+        _rights((_GROUP, _DESCRIBE)), route=routes.DESCRIBE_GROUPS,
+    ),
+    Api(
+        admin.ListGroupsRequest, admin.ListGroupsResponse,
+        0, 5, awaited(list_groups.handle),
+        _rights((_GROUP, _DESCRIBE)), route=routes.LIST_GROUPS,
+    ),
+    Api(
+        metadata.ApiVersionsRequest, metadata.ApiVersionsResponse,
+        0, 4, at_once(_answer_api_versions),
+        _rights(),
+    ),
+    Api(
+        admin.CreateTopicsRequest, admin.CreateTopicsResponse,
+        0, 7, awaited(create_topics.handle),
+        _rights((_TOPIC, _CREATE)),
+    ),
+    Api(
+        admin.DeleteTopicsRequest, admin.DeleteTopicsResponse,
+        0, 6, awaited(delete_topics.handle),
+        _rights((_TOPIC, _DELETE)),
+    ),
+    Api(
+        admin.DeleteRecordsRequest, admin.DeleteRecordsResponse,
+        0, 2, awaited(delete_records.handle),
+        _rights((_TOPIC, _DELETE)), route=routes.BY_PARTITION_INDEX,
+    ),
+    Api(
+        producer.InitProducerIdRequest, producer.InitProducerIdResponse,
+        0, 5, at_once(init_producer_id.handle),
+        _rights((_CLUSTER, AclOperation.IDEMPOTENT_WRITE)),
+    ),
+    Api(
+        consumer.OffsetForLeaderEpochRequest, consumer.OffsetForLeaderEpochResponse,
+        0, 4, awaited(offset_for_leader_epoch.handle),
+        _rights((_TOPIC, _DESCRIBE)), route=routes.OFFSET_FOR_LEADER_EPOCH,
+    ),
+    Api(
+        admin.DescribeConfigsRequest, admin.DescribeConfigsResponse,
+        0, 4, awaited(describe_configs.handle),
+        _rights((_TOPIC, _DESCRIBE_CONFIGS), (_GROUP, _DESCRIBE_CONFIGS), (_CLUSTER, _DESCRIBE_CONFIGS)),
+    ),
+    Api(
+        admin.AlterConfigsRequest, admin.AlterConfigsResponse,
+        0, 2, awaited(alter_configs.handle),
+        _rights((_TOPIC, _ALTER_CONFIGS), (_GROUP, _ALTER_CONFIGS), (_CLUSTER, _ALTER_CONFIGS)),
+    ),
+    Api(
+        admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse,
+        0, 4, awaited(describe_log_dirs.handle),
+        _rights((_CLUSTER, _DESCRIBE)), route=routes.DESCRIBE_LOG_DIRS,
+    ),
+    Api(
+        admin.CreatePartitionsRequest, admin.CreatePartitionsResponse,
+        0, 3, awaited(create_partitions.handle),
+        _rights((_TOPIC, _ALTER)),
+    ),
+    Api(
+        admin.DeleteGroupsRequest, admin.DeleteGroupsResponse,
+        0, 2, delete_groups.handle,
+        _rights((_GROUP, _DELETE)), route=routes.DELETE_GROUPS,
+    ),
+    Api(
+        admin.ElectLeadersRequest, admin.ElectLeadersResponse,
+        0, 2, awaited(elect_leaders.handle),
+        _rights((_CLUSTER, _ALTER)),
+    ),
+    Api(
+        admin.IncrementalAlterConfigsRequest, admin.IncrementalAlterConfigsResponse,
+        0, 1, awaited(incremental_alter_configs.handle),
+        _rights((_TOPIC, _ALTER_CONFIGS), (_GROUP, _ALTER_CONFIGS), (_CLUSTER, _ALTER_CONFIGS)),
+    ),
+    Api(
+        admin.AlterPartitionReassignmentsRequest, admin.AlterPartitionReassignmentsResponse,
+        0, 1, awaited(alter_partition_reassignments.handle),
+        _rights((_CLUSTER, _ALTER)),
+    ),
+    Api(
+        admin.ListPartitionReassignmentsRequest, admin.ListPartitionReassignmentsResponse,
+        0, 0, at_once(list_partition_reassignments.handle),
+        _rights((_CLUSTER, _DESCRIBE)),
+    ),
+    Api(
+        consumer.OffsetDeleteRequest, consumer.OffsetDeleteResponse,
+        0, 0, offset_delete.handle,
+        _rights((_GROUP, _DELETE), (_TOPIC, _READ)), route=routes.BY_GROUP,
+    ),
+    Api(
+        admin.DescribeClusterRequest, admin.DescribeClusterResponse,
+        0, 2, at_once(describe_cluster.handle),
+        _rights((_CLUSTER, _DESCRIBE)),
+    ),
+    Api(
+        admin.DescribeProducersRequest, admin.DescribeProducersResponse,
+        0, 0, awaited(describe_producers.handle),
+        _rights((_TOPIC, _READ)), route=routes.DESCRIBE_PRODUCERS,
+    ),
+    Api(
+        schemas.ConsumerGroupHeartbeatRequest, schemas.ConsumerGroupHeartbeatResponse,
+        0, 1, consumer_group_heartbeat.handle,
+        _rights((_GROUP, _READ), (_TOPIC, _DESCRIBE)), route=routes.BY_GROUP,
+    ),
+    Api(
+        schemas.ConsumerGroupDescribeRequest, schemas.ConsumerGroupDescribeResponse,
+        0, 1, at_once(consumer_group_describe.handle),
+        _rights((_GROUP, _DESCRIBE), (_TOPIC, _DESCRIBE)), route=routes.CONSUMER_GROUP_DESCRIBE,
+    ),
+    Api(
+        admin.ListConfigResourcesRequest, admin.ListConfigResourcesResponse,
+        0, 1, awaited(list_config_resources.handle),
+        _rights((_CLUSTER, _DESCRIBE_CONFIGS)),
+    ),
+    Api(
+        admin.DescribeTopicPartitionsRequest, admin.DescribeTopicPartitionsResponse,
+        0, 0, awaited(describe_topic_partitions.handle),
+        _rights((_TOPIC, _DESCRIBE)),
+    ),
+)  # fmt: skip
+APIS: dict[int, Api] = {api.key: api for api in _ROWS}
+"""By API key."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from gateway.config import Config
-from gateway.requests.call import Node, Services
+from gateway.requests.cluster import Cluster, Node
 from gateway.topics.config_values import ConfigType
 from gateway.topics.topic_configs import TOPIC_CONFIGS, TopicConfig
 
@@ -48,9 +48,9 @@ class EffectiveConfig(NamedTuple):
         return self.synonyms[0].source if self.synonyms else SOURCE_DEFAULT
 
 
-def effective_configs(services: Services, configs: Mapping[str, str]) -> list[EffectiveConfig]:
+def effective_configs(cluster: Cluster, configs: Mapping[str, str]) -> list[EffectiveConfig]:
     """All configurations of a topic that has these of its own."""
-    brokers, defaults = broker_configs(services), topic_defaults(services.config)
+    brokers, defaults = broker_configs(cluster), topic_defaults(cluster.config)
     rows = []
     for config in TOPIC_CONFIGS.values():
         broker = brokers.get(config.broker_config or "")
@@ -67,9 +67,9 @@ def topic_defaults(config: Config) -> dict[str, str]:
     return {topic_config.name: topic_config.default for topic_config in TOPIC_CONFIGS.values()} | own
 
 
-def broker_configs(services: Services, node: Node | None = None) -> Mapping[str, BrokerConfig]:
+def broker_configs(cluster: Cluster, node: Node | None = None) -> Mapping[str, BrokerConfig]:
     """By name: defaults of topics, then what the gateway, which the client knows as `node`, is told by its own."""
-    defaults = topic_defaults(services.config)
+    defaults = topic_defaults(cluster.config)
     rows = [
         BrokerConfig(
             topic_config.broker_config, topic_config.kind, defaults[topic_config.name], SOURCE_DEFAULT,
@@ -78,7 +78,7 @@ def broker_configs(services: Services, node: Node | None = None) -> Mapping[str,
         for topic_config in TOPIC_CONFIGS.values()
         if topic_config.broker_config is not None
     ]  # fmt: skip
-    rows += _identity(node or services.node) + _behaviour() + _settings(services.config)
+    rows += _identity(node or cluster.node) + _behaviour() + _settings(cluster.config)
     return {row.name: row for row in rows}
 
 

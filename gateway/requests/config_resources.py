@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from enum import IntEnum
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.cluster import Cluster
-from gateway.requests.fan_out import fan_out
+from gateway.requests.brokers import Brokers
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.config_values import INT_MAX, parse_number
 from protocol.kafka.errors import ErrorCode
@@ -94,7 +95,7 @@ def refuse_client_metrics(name: str, changed: Collection[str]) -> None:
 
 
 def check_broker(call: Call, name: str) -> None:
-    node_id = Cluster(call).own_id
+    node_id = Brokers(call).own_id
     if name and broker_id(name, "Node id") != node_id:
         raise invalid(f"Unexpected broker id, expected {node_id}, but received {name}")
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import structlog
 
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
@@ -44,7 +45,7 @@ def cached_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts | N
     """What is known without asking; None if a topic, or its partition of the highest number, is not."""
     found: dict[str, Topic] = {}
     for name, partition in highest.items():
-        topic = call.services.topics.cached(name)
+        topic = call.cluster.topics.cached(name)
         if topic is None or partition >= topic.partitions:
             return None
         found[name] = topic
@@ -64,7 +65,7 @@ async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCou
 
 async def _look_up(call: Call, name: str, partition: int) -> Topic | int | None:
     """0 if there is no such topic, None if Pulsar could not tell."""
-    topics = call.services.topics
+    topics = call.cluster.topics
     try:
         topic = await topics.get(name)
         if topic is not None and partition >= topic.partitions:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from gateway.errors import KafkaError
+from gateway.requests.brokers import check_leader
 from gateway.requests.call import Call
-from gateway.requests.cluster import check_leader
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 
 async def topic_of(call: Call, name: str, partition: int) -> Topic:
     """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, and PulsarError."""
-    topic = await call.services.topics.get(name)
+    topic = await call.cluster.topics.get(name)
     if topic is not None and partition >= topic.partitions:  # it may have grown
-        topic = await call.services.topics.get(name, fresh=True)
+        topic = await call.cluster.topics.get(name, fresh=True)
     if topic is None or not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from gateway.requests.fan_out import Slices
+from gateway.fan_out import Slices
 
 MAX_ROWS = 50_000
 """About 300 bytes each."""

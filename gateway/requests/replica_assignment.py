@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from gateway.errors import KafkaError
+from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
-from gateway.requests.cluster import Cluster
 from protocol.kafka.errors import ErrorCode
 
 
 def check_assignments(call: Call, assignments: Sequence[Sequence[int]]) -> None:
     """Raises KafkaError when no cluster of these brokers could have partitions so."""
-    check_replicas({node.node_id for node in Cluster(call).nodes}, assignments)
+    check_replicas({node.node_id for node in Brokers(call).nodes}, assignments)
 
 
 def check_replicas(node_ids: Collection[int], assignments: Sequence[Sequence[int]]) -> None:

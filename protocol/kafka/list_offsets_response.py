@@ -20,7 +20,7 @@ from protocol.kafka.lengths import array_length, encoded_string
 FIRST_VERSION = 1
 FIRST_FLEXIBLE_VERSION = 6
 _HEAD = struct.Struct(">ii")
-_NO_THROTTLE = bytes(4)
+_THROTTLE = struct.Struct(">i")
 _ROW = struct.Struct(">ihqq")
 _EPOCH_ROW = struct.Struct(">ihqqi")
 _FLEXIBLE_ROW = struct.Struct(">ihqqiB")
@@ -48,10 +48,12 @@ class ListedTopic(Protocol):
     def partitions(self) -> Sequence[ListedPartition]: ...
 
 
-def encode_listed(version: int, correlation_id: int, topics: Sequence[ListedTopic]) -> bytes:
+def encode_listed(
+    version: int, correlation_id: int, topics: Sequence[ListedTopic], throttle_time_ms: int = 0
+) -> bytes:
     """The whole response frame, length first, from v1 on."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    parts = [b"", b"\0" if flexible else b"", _NO_THROTTLE if version >= 2 else b""]
+    parts = [b"", b"\0" if flexible else b"", _THROTTLE.pack(throttle_time_ms) if version >= 2 else b""]
     parts.append(array_length(len(topics), flexible=flexible))
     for topic in topics:
         rows = topic.partitions

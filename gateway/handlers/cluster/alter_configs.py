@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from kafka.protocol.admin import AlterConfigsResponse
 
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
 from gateway.requests.config_resources import (
     ResourceType,
     alter_all,
@@ -17,6 +17,7 @@ from gateway.requests.config_resources import (
     refuse_client_metrics,
     unknown_type,
 )
+from gateway.requests.reply import Response
 
 
 async def handle(call: Call) -> Response:
@@ -35,9 +36,9 @@ async def _alter(call: Call, resource: Response) -> None:
     elif kind == ResourceType.TOPIC:
         check_topic_name(name)
         validate_only = call.request.validate_only
-        await call.services.topics.alter_configs(name, lambda _: configs, validate_only=validate_only)
+        await call.cluster.topics.alter_configs(name, lambda _: configs, validate_only=validate_only)
     elif kind == ResourceType.GROUP:
         check_group_name(name)
-        await call.services.groups.configs.alter(name, lambda _: configs, validate_only=call.request.validate_only)
+        await call.cluster.groups.configs.alter(name, lambda _: configs, validate_only=call.request.validate_only)
     else:
         raise unknown_type(kind)

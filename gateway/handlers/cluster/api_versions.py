@@ -7,16 +7,19 @@ The response header is never flexible. An unknown version is answered as v0 with
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from kafka.protocol.metadata import ApiVersionsResponse
 
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Api, Call
+from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(call: Call) -> Response:
+def handle(call: Call, apis: Iterable[Api]) -> Response:
+    """`apis` are the rows of the handler table."""
     request = call.request
     if request is None:
         return _response(
@@ -27,8 +30,8 @@ def handle(call: Call) -> Response:
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return _response(ErrorCode.INVALID_REQUEST, [])
         call.client.software_name, call.client.software_version = name, version
-        call.services.metrics.software(name, version)
-    rows = [_row(api.key, api.min_version, api.max_version) for api in call.services.apis.values()]
+        call.cluster.metrics.software(name, version)
+    rows = [_row(api.key, api.min_version, api.max_version) for api in apis]
     return _response(ErrorCode.NONE, rows)
 
 

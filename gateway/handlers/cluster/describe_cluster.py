@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from kafka.protocol.admin import DescribeClusterResponse
 
-from gateway.requests.call import Call, Response
-from gateway.requests.cluster import Cluster
+from gateway.requests.brokers import Brokers
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
 
 BROKERS, CONTROLLERS = 1, 2
-_CLUSTER_OPERATIONS = {5, 7, 8, 9, 10, 11, 12}
-"""Without an authorizer a client may do everything (AclOperation codes)."""
 
 
 def handle(call: Call) -> Response:
-    services, request = call.services, call.request
+    request = call.request
     if call.version >= 1 and request.endpoint_type != BROKERS:
         return _wrong_endpoint(request.endpoint_type)
-    cluster = Cluster(call)
-    brokers = [
+    brokers = Brokers(call)
+    operations = call.context.policy.cluster_operations()
+    rows = [
         DescribeClusterResponse.DescribeClusterBroker(
             broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack, is_fenced=False
         )
-        for node in cluster.nodes
+        for node in brokers.nodes
     ]
     return DescribeClusterResponse(
-        cluster_id=services.cluster_id, controller_id=cluster.controller_id, brokers=brokers,
-        authorized_operations=_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else None,
+        cluster_id=call.cluster.cluster_id, controller_id=brokers.controller_id, brokers=rows,
+        authorized_operations=operations if request.include_cluster_authorized_operations else None,
     )  # fmt: skip
 
 

@@ -10,12 +10,13 @@ from kafka.protocol.admin import DescribeConfigsResponse
 
 from gateway.coordination.group_configs import DOCUMENTATION
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import SOURCE_DEFAULT, SOURCE_GROUP, Synonym, broker_configs, effective_configs
-from gateway.requests.call import Call, Response
-from gateway.requests.cluster import Cluster
+from gateway.requests.brokers import Brokers
+from gateway.requests.call import Call
 from gateway.requests.config_resources import ResourceType, broker_id
-from gateway.requests.fan_out import fan_out
+from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.config_values import ConfigType
 from protocol.kafka.errors import ErrorCode
@@ -60,31 +61,31 @@ async def _topic_rows(call: Call, name: str) -> list[Response]:
     reason = topic_names.invalid_reason(name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
-    topic = await call.services.topics.get(name, fresh=True)
+    topic = await call.cluster.topics.get(name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return [
         _row(call, config.name, config.kind, value, config.documentation, synonyms, read_only=False)
-        for config, value, synonyms in effective_configs(call.services, topic.configs)
+        for config, value, synonyms in effective_configs(call.cluster, topic.configs)
     ]
 
 
 async def _broker_rows(call: Call, name: str) -> list[Response]:
     if name == "":
         return []  # the defaults of all brokers: nobody can have set any
-    node_id = Cluster(call).own_id
+    node_id = Brokers(call).own_id
     if broker_id(name, "Broker id") != node_id:
         raise _invalid(f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
     return [
         _row(call, each.name, each.kind, each.value, each.documentation, each.synonyms, read_only=True)
-        for each in broker_configs(call.services, Cluster(call).own).values()
+        for each in broker_configs(call.cluster, Brokers(call).own).values()
     ]
 
 
 async def _logger_rows(call: Call, name: str) -> list[Response]:
     if name == "":
         raise _invalid("Broker id must not be empty")
-    node_id = Cluster(call).own_id
+    node_id = Brokers(call).own_id
     if broker_id(name, "Broker id") != node_id:
         raise _invalid(f"Unexpected broker id, expected {node_id} but received {name}")
     return []
@@ -100,7 +101,7 @@ async def _group_rows(call: Call, name: str) -> list[Response]:
     """A group need not exist."""
     if name == "":
         raise _invalid("Group name must not be empty")
-    configs = call.services.groups.configs
+    configs = call.cluster.groups.configs
     own = (await configs.all()).get(name, {})
     rows = []
     for key, default in configs.defaults.items():

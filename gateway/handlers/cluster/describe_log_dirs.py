@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from kafka.protocol.admin import DescribeLogDirsResponse
 
 from gateway.errors import error_code
+from gateway.fan_out import fan_out
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
 
 UNKNOWN_BYTES = -1
@@ -36,7 +37,7 @@ async def handle(call: Call) -> Response:
 
 async def _wanted(call: Call) -> list[tuple[Topic, Sequence[int]]]:
     """Topics, and which of their partitions. Raises PulsarError."""
-    catalog = call.services.topics
+    catalog = call.cluster.topics
     if call.request.topics is None:
         return [(topic, range(topic.partitions)) for topic in (await catalog.all()).topics]
     asked: dict[str, list[int]] = {}
@@ -48,12 +49,12 @@ async def _wanted(call: Call) -> list[tuple[Topic, Sequence[int]]]:
 
 async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> Response | None:
     """The topic's row, with the partitions that this gateway leads; None if there are none of these."""
-    leads = call.services.fleet.leads
+    leads = call.cluster.fleet.leads
     mine = [number for number in dict.fromkeys(numbers) if leads(topic.name, number)]
     if not mine:
         return None
     try:
-        sizes = await call.services.topics.stored_bytes(topic)
+        sizes = await call.cluster.topics.stored_bytes(topic)
     except AdminError as error:
         if error.not_found:  # it has been deleted
             return None
@@ -68,6 +69,6 @@ async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> Response |
 
 def _directory(call: Call, topics: list[Response]) -> Response:
     return _Dir(
-        error_code=0, log_dir=f"persistent://{call.services.config.pulsar.full_namespace}", topics=topics,
+        error_code=0, log_dir=f"persistent://{call.cluster.config.pulsar.full_namespace}", topics=topics,
         total_bytes=UNKNOWN_BYTES, usable_bytes=UNKNOWN_BYTES,
     )  # fmt: skip

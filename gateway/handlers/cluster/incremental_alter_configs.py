@@ -11,7 +11,7 @@ from enum import IntEnum
 from kafka.protocol.admin import IncrementalAlterConfigsResponse
 
 from gateway.errors import KafkaError
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
 from gateway.requests.config_resources import (
     ResourceType,
     alter_all,
@@ -24,6 +24,7 @@ from gateway.requests.config_resources import (
     refuse_client_metrics,
     unknown_type,
 )
+from gateway.requests.reply import Response
 from gateway.topics.config_values import ConfigType
 from gateway.topics.topic_configs import TOPIC_CONFIGS, list_parts
 from protocol.kafka.errors import ErrorCode
@@ -57,11 +58,11 @@ async def _alter(call: Call, resource: Response) -> None:
     elif kind == ResourceType.TOPIC:
         check_topic_name(name)
         validate_only = call.request.validate_only
-        topics = call.services.topics
+        topics = call.cluster.topics
         await topics.alter_configs(name, lambda present: _changed(present, operations), validate_only=validate_only)
     elif kind == ResourceType.GROUP:
         check_group_name(name)
-        configs, validate_only = call.services.groups.configs, call.request.validate_only
+        configs, validate_only = call.cluster.groups.configs, call.request.validate_only
         await configs.alter(name, lambda present: _changed(present, operations), validate_only=validate_only)
     else:
         raise unknown_type(kind)

@@ -10,9 +10,10 @@ from kafka.protocol.admin import ListConfigResourcesResponse
 
 from gateway.errors import KafkaError, error_code
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.cluster import Cluster
+from gateway.requests.brokers import Brokers
+from gateway.requests.call import Call
 from gateway.requests.config_resources import ResourceType
+from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
 
 
@@ -34,10 +35,10 @@ async def handle(call: Call) -> Response:
 
 async def _names(call: Call, kind: int) -> list[str]:
     if kind == ResourceType.TOPIC:
-        return sorted(await call.services.topics.list_names())
+        return sorted(await call.cluster.topics.list_names())
     if kind in {ResourceType.BROKER, ResourceType.BROKER_LOGGER}:
-        return [str(node.node_id) for node in Cluster(call).nodes]
-    return sorted(await call.services.groups.configs.all()) if kind == ResourceType.GROUP else []
+        return [str(node.node_id) for node in Brokers(call).nodes]
+    return sorted(await call.cluster.groups.configs.all()) if kind == ResourceType.GROUP else []
 
 
 def _answer(found: list[tuple[int, str]], code: ErrorCode = ErrorCode.NONE) -> Response:

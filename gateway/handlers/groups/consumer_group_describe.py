@@ -7,13 +7,12 @@ from collections.abc import Mapping
 
 from coordinator.group.consumer.assignment import Assignment, TopicId
 from coordinator.group.consumer.messages import DescribedConsumer, DescribedConsumerGroup
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
+from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.schemas import ConsumerGroupDescribeResponse
 
-_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""Read, delete and describe: without an authorizer a client may do everything (bits are AclOperation codes)."""
-_NOT_ASKED = -(2**31)
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _GROUP = ConsumerGroupDescribeResponse.DescribedGroup
 _ASSIGNMENT = _GROUP.Member.Assignment
@@ -24,11 +23,12 @@ def handle(call: Call) -> Response:
 
 
 def _describe(call: Call, group_id: str) -> DescribedConsumerGroup:
-    return call.services.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_consumer_group(group_id))
+    return call.cluster.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_consumer_group(group_id))
 
 
 def _row(call: Call, group: DescribedConsumerGroup) -> Response:
     call.count_error(group.error)
+    operations = call.context.policy.group_operations(group.group_id)
     asked = group.error is ErrorCode.NONE and call.request.include_authorized_operations
     return _GROUP(
         error_code=group.error,
@@ -39,7 +39,7 @@ def _row(call: Call, group: DescribedConsumerGroup) -> Response:
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
         members=[_member(member, group.topic_names) for member in group.members],
-        authorized_operations=_GROUP_OPERATIONS if asked else _NOT_ASKED,
+        authorized_operations=bit_field(operations) if asked else NOT_ASKED,
     )
 
 

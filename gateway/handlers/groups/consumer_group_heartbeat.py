@@ -7,7 +7,6 @@ the client's choice.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -15,44 +14,46 @@ from coordinator.group.consumer.assignment import Assignment, to_assignment
 from coordinator.group.consumer.member import JOIN_EPOCH
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from coordinator.group.consumer.topic_regex import InvalidRegexError
-from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Reply, Response
 from protocol.kafka.schemas import ConsumerGroupHeartbeatResponse
 
 OWN_ID_VERSION = 1
 _ASSIGNMENT = ConsumerGroupHeartbeatResponse.Assignment
 
 
-def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
-    topics = call.services.groups.subscribed_topics
+def handle(call: Call) -> Reply:
+    topics = call.cluster.groups.subscribed_topics
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     try:
         known = topics.knows(names, regex)
     except InvalidRegexError:
         known = True  # the coordinator says what is wrong
-    return _heartbeat(call) if known else _look_up(call)
+    return _heartbeat(call) if known else Reply.after(_look_up(call))
 
 
-async def _look_up(call: Call) -> Outcome:
+async def _look_up(call: Call) -> Reply:
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     with suppress(InvalidRegexError):
-        await call.services.groups.subscribed_topics.learn(names, [regex] if regex else [])
+        await call.cluster.groups.subscribed_topics.learn(names, [regex] if regex else [])
     return _heartbeat(call)
 
 
-def _heartbeat(call: Call) -> Outcome:
+def _heartbeat(call: Call) -> Reply:
     asked = _request(call)
-    return call.services.groups.ask(
+    beating = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.consumer_heartbeat(asked, now_ms, reply),
         _response,
     )
+    return Reply.later(beating)
 
 
 def _names_to_know(call: Call) -> set[str]:
     """The member's topics; and those of a classic group that it joins, which becomes a consumer group by that."""
     names, group_id = set(_names(call) or ()), call.request.group_id
     if call.request.member_epoch == JOIN_EPOCH:
-        names |= call.services.groups.run(group_id, lambda coordinator, now_ms: coordinator.classic_topics(group_id))
+        names |= call.cluster.groups.run(group_id, lambda coordinator, now_ms: coordinator.classic_topics(group_id))
     return names
 
 

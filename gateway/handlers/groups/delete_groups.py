@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 from kafka.protocol.admin import DeleteGroupsResponse
 
-from gateway.requests.call import Call, Outcome, Response
-from gateway.requests.fan_out import fan_out
+from gateway.fan_out import fan_out
+from gateway.requests.call import Call
+from gateway.requests.reply import Reply, Response
 from protocol.kafka.errors import ErrorCode
 
 
-def handle(call: Call) -> Outcome:
-    return asyncio.ensure_future(_delete(call, list(dict.fromkeys(call.request.groups_names))))
+def handle(call: Call) -> Reply:
+    return Reply.later(asyncio.ensure_future(_delete(call, list(dict.fromkeys(call.request.groups_names)))))
 
 
 async def _delete(call: Call, group_ids: list[str]) -> Response:
@@ -27,7 +28,7 @@ async def _delete(call: Call, group_ids: list[str]) -> Response:
 
 
 def _delete_one(call: Call, group_id: str) -> asyncio.Future[Mapping[str, ErrorCode]]:
-    return call.services.groups.ask(
+    return call.cluster.groups.ask(
         group_id,
         lambda coordinator, now_ms, reply: coordinator.delete_groups([group_id], now_ms, reply),
         lambda answer: answer,

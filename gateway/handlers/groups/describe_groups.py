@@ -10,12 +10,11 @@ from kafka.protocol.admin import DescribeGroupsResponse
 
 from coordinator.group.messages import DescribedGroup
 from coordinator.group.states import GroupState
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
 
 NOT_FOUND_VERSION = 6
-_GROUP_OPERATIONS = {3, 6, 8}
-"""Without an authorizer a client may do everything (AclOperation codes)."""
 
 
 def handle(call: Call) -> Response:
@@ -23,7 +22,7 @@ def handle(call: Call) -> Response:
 
 
 def _describe(call: Call, group_id: str) -> DescribedGroup:
-    return call.services.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_group(group_id))
+    return call.cluster.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_group(group_id))
 
 
 def _row(call: Call, group: DescribedGroup) -> Response:
@@ -51,5 +50,5 @@ def _row(call: Call, group: DescribedGroup) -> Response:
             )
             for member in group.members
         ],
-        authorized_operations=_GROUP_OPERATIONS if asked else None,
+        authorized_operations=call.context.policy.group_operations(group.group_id) if asked else None,
     )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from kafka.protocol.metadata import FindCoordinatorResponse
 
-from gateway.requests.call import Call, Node, Response
-from gateway.requests.cluster import NOBODY, Cluster
+from gateway.requests.brokers import NOBODY, Brokers
+from gateway.requests.call import Call
+from gateway.requests.cluster import Node
+from gateway.requests.reply import Response
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
 
@@ -40,8 +42,8 @@ def _find(call: Call, key: str) -> tuple[ErrorCode, str, Node]:
 
 
 def _of_group(call: Call, group_id: str) -> tuple[ErrorCode, str, Node]:
-    partition = call.services.groups.partition_of(group_id)
-    node = None if partition is None else Cluster(call).leader(CONSUMER_OFFSETS, partition)
+    partition = call.cluster.groups.partition_of(group_id)
+    node = None if partition is None else Brokers(call).leader(CONSUMER_OFFSETS, partition)
     if node is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of the groups is being prepared", NOBODY
     return ErrorCode.NONE, "" if call.version >= SEVERAL_VERSION else "NONE", node  # as Kafka has it

@@ -5,11 +5,12 @@ from __future__ import annotations
 from kafka.protocol.consumer import HeartbeatResponse
 
 from coordinator.group.messages import HeartbeatRequest
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 
 
 def handle(call: Call) -> Response:
     request = call.request
     asked = HeartbeatRequest(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
-    error = call.services.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.heartbeat(asked, now_ms))
+    error = call.cluster.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.heartbeat(asked, now_ms))
     return HeartbeatResponse(error_code=error)

@@ -12,18 +12,20 @@ from functools import partial
 from kafka.protocol.consumer import JoinGroupResponse
 
 from coordinator.group.messages import JoinRequest, JoinResponse
-from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Reply, Response
 
 REBALANCE_TIMEOUT_VERSION, KNOWN_ID_VERSION, NULL_NAME_VERSION, SKIP_ASSIGNMENT_VERSION = 1, 4, 7, 9
 
 
-def handle(call: Call) -> Outcome:
+def handle(call: Call) -> Reply:
     asked = _request(call)
-    return call.services.groups.ask(
+    joining = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.join(asked, now_ms, reply),
         partial(_response, call.version),
     )
+    return Reply.later(joining)
 
 
 def _request(call: Call) -> JoinRequest:

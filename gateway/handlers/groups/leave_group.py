@@ -5,7 +5,8 @@ from __future__ import annotations
 from kafka.protocol.consumer import LeaveGroupResponse
 
 from coordinator.group.messages import LeaveRequest, LeavingMember
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 
 SEVERAL_VERSION = 3
 
@@ -14,7 +15,7 @@ def handle(call: Call) -> Response:
     request = call.request
     members = _members(call)
     asked = LeaveRequest(request.group_id, members)
-    answer = call.services.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.leave(asked, now_ms))
+    answer = call.cluster.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.leave(asked, now_ms))
     if call.version < SEVERAL_VERSION:
         return LeaveGroupResponse(error_code=answer.error or next(iter(answer.member_errors), 0))
     row = LeaveGroupResponse.MemberResponse

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kafka.protocol.admin import ListGroupsResponse
 
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 
 STATES_VERSION, TYPES_VERSION = 4, 5
 
@@ -13,7 +14,7 @@ async def handle(call: Call) -> Response:
     request = call.request
     states = request.states_filter if call.version >= STATES_VERSION else ()
     types = request.types_filter if call.version >= TYPES_VERSION else ()
-    error, groups = await call.services.groups.list_groups(states or (), types or ())
+    error, groups = await call.cluster.groups.list_groups(states or (), types or ())
     return ListGroupsResponse(
         error_code=error,
         groups=[

@@ -7,32 +7,31 @@ Offsets are kept for partitions that exist; v0 is stored like the rest.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 from kafka.protocol.consumer import OffsetCommitResponse
 
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
 from coordinator.group.ports import TopicPartition
-from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
+from gateway.requests.reply import Reply, Response
 from protocol.kafka.errors import ErrorCode
 
 NO_RETENTION = -1
 
 
-def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+def handle(call: Call) -> Reply:
     highest = highest_partitions(call.request.topics)
     counts = cached_counts(call, highest)
-    return _look_up(call, highest) if counts is None else _commit(call, counts)
+    return Reply.after(_look_up(call, highest)) if counts is None else _commit(call, counts)
 
 
-async def _look_up(call: Call, highest: dict[str, int]) -> Outcome:
+async def _look_up(call: Call, highest: dict[str, int]) -> Reply:
     return _commit(call, await look_up_counts(call, highest))
 
 
-def _commit(call: Call, counts: PartitionCounts) -> Outcome:
+def _commit(call: Call, counts: PartitionCounts) -> Reply:
     request = call.request
     offsets, refused = {}, {}
     for topic in request.topics:
@@ -47,7 +46,7 @@ def _commit(call: Call, counts: PartitionCounts) -> Outcome:
                     counts.topic_ids[topic.name],
                 )  # fmt: skip
     if not offsets:  # a commit of nothing must not make a group
-        return _response(call, refused, {})
+        return Reply(_response(call, refused, {}))
     asked = CommitRequest(
         group_id=request.group_id,
         offsets=offsets,
@@ -57,11 +56,12 @@ def _commit(call: Call, counts: PartitionCounts) -> Outcome:
         retention_ms=None if request.retention_time_ms == NO_RETENTION else request.retention_time_ms,
         version=call.version,
     )
-    return call.services.groups.ask(
+    committing = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.commit_offsets(asked, now_ms, reply),
         partial(_response, call, refused),
     )
+    return Reply.later(committing)
 
 
 def _response(call: Call, refused: dict[TopicPartition, ErrorCode], answer: CommitResponse) -> Response:

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 from kafka.protocol.consumer import OffsetDeleteResponse
 
 from coordinator.group.messages import DeleteOffsetsResponse
 from coordinator.group.ports import TopicPartition
-from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
+from gateway.requests.reply import Reply, Response
 from protocol.kafka.errors import ErrorCode
 
 
-def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+def handle(call: Call) -> Reply:
     highest = highest_partitions(call.request.topics)
     counts = cached_counts(call, highest)
-    return _look_up(call, highest) if counts is None else _delete(call, counts)
+    return Reply.after(_look_up(call, highest)) if counts is None else _delete(call, counts)
 
 
-async def _look_up(call: Call, highest: dict[str, int]) -> Outcome:
+async def _look_up(call: Call, highest: dict[str, int]) -> Reply:
     return _delete(call, await look_up_counts(call, highest))
 
 
-def _delete(call: Call, counts: PartitionCounts) -> asyncio.Future[Response]:
+def _delete(call: Call, counts: PartitionCounts) -> Reply:
     request = call.request
     asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     refused = {key: error for key in asked if (error := counts.error(*key))}
     wanted = [key for key in asked if key not in refused]
-    return call.services.groups.ask(
+    deleting = call.cluster.groups.ask(
         request.group_id,
         lambda coordinator, now_ms, reply: coordinator.delete_offsets(request.group_id, wanted, now_ms, reply),
         partial(_response, call, refused),
     )
+    return Reply.later(deleting)
 
 
 def _response(call: Call, refused: dict[TopicPartition, ErrorCode], answer: DeleteOffsetsResponse) -> Response:

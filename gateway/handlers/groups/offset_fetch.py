@@ -18,9 +18,10 @@ from kafka.protocol.consumer import OffsetFetchResponse
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.group.ports import DeletedTopic, TopicPartition
 from gateway.errors import KafkaError
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Outcome, Response
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
+from gateway.requests.reply import Reply, Response
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
@@ -33,9 +34,9 @@ _GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
 log = structlog.get_logger()
 
 
-def handle(call: Call) -> Outcome:
+def handle(call: Call) -> Reply:
     """Not waited for: the groups that Pulsar has to be asked about may be many."""
-    return asyncio.ensure_future(_answer(call))
+    return Reply.later(asyncio.ensure_future(_answer(call)))
 
 
 async def _answer(call: Call) -> Response:
@@ -61,7 +62,7 @@ async def _group(call: Call, group: Response) -> Response:
 
 
 async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
-    groups = call.services.groups
+    groups = call.cluster.groups
     answer = groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
     call.count_error(answer.error)
     try:
@@ -85,7 +86,7 @@ async def _without_deleted_topics(
 
     A request for all offsets goes by what is known of the topics, however old: exporters would have each looked up.
     """
-    topics = call.services.topics
+    topics = call.cluster.topics
 
     def is_known(name: str, topic_id: bytes) -> bool:
         if asked.partitions is None:
@@ -106,7 +107,7 @@ async def _without_deleted_topics(
         for (name, topic_id), topic in zip(doubtful, found, strict=True)
         if topic is not None and not _is_current(topic, topic_id)
     }
-    call.services.groups.forget_topics(gone)
+    call.cluster.groups.forget_topics(gone)
     ids_gone = {(topic.name, topic.topic_id) for topic in gone}
     offsets = {
         each: FetchedOffset() if (each.topic, fetched.topic_id) in ids_gone else fetched

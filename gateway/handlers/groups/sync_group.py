@@ -5,16 +5,17 @@ from __future__ import annotations
 from kafka.protocol.consumer import SyncGroupResponse
 
 from coordinator.group.messages import SyncRequest, SyncResponse
-from gateway.requests.call import Call, Outcome, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Reply, Response
 from protocol.kafka.errors import ErrorCode
 
 PROTOCOL_VERSION = 5
 
 
-def handle(call: Call) -> Outcome:
+def handle(call: Call) -> Reply:
     request = call.request
     if call.version >= PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
-        return _response(SyncResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return Reply(_response(SyncResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
     asked = SyncRequest(
         group_id=request.group_id,
         generation=request.generation_id,
@@ -24,9 +25,10 @@ def handle(call: Call) -> Outcome:
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
     )
-    return call.services.groups.ask(
+    syncing = call.cluster.groups.ask(
         asked.group_id, lambda coordinator, now_ms, reply: coordinator.sync(asked, now_ms, reply), _response
     )
+    return Reply.later(syncing)
 
 
 def _response(answer: SyncResponse) -> Response:

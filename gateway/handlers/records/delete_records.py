@@ -6,10 +6,11 @@ import structlog
 from kafka.protocol.admin import DeleteRecordsResponse
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
+from gateway.requests.reply import Response
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
 
@@ -51,7 +52,7 @@ async def _delete(call: Call, name: str, partition: int, offset: int) -> int:
     topic = await led_topic_of(call, name, partition)
     if "delete" not in topic.config("cleanup.policy"):
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
-    partition_log = await call.services.logs.open(topic, partition)
+    partition_log = await call.cluster.logs.open(topic, partition)
     await partition_log.end.refresh()
     if offset == HIGH_WATERMARK:
         offset = partition_log.end_offset

@@ -6,11 +6,12 @@ import structlog
 from kafka.protocol.admin import DescribeProducersResponse
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.log.writing.producer_state import ActiveProducer
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
+from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from protocol.kafka.errors import ErrorCode
 
@@ -51,7 +52,7 @@ async def _producers(call: Call, name: str, partition: int) -> list[ActiveProduc
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     topic = await led_topic_of(call, name, partition)
-    partition_log = await call.services.logs.open(topic, partition)
+    partition_log = await call.cluster.logs.open(topic, partition)
     return await partition_log.active_producers()
 
 

@@ -8,16 +8,13 @@ v18 high watermarks of followers (KIP-1166), which consumers leave out.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Coroutine
 from functools import partial
-from types import CoroutineType
-from typing import Any
 
 from gateway.errors import KafkaError, fetch_error_code
-from gateway.fetching.delayed_fetch import ParkedFetch, Wanted
-from gateway.fetching.down_conversion import down_converted
+from gateway.fan_out import Slices
+from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
+from gateway.fetching.down_conversion import down_convert_all
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import (
     FINAL_EPOCH,
@@ -26,11 +23,13 @@ from gateway.fetching.fetch_session import (
     FetchedPartition,
     FetchSession,
     Key,
+    record_if_changed,
 )
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Outcome
-from gateway.requests.cluster import check_leader, preferred_reader
-from gateway.requests.fan_out import Slices
+from gateway.requests.brokers import Brokers, check_leader, preferred_reader
+from gateway.requests.call import Call
+from gateway.requests.cluster import Node
+from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
@@ -42,62 +41,108 @@ START_AGE_S = 1.0
 """Of the start of a log that consumers read elsewhere."""
 RESOLVED_AT_ONCE = 500
 """Partitions that are looked at without giving others their turn."""
+WHOLE_FIRST_BATCH_VERSION = 3
 FIRST_BATCH_VERSION = 4
 RACK_VERSION = 11
 TOPIC_ID_VERSION = 13
+LEADER_HINT_VERSION = 16
 SESSION_VERSION = 7
-ISOLATION_LEVELS = {0, 1}
+READ_COMMITTED = 1
+ISOLATION_LEVELS = {0, READ_COMMITTED}
 
 
-def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+def handle(call: Call) -> Reply:
     try:
-        fetched, session = wanted(call)
+        fetched, session = requested(call)
     except KafkaError as error:
-        return FetchAnswer(error_code=error.code)
+        return Reply(FetchAnswer(error_code=error.code))
     return fetch(call, fetched, session)
 
 
-def fetch(
-    call: Call, fetched: list[FetchedPartition], session: FetchSession | None
-) -> Outcome | Coroutine[Any, Any, Outcome]:
+def fetch(call: Call, fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
     """Of logs that this gateway leads."""
-    outcome = _fetch(call, fetched, session)
-    return outcome if call.version >= FIRST_BATCH_VERSION else _message_sets(call, outcome)
-
-
-def _fetch(
-    call: Call, fetched: list[FetchedPartition], session: FetchSession | None
-) -> Outcome | Coroutine[Any, Any, Outcome]:
     if len(fetched) > RESOLVED_AT_ONCE:
-        return _fetch_many(call, fetched, session)
-    return _park(call, [_resolve(call, part) for part in fetched], session)
+        reply = Reply.after(_fetch_many(call, fetched, session))
+    else:
+        reply = _delay(call, [_resolve(call, part) for part in fetched], session)
+    return reply if call.version >= FIRST_BATCH_VERSION else Reply.after(_message_sets(call, reply))
 
 
-async def _fetch_many(call: Call, fetched: list[FetchedPartition], session: FetchSession | None) -> Outcome:
+async def _fetch_many(call: Call, fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
     parts, slices = [], Slices()
     for part in fetched:
         await slices.pause()
         parts.append(_resolve(call, part))
-    return _park(call, parts, session)
+    return _delay(call, parts, session)
 
 
-def _park(call: Call, parts: list[Wanted], session: FetchSession | None) -> Outcome:
+def _delay(call: Call, parts: list[FetchPartitionState], session: FetchSession | None) -> Reply:
     if call.request.isolation_level not in ISOLATION_LEVELS:
-        return _refuse_all(call, parts)
-    return ParkedFetch(call, parts, session, partial(_open, call)).start()
+        return Reply(_refuse_all(call, parts))
+    delayed = DelayedFetch(_params(call), parts, partial(_open, call), partial(_respond, call, parts, session))
+    answer = delayed.start()
+    return Reply.later(delayed.future) if answer is None else Reply(answer)
 
 
-async def _message_sets(call: Call, outcome: Outcome | Coroutine[Any, Any, Outcome]) -> FetchAnswer:
-    outcome = await outcome if isinstance(outcome, CoroutineType) else outcome
-    answer: Any = await outcome if isinstance(outcome, asyncio.Future) else outcome
-    return await down_converted(call, answer)
+def _params(call: Call) -> FetchParams:
+    request, cluster = call.request, call.cluster
+    is_bounded = call.version >= WHOLE_FIRST_BATCH_VERSION
+    max_bytes = min(request.max_bytes if is_bounded else 2**31 - 1, cluster.config.limits.max_fetch_bytes)
+    return FetchParams(
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        room_bytes=lambda: max_bytes if is_room_for_answers(call) else 0,
+        whole_first_batch=is_bounded,
+        read_committed=request.isolation_level == READ_COMMITTED,
+        # Who may not lead any more may not know what its successor wrote: the client must not begin anew for that.
+        beyond_end=lambda: (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER if cluster.fleet.is_doubtful else ErrorCode.OFFSET_OUT_OF_RANGE
+        ),
+    )
 
 
-async def _open(call: Call, part: Wanted) -> None:
+def is_room_for_answers(call: Call) -> bool:
+    """Otherwise a fetch gets one batch, until clients have taken what they asked for."""
+    return call.cluster.unread.size_bytes <= call.cluster.config.limits.fetch_budget_bytes
+
+
+def _respond(
+    call: Call, parts: list[FetchPartitionState], session: FetchSession | None, rows: list[PartitionAnswer]
+) -> FetchAnswer:
+    endpoints: list[Node] = []
+    for part, row in zip(parts, rows, strict=True):
+        if row.error_code:
+            call.count_error(ErrorCode(row.error_code))
+        if row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and part.name is not None:
+            _point_to_leader(call, part.name, row, endpoints)
+    shown = [row for row in rows if record_if_changed(session, call.request.session_epoch, row)]
+    responses = group_by_topic(shown, by_id=call.version >= TOPIC_ID_VERSION)
+    session_id = session.session_id if session is not None else 0
+    return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=endpoints)
+
+
+def _point_to_leader(call: Call, topic: str, row: PartitionAnswer, endpoints: list[Node]) -> None:
+    hint = Brokers(call).hint(topic, row.partition_index) if call.version >= LEADER_HINT_VERSION else None
+    if hint is not None:
+        row.current_leader, node = hint
+        if node not in endpoints:
+            endpoints.append(node)
+
+
+async def _message_sets(call: Call, reply: Reply) -> Reply:
+    answer: FetchAnswer = await reply.result()
+    limit_bytes, decoding = call.cluster.config.limits.max_decompressed_bytes, call.cluster.logs.decoding
+    errors = await down_convert_all(answer, call.version, limit_bytes, decoding, call.client.number)
+    for error in errors:
+        call.count_error(error)
+    return Reply(answer)
+
+
+async def _open(call: Call, part: FetchPartitionState) -> None:
     """The log of a partition that nobody has used for long."""
     fetched = part.fetched
     try:
-        topics = call.services.topics
+        topics = call.cluster.topics
         by_id = call.version >= TOPIC_ID_VERSION
         topic = await (topics.get_by_id(fetched.topic) if by_id else topics.get(str(fetched.topic)))  # type: ignore[arg-type]
         if topic is None:
@@ -105,22 +150,22 @@ async def _open(call: Call, part: Wanted) -> None:
             return
         part.name, part.error = topic.name, _check(call, topic, fetched)
         if not part.error:
-            part.log = await call.services.logs.open(topic, fetched.partition)
+            part.log = await call.cluster.logs.open(topic, fetched.partition)
             _name_reader(call, topic, part)
     except (KafkaError, PulsarError, TimeoutError) as error:
         part.error = fetch_error_code(error)
 
 
-def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
+def _resolve(call: Call, fetched: FetchedPartition) -> FetchPartitionState:
     """The log, if it is known without waiting."""
-    part = Wanted(fetched)
-    topics = call.services.topics
+    part = FetchPartitionState(fetched)
+    topics = call.cluster.topics
     name = topics.cached_name(fetched.topic) if isinstance(fetched.topic, uuid.UUID) else fetched.topic
     topic = topics.cached(name) if name is not None else None
     if topic is not None:
         part.name, part.error = topic.name, _check(call, topic, fetched)
         if not part.error:
-            part.log = call.services.logs.get(topic, fetched.partition)
+            part.log = call.cluster.logs.get(topic, fetched.partition)
             _name_reader(call, topic, part)
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -129,7 +174,7 @@ def _resolve(call: Call, fetched: FetchedPartition) -> Wanted:
     return part
 
 
-def _name_reader(call: Call, topic: Topic, part: Wanted) -> None:
+def _name_reader(call: Call, topic: Topic, part: FetchPartitionState) -> None:
     """A consumer whose offset is out of range hears so from the leader only: what a reader says of it sends it here."""
     rack, offset, found = _rack(call), part.fetched.offset, part.log
     if rack and found is not None and found.start.offset <= offset <= found.end_offset:
@@ -153,9 +198,9 @@ def _rack(call: Call) -> str:
     return (call.request.rack_id or "") if call.version >= RACK_VERSION else ""
 
 
-def wanted(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
+def requested(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
     """What to fetch, by the request alone or with its session. Raises KafkaError."""
-    request, sessions, owner = call.request, call.services.fetch_sessions, call.client.host
+    request, sessions, owner = call.request, call.cluster.fetch_sessions, call.client.host
     named = list(_named(call).values())
     if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
         sessions.close(owner, request.session_id)
@@ -187,7 +232,7 @@ def _named(call: Call) -> dict[Key, FetchedPartition]:
     return named
 
 
-def _refuse_all(call: Call, parts: list[Wanted]) -> FetchAnswer:
+def _refuse_all(call: Call, parts: list[FetchPartitionState]) -> FetchAnswer:
     rows = [PartitionAnswer(part.fetched, error_code=ErrorCode.UNKNOWN_SERVER_ERROR) for part in parts]
     code = ErrorCode.UNKNOWN_SERVER_ERROR if call.version >= SESSION_VERSION else ErrorCode.NONE
     return FetchAnswer(error_code=code, responses=group_by_topic(rows, by_id=call.version >= TOPIC_ID_VERSION))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from kafka.protocol.producer import InitProducerIdResponse
 
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
 
 OWN_ID_VERSION = 3
@@ -22,4 +23,4 @@ def handle(call: Call) -> Response:
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     if call.version >= OWN_ID_VERSION and (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=call.services.producer_ids.allocate(), producer_epoch=0)
+    return InitProducerIdResponse(producer_id=call.cluster.producer_ids.allocate(), producer_epoch=0)

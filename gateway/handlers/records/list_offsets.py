@@ -17,12 +17,13 @@ from typing import Any
 import structlog
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.log.partition_log import PartitionLog
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Outcome, Response
-from gateway.requests.cluster import check_leader
-from gateway.requests.fan_out import fan_out
+from gateway.requests.brokers import check_leader
+from gateway.requests.call import Call
+from gateway.requests.reply import Reply, Response
 from gateway.topics.topic import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.codec import Buffer, encode_response
@@ -76,12 +77,12 @@ class _Answer:
 log = structlog.get_logger()
 
 
-def handle(call: Call) -> Outcome:
+def handle(call: Call) -> Reply:
     """Clients ask for many partitions one by one without waiting; no answer is older than the one before it."""
     before = call.client.listing
     answer = _at_once(call) if before is None else None
     if answer is not None:
-        return answer
+        return Reply(answer)
     asked = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
     client = call.client
     listing = client.listing = asyncio.create_task(_look_up(call, asked, before))
@@ -91,7 +92,7 @@ def handle(call: Call) -> Outcome:
             client.listing = None
 
     listing.add_done_callback(forget)
-    return listing
+    return Reply.later(listing)
 
 
 def _at_once(call: Call) -> _Answer | None:
@@ -110,10 +111,10 @@ def _at_once(call: Call) -> _Answer | None:
 def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
     """What can be told without asking Pulsar; None also where there is an error to tell."""
     try:
-        topic = _checked(call, call.services.topics.cached(name), part)
+        topic = _checked(call, call.cluster.topics.cached(name), part)
     except KafkaError:
         return None
-    partition_log = call.services.logs.get(topic, part.partition_index)
+    partition_log = call.cluster.logs.get(topic, part.partition_index)
     if partition_log is None:
         return None
     start = partition_log.start
@@ -148,7 +149,7 @@ def _response(call: Call, rows: Iterable[_Row]) -> _Answer:
 def encode(schema: Any, version: int, correlation_id: int, response: Response) -> list[Buffer]:
     if version < FIRST_VERSION_BY_HAND:
         return encode_response(schema, version, correlation_id, response)
-    return [encode_listed(version, correlation_id, response.topics)]
+    return [encode_listed(version, correlation_id, response.topics, response.throttle_time_ms)]
 
 
 async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> _Row:
@@ -178,8 +179,8 @@ def _row(part: Response, found: FoundOffset) -> _Row:
 
 async def _log(call: Call, name: str, part: Response) -> PartitionLog:
     """Raises KafkaError and PulsarError."""
-    topic = _checked(call, await call.services.topics.get(name), part)
-    return await call.services.logs.open(topic, part.partition_index)
+    topic = _checked(call, await call.cluster.topics.get(name), part)
+    return await call.cluster.logs.open(topic, part.partition_index)
 
 
 def _checked(call: Call, topic: Topic | None, part: Response) -> Topic:

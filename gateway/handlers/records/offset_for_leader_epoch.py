@@ -12,11 +12,12 @@ import structlog
 from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.handlers.records.list_offsets import RECORDS_EPOCH
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
+from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
 
 UNKNOWN_EPOCH, UNKNOWN_OFFSET = -1, -1
@@ -57,7 +58,7 @@ async def _await_takeover(call: Call, name: str, partition: int) -> None:
     Its last records may be on their way to the client, which would take an earlier end for a log that was cut back.
     """
     for _ in range(TAKEN_OVER_CHECKS):
-        if call.services.fleet.may_lead(name, partition):
+        if call.cluster.fleet.may_lead(name, partition):
             return
         await asyncio.sleep(TAKEN_OVER_CHECK_S)
     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -69,7 +70,7 @@ async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
     if asked.leader_epoch > RECORDS_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
         return UNKNOWN_EPOCH, UNKNOWN_OFFSET
     await _await_takeover(call, name, asked.partition)
-    partition_log = await call.services.logs.open(topic, asked.partition)
+    partition_log = await call.cluster.logs.open(topic, asked.partition)
     if asked.leader_epoch < RECORDS_EPOCH:
         return asked.leader_epoch, partition_log.start.offset
     await partition_log.end.refresh()

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from functools import partial
-from types import CoroutineType
 from typing import Any, NamedTuple
 
 import structlog
 
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
+from gateway.fan_out import fan_out
 from gateway.log.partition_log import STALLED_S, PartitionLog
 from gateway.log.writing.checking import (
     FIRST_BATCH_VERSION,
@@ -28,9 +27,9 @@ from gateway.log.writing.checking import (
     check_produced,
 )
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, ClosesConnection, Outcome, Response
-from gateway.requests.cluster import Cluster, LeaderHint, check_leader
-from gateway.requests.fan_out import fan_out
+from gateway.requests.brokers import Brokers, LeaderHint, check_leader
+from gateway.requests.call import Call, ClosesConnection
+from gateway.requests.reply import Reply, Response
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
@@ -167,14 +166,14 @@ class ProduceCall:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if name in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-        topic = self.call.services.topics.cached(name)
+        topic = self.call.cluster.topics.cached(name)
         if topic is None:
             return
         if not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         check_leader(self.call, name, index)
         part.topic = topic
-        part.log = self.call.services.logs.get(topic, index)
+        part.log = self.call.cluster.logs.get(topic, index)
 
     def _judge(self, part: _Part) -> None:
         try:
@@ -185,7 +184,7 @@ class ProduceCall:
     def _checked(self, part: _Part, effort: Effort | None) -> Produced | None:
         assert part.topic is not None
         return check_produced(
-            part.records, self.call.version, part.topic, self.call.services.config.limits, int(time.time() * 1000),
+            part.records, self.call.version, part.topic, self.call.cluster.config.limits, int(time.time() * 1000),
             transactional=self.call.request.transactional_id is not None, effort=effort,
         )  # fmt: skip
 
@@ -201,7 +200,7 @@ class ProduceCall:
             if part.produced is not None
         ) and all(part.topic is not None or part.answer.error_code for part in self._parts)
 
-    async def prepare(self) -> Outcome:
+    async def prepare(self) -> Reply:
         """Look up topics and open logs, then append what can be within the request's time."""
         await fan_out(self._prepare_in_time, self._parts)
         return self.append()
@@ -225,27 +224,27 @@ class ProduceCall:
             return
         try:
             if part.tells_start and part.topic is not None:
-                part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)
+                part.log = await self.call.cluster.logs.open(part.topic, part.answer.index, urgent=True)
                 part.answer.log_start_offset = part.log.start.offset
                 return
             if part.topic is None:
-                if await self.call.services.topics.get(part.name) is None:
+                if await self.call.cluster.topics.get(part.name) is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 self._find(part)
                 self._judge(part)
             if part.is_heavy:
                 work = partial(self._checked, part, None)
-                part.produced = await self.call.services.logs.decoding.run(work, self.call.client.number)
+                part.produced = await self.call.cluster.logs.decoding.run(work, self.call.client.number)
             if part.produced is None or part.topic is None:
                 return
-            part.log = await self.call.services.logs.open(part.topic, part.answer.index, urgent=True)
+            part.log = await self.call.cluster.logs.open(part.topic, part.answer.index, urgent=True)
             # First, so that what a leader before us wrote last is in what the log reads of its producers.
             self._check_leader(part, part.produced.header)
             await part.log.prepare(part.produced.header, self.call.client.number, arrived_s)
         except _STORAGE_ERRORS as error:
             self._failed(part, error)
 
-    def append(self) -> Outcome:
+    def append(self) -> Reply:
         """Hand the batches over, in order; the answer completes when all are durable."""
         for part in self._parts:
             if part.produced is None or part.answer.error_code or part.log is None:
@@ -270,7 +269,7 @@ class ProduceCall:
         if self.call.request.acks != 0 and not self.future.done() and left_s < ANSWERED_BY_THEN_S:
             timer = asyncio.get_running_loop().call_later(left_s, self._time_out)
             self.future.add_done_callback(lambda _: timer.cancel())
-        return self.future
+        return Reply.later(self.future)
 
     def _time_out(self) -> None:
         """As in Kafka, what is not written by now is answered all the same, and may be written later."""
@@ -283,7 +282,7 @@ class ProduceCall:
     def _check_leader(self, part: _Part, header: BatchHeader) -> None:
         """Once more: it may have changed meanwhile. And two must not judge the same idempotent producer."""
         check_leader(self.call, part.name, part.answer.index)
-        if header.producer_id >= 0 and not self.call.services.fleet.may_lead(part.name, part.answer.index):
+        if header.producer_id >= 0 and not self.call.cluster.fleet.may_lead(part.name, part.answer.index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _done(self, part: _Part) -> Any:
@@ -336,7 +335,7 @@ class ProduceCall:
             )  # fmt: skip
 
     def _point_to_leader(self, part: _Part) -> None:
-        hint = Cluster(self.call).hint(part.name, part.answer.index)
+        hint = Brokers(self.call).hint(part.name, part.answer.index)
         if hint is not None and self.call.version >= LEADER_HINT_VERSION:
             part.answer.current_leader, node = hint
             if node not in self.response.node_endpoints:
@@ -361,21 +360,20 @@ def encode(schema: Any, version: int, correlation_id: int, response: ProduceAnsw
     return [encode_written(version, correlation_id, response.responses, response.throttle_time_ms)]
 
 
-def handle(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
-    return _handle_named(call) if names_known(call) else _handle_when_named(call)
+def handle(call: Call) -> Reply:
+    return _handle_named(call) if names_known(call) else Reply.after(_handle_when_named(call))
 
 
-async def _handle_when_named(call: Call) -> Outcome:
+async def _handle_when_named(call: Call) -> Reply:
     await look_up_names(call)
-    outcome = _handle_named(call)
-    return await outcome if isinstance(outcome, CoroutineType) else outcome
+    return _handle_named(call)
 
 
 def names_known(call: Call) -> bool:
     """Whether the topics have their names; fills in what is known of those that are given by their ids."""
     if call.version < TOPIC_ID_VERSION:
         return True
-    cached_name = call.services.topics.cached_name
+    cached_name = call.cluster.topics.cached_name
     for topic in call.request.topic_data:
         topic.name = topic.name or cached_name(topic.topic_id) or ""
     return all(topic.name for topic in call.request.topic_data)
@@ -386,7 +384,7 @@ async def look_up_names(call: Call) -> None:
 
     async def look_up(topic: ProducedTopic) -> None:
         try:
-            found = await call.services.topics.get_by_id(topic.topic_id)
+            found = await call.cluster.topics.get_by_id(topic.topic_id)
         except PulsarError as error:
             log.warning("cannot look up topic", topic_id=str(topic.topic_id), error=str(error))
         else:
@@ -395,9 +393,7 @@ async def look_up_names(call: Call) -> None:
     await fan_out(look_up, [topic for topic in call.request.topic_data if not topic.name])
 
 
-def _handle_named(call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+def _handle_named(call: Call) -> Reply:
     produce = ProduceCall(call)
     produce.check()
-    if produce.ready:
-        return produce.append()
-    return produce.prepare()
+    return produce.append() if produce.ready else Reply.after(produce.prepare())

@@ -9,11 +9,13 @@ from __future__ import annotations
 from kafka.protocol.admin import AlterPartitionReassignmentsResponse
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Node, Response
-from gateway.requests.cluster import Cluster
-from gateway.requests.fan_out import fan_out
+from gateway.requests.brokers import Brokers
+from gateway.requests.call import Call
+from gateway.requests.cluster import Node
 from gateway.requests.named_partitions import topic_of
+from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
 
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
@@ -36,7 +38,7 @@ async def _partition(call: Call, name: str, asked: Response) -> Response:
     code, text = ErrorCode.NONE, None
     try:
         await topic_of(call, name, asked.partition_index)
-        _check(Cluster(call).leader(name, asked.partition_index), asked.replicas)
+        _check(Brokers(call).leader(name, asked.partition_index), asked.replicas)
     except KafkaError as error:
         code, text = error.code, error.text or "The topic or partition does not exist."
     except PulsarError as error:

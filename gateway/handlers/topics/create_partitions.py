@@ -7,11 +7,12 @@ from collections import Counter
 from kafka.protocol.admin import CreatePartitionsResponse
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.handlers.topics.create_topics import MAX_PARTITIONS
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
 from gateway.requests.replica_assignment import check_assignments
+from gateway.requests.reply import Response
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
 
@@ -36,7 +37,7 @@ async def _answer(call: Call, wanted: Response) -> Response:
 
 
 async def _grow(call: Call, wanted: Response) -> None:
-    topic = await call.services.topics.get(wanted.name, fresh=True)
+    topic = await call.cluster.topics.get(wanted.name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.name in INTERNAL_TOPICS:  # every group would belong to another partition
@@ -52,8 +53,8 @@ async def _grow(call: Call, wanted: Response) -> None:
     if wanted.assignments is not None:
         _check_assignments(call, wanted.assignments, wanted.count - topic.partitions)
     if not call.request.validate_only:
-        await call.services.topics.add_partitions(topic, wanted.count)
-        await call.services.groups.partitions_added(topic, wanted.count)
+        await call.cluster.topics.add_partitions(topic, wanted.count)
+        await call.cluster.groups.partitions_added(topic, wanted.count)
 
 
 def _check_assignments(call: Call, assignments: list[Response], added: int) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from kafka.protocol.admin import CreateTopicsResponse
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import effective_configs
-from gateway.requests.call import Call, Response
-from gateway.requests.cluster import Cluster
-from gateway.requests.fan_out import fan_out
+from gateway.requests.brokers import Brokers
+from gateway.requests.call import Call
 from gateway.requests.replica_assignment import check_assignments
+from gateway.requests.reply import Response
 from gateway.topics.topic_configs import check_configs
 from protocol.kafka.errors import ErrorCode
 
@@ -38,7 +39,7 @@ async def handle(call: Call) -> Response:
 
 
 async def _create(call: Call, wanted: Response) -> Response:
-    topics = call.services.topics
+    topics = call.cluster.topics
     try:
         await topics.check_creatable(wanted.name)
         configs = check_configs({config.name: config.value for config in wanted.configs or ()})
@@ -66,7 +67,7 @@ def _partitions(call: Call, wanted: Response) -> int:
     if wanted.replication_factor not in {-1, 1}:
         _check_replication_factor(wanted.replication_factor)
     if wanted.num_partitions == -1:
-        return call.services.config.kafka.default_partitions
+        return call.cluster.config.kafka.default_partitions
     if wanted.num_partitions <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if wanted.num_partitions > MAX_PARTITIONS:
@@ -97,12 +98,12 @@ def _created(call: Call, name: str, topic_id: object, partitions: int, configs: 
     row = CreateTopicsResponse.CreatableTopicResult
     return row(
         name=name, topic_id=topic_id, error_code=0, error_message=None, num_partitions=partitions,
-        replication_factor=Cluster(call).replication_factor,
+        replication_factor=Brokers(call).replication_factor,
         configs=[
             row.CreatableTopicConfigs(
                 name=each.config.name, value=each.value, read_only=False, config_source=each.source, is_sensitive=False
             )
-            for each in effective_configs(call.services, configs)
+            for each in effective_configs(call.cluster, configs)
         ],
     )  # fmt: skip
 

@@ -10,9 +10,11 @@ from kafka.protocol.admin import DeleteTopicsResponse
 
 from gateway.background import run_once
 from gateway.errors import error_code
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response, Services
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster
+from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
@@ -42,9 +44,9 @@ async def handle(call: Call) -> Response:
 async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Topic | PulsarError | None:
     try:
         if name is not None:
-            return await call.services.topics.get(name, fresh=True)
-        known = await call.services.topics.get_by_id(topic_id)
-        topic = None if known is None else await call.services.topics.get(known.name, fresh=True)
+            return await call.cluster.topics.get(name, fresh=True)
+        known = await call.cluster.topics.get_by_id(topic_id)
+        topic = None if known is None else await call.cluster.topics.get(known.name, fresh=True)
         return topic if topic is not None and topic.topic_id == topic_id else None  # else it is another one by now
     except PulsarError as error:
         return error
@@ -83,7 +85,7 @@ def _deletion(call: Call, topic: Topic) -> asyncio.Future[PulsarError | None]:
 
     async def delete() -> None:
         try:
-            done.set_result(await _delete_everywhere(call.services, topic))
+            done.set_result(await _delete_everywhere(call.cluster, topic))
         finally:
             done.cancel()
 
@@ -91,15 +93,15 @@ def _deletion(call: Call, topic: Topic) -> asyncio.Future[PulsarError | None]:
     return done
 
 
-async def _delete_everywhere(services: Services, topic: Topic) -> PulsarError | None:
+async def _delete_everywhere(cluster: Cluster, topic: Topic) -> PulsarError | None:
     try:
-        await services.logs.forget_topic(topic.name)
-        await services.topics.delete(topic)
-        await services.logs.forget_topic(topic.name)
+        await cluster.logs.forget_topic(topic.name)
+        await cluster.topics.delete(topic)
+        await cluster.logs.forget_topic(topic.name)
     except PulsarError as error:
-        run_once("offsets of a deleted topic", services.groups.deletion_failed(topic))
+        run_once("offsets of a deleted topic", cluster.groups.deletion_failed(topic))
         return error
-    services.groups.topic_deleted(topic)
+    cluster.groups.topic_deleted(topic)
     return None
 
 

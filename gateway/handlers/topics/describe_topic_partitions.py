@@ -9,20 +9,19 @@ import structlog
 from kafka.protocol.admin import DescribeTopicPartitionsResponse
 
 from gateway.errors import KafkaError, error_code
-from gateway.handlers.topics.metadata import TOPIC_OPERATIONS
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.cluster import Cluster
-from gateway.requests.fan_out import fan_out
+from gateway.requests.brokers import Brokers
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.topic import Topic
+from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
 
 MAX_PARTITIONS = 2_000
 """Of one answer: Kafka's max.request.partition.size.limit."""
 NO_ID = uuid.UUID(int=0)
-OPERATIONS = sum(1 << operation for operation in TOPIC_OPERATIONS)
-NO_OPERATIONS = -(2**31)
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = _Topic.DescribeTopicPartitionsResponsePartition
@@ -37,7 +36,7 @@ async def handle(call: Call) -> Response:
     except (KafkaError, PulsarError) as error:
         code = error_code(error)
         call.count_error(code)
-        rows = [_failed(asked.name, code, NO_OPERATIONS) for asked in call.request.topics]
+        rows = [_failed(asked.name, code, NOT_ASKED) for asked in call.request.topics]
         return DescribeTopicPartitionsResponse(topics=rows, next_cursor=None)
     return _page(call, found)
 
@@ -47,7 +46,7 @@ async def _found(call: Call) -> dict[str, Topic | ErrorCode]:
 
     Raises PulsarError if all topics are asked for, and never were listed.
     """
-    request, cursor, catalog = call.request, call.request.cursor, call.services.topics
+    request, cursor, catalog = call.request, call.request.cursor, call.cluster.topics
     first = cursor.topic_name if cursor is not None else ""
     found: dict[str, Topic | ErrorCode]
     if request.topics:
@@ -69,7 +68,7 @@ async def _look_up(call: Call, name: str) -> Topic | ErrorCode:
     if topic_names.invalid_reason(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     try:
-        return await call.services.topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return await call.cluster.topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except PulsarError as error:
         log.warning("describe topic partitions", topic=name, error=str(error))
         return ErrorCode.LEADER_NOT_AVAILABLE
@@ -84,7 +83,7 @@ def _page(call: Call, found: dict[str, Topic | ErrorCode]) -> Response:
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_Cursor(topic_name=name, partition_index=0))
         if isinstance(topic, ErrorCode):
-            rows.append(_failed(name, topic))
+            rows.append(_failed(name, topic, _operations(call, name)))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         end = min(topic.partitions, first + room)
@@ -97,25 +96,29 @@ def _page(call: Call, found: dict[str, Topic | ErrorCode]) -> Response:
 
 
 def _row(call: Call, topic: Topic, numbers: range) -> Response:
-    cluster = Cluster(call)
+    brokers = Brokers(call)
     return _Topic(
         error_code=0, name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in topic_names.INTERNAL_TOPICS,
-        partitions=[_partition(cluster, topic.name, number) for number in numbers],
-        topic_authorized_operations=OPERATIONS,
+        partitions=[_partition(brokers, topic.name, number) for number in numbers],
+        topic_authorized_operations=_operations(call, topic.name),
     )  # fmt: skip
 
 
-def _partition(cluster: Cluster, topic: str, number: int) -> Response:
-    leader, error = cluster.leader_or_error(topic, number)
-    replicas = cluster.replicas(topic, number, leader.node_id)
+def _partition(brokers: Brokers, topic: str, number: int) -> Response:
+    leader, error = brokers.leader_or_error(topic, number)
+    replicas = brokers.replicas(topic, number, leader.node_id)
     return _Partition(
         error_code=error, partition_index=number,
-        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=replicas,
+        leader_id=leader.node_id, leader_epoch=brokers.epoch, replica_nodes=replicas,
         isr_nodes=replicas, eligible_leader_replicas=[], last_known_elr=[], offline_replicas=[],
     )  # fmt: skip
 
 
-def _failed(name: str, code: ErrorCode, operations: int = OPERATIONS) -> Response:
+def _operations(call: Call, topic: str) -> int:
+    return bit_field(call.context.policy.topic_operations(topic))
+
+
+def _failed(name: str, code: ErrorCode, operations: int) -> Response:
     return _Topic(
         error_code=code, name=name, topic_id=NO_ID, is_internal=name in topic_names.INTERNAL_TOPICS, partitions=[],
         topic_authorized_operations=operations,

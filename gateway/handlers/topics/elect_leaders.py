@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from kafka.protocol.admin import ElectLeadersResponse
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.fan_out import fan_out
+from gateway.requests.call import Call
 from gateway.requests.named_partitions import topic_of
+from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
 
 PREFERRED, UNCLEAN = 0, 1
@@ -40,7 +41,7 @@ async def handle(call: Call) -> Response:
 async def _all_topics(call: Call) -> Response:
     """Only partitions that an election changed, or failed for, are told of."""
     try:
-        topics, unknown = await call.services.topics.all()
+        topics, unknown = await call.cluster.topics.all()
     except PulsarError as error:
         code = error_code(error)
         call.count_error(code)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kafka.protocol.admin import ListPartitionReassignmentsResponse
 
-from gateway.requests.call import Call, Response
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 
 
 def handle(call: Call) -> Response:

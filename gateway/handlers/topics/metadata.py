@@ -8,25 +8,23 @@ v13 a top-level error.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Set
 from contextlib import suppress
 
 import structlog
 from kafka.protocol.metadata import MetadataResponse
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import Slices, fan_out
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.call import Call, Response
-from gateway.requests.cluster import Cluster
-from gateway.requests.fan_out import Slices, fan_out
+from gateway.requests.brokers import Brokers
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.topic import Topic
+from protocol.kafka.acl import AclOperation
 from protocol.kafka.errors import ErrorCode
 
-TOPIC_OPERATIONS = {3, 4, 5, 6, 7, 8, 10, 11}
-_CLUSTER_OPERATIONS = {5, 7, 8, 9, 10, 11, 12}
-"""Without an authorizer a client may do everything (AclOperation codes)."""
 FIRST_CHOICE_VERSION, LISTENER_ERROR_VERSION, FIRST_OPERATIONS_VERSION = 4, 6, 8
 FIRST_ID_VERSION, BY_ID_VERSION = 10, 12
 MAX_LOOKUPS = 100
@@ -37,7 +35,7 @@ log = structlog.get_logger()
 
 
 async def handle(call: Call) -> Response:
-    request, services = call.request, call.services
+    request = call.request
     wanted = request.topics
     if wanted is None or (call.version == 0 and not wanted):
         try:
@@ -50,19 +48,19 @@ async def handle(call: Call) -> Response:
         if code:
             return _refused(call, wanted, code)
         rows = await _NamedTopics(call).rows(wanted)
-    cluster = Cluster(call)
+    brokers = Brokers(call)
     asked = FIRST_OPERATIONS_VERSION <= call.version <= 10 and request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
             )
-            for node in cluster.nodes
+            for node in brokers.nodes
         ],
-        cluster_id=services.cluster_id,
-        controller_id=cluster.controller_id,
+        cluster_id=call.cluster.cluster_id,
+        controller_id=brokers.controller_id,
         topics=rows,
-        authorized_operations=_CLUSTER_OPERATIONS if asked else None,
+        authorized_operations=call.context.policy.cluster_operations() if asked else None,
     )
 
 
@@ -82,7 +80,7 @@ def _refused(call: Call, wanted: Iterable[Response], code: ErrorCode) -> Respons
 
 async def _all_rows(call: Call) -> list[Response]:
     """Raises PulsarError."""
-    topics, unknown = await call.services.topics.all()
+    topics, unknown = await call.cluster.topics.all()
     slices = Slices()
     rows = [await _row(call, topic, slices) for topic in topics]
     return rows + [_failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE) for name in unknown]
@@ -93,15 +91,15 @@ class _NamedTopics:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        kafka = call.services.config.kafka
+        kafka = call.cluster.config.kafka
         asks = call.version < FIRST_CHOICE_VERSION or call.request.allow_auto_topic_creation
         self._may_create = kafka.max_auto_created_topics if kafka.auto_create_topics and asks else 0
         self._creates = bool(self._may_create)
-        self._existing: AbstractSet[str] | None = None
+        self._existing: Set[str] | None = None
         self._slices = Slices()
 
     async def rows(self, wanted: Iterable[Response]) -> list[Response]:
-        cached = self._call.services.topics.cached
+        cached = self._call.cluster.topics.cached
         named: dict[tuple[str | None, uuid.UUID | None], None] = {}
         unknown = 0
         for item in wanted:
@@ -110,14 +108,14 @@ class _NamedTopics:
             unknown += item.name is not None and cached(item.name) is None
         if unknown > MAX_LOOKUPS:  # one listing instead of so many requests
             with suppress(PulsarError):
-                self._existing = await self._call.services.topics.list_names()
+                self._existing = await self._call.cluster.topics.list_names()
         return await fan_out(lambda key: self._row(*key), list(named))
 
     async def _row(self, name: str | None, topic_id: uuid.UUID | None) -> Response:
         call = self._call
         try:
             if topic_id is not None and call.version >= FIRST_ID_VERSION:
-                topic = await call.services.topics.get_by_id(topic_id)
+                topic = await call.cluster.topics.get_by_id(topic_id)
                 if topic is None:
                     return _failed(call, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
                 return await _row(call, topic, self._slices)
@@ -131,7 +129,7 @@ class _NamedTopics:
             return _failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE)
 
     async def _found(self, name: str) -> Topic | None:
-        catalog = self._call.services.topics
+        catalog = self._call.cluster.topics
         if self._existing is not None and name not in self._existing:
             return catalog.cached(name)
         return await catalog.get(name)
@@ -149,13 +147,13 @@ class _NamedTopics:
 
 
 async def _create(call: Call, name: str) -> Topic:
-    services = call.services
+    cluster = call.cluster
     try:
-        topic = await services.topics.create(name, services.config.kafka.default_partitions, {})
+        topic = await cluster.topics.create(name, cluster.config.kafka.default_partitions, {})
     except KafkaError as error:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
-        existing = await services.topics.get(name)
+        existing = await cluster.topics.get(name)
         if existing is None:  # it is being deleted
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from error
         return existing
@@ -164,12 +162,12 @@ async def _create(call: Call, name: str) -> Topic:
 
 
 async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
-    cluster, name = Cluster(call), topic.name
+    brokers, name = Brokers(call), topic.name
     has_listener_error = call.version >= LISTENER_ERROR_VERSION
-    partitions = await call.services.partition_rows.get(
+    partitions = await call.cluster.partition_rows.get(
         name,
-        (cluster.perspective, has_listener_error),
-        lambda: cluster.view,
+        (brokers.perspective, has_listener_error),
+        lambda: brokers.view,
         topic.partitions,
         lambda numbers: _partitions(call, name, numbers),
         slices,
@@ -180,29 +178,30 @@ async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
         topic_id=topic.topic_id,
         is_internal=topic.name in topic_names.INTERNAL_TOPICS,
         partitions=partitions,
-        authorized_operations=TOPIC_OPERATIONS if _operations_asked(call) else None,
+        authorized_operations=_topic_operations(call, topic.name),
     )
 
 
 def _partitions(call: Call, topic: str, numbers: range) -> list[Response]:
-    cluster = Cluster(call)  # of this moment: the fleet may have changed since the request came
-    return [_partition(cluster, call.version, topic, number) for number in numbers]
+    brokers = Brokers(call)  # of this moment: the fleet may have changed since the request came
+    return [_partition(brokers, call.version, topic, number) for number in numbers]
 
 
-def _partition(cluster: Cluster, version: int, topic: str, number: int) -> Response:
-    leader, error = cluster.leader_or_error(topic, number)
-    replicas = cluster.replicas(topic, number, leader.node_id)
+def _partition(brokers: Brokers, version: int, topic: str, number: int) -> Response:
+    leader, error = brokers.leader_or_error(topic, number)
+    replicas = brokers.replicas(topic, number, leader.node_id)
     if error is ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_ERROR_VERSION:
         error = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
         error_code=error, partition_index=number,
-        leader_id=leader.node_id, leader_epoch=cluster.epoch, replica_nodes=replicas,
+        leader_id=leader.node_id, leader_epoch=brokers.epoch, replica_nodes=replicas,
         isr_nodes=replicas, offline_replicas=[],
     )  # fmt: skip
 
 
-def _operations_asked(call: Call) -> bool:
-    return call.version >= FIRST_OPERATIONS_VERSION and bool(call.request.include_topic_authorized_operations)
+def _topic_operations(call: Call, topic: str) -> Set[AclOperation] | None:
+    asked = call.version >= FIRST_OPERATIONS_VERSION and call.request.include_topic_authorized_operations
+    return call.context.policy.topic_operations(topic) if asked else None
 
 
 def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID = _NO_ID) -> Response:
@@ -215,5 +214,5 @@ def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID =
         topic_id=topic_id,
         is_internal=False,
         partitions=[],
-        authorized_operations=TOPIC_OPERATIONS if _operations_asked(call) else None,
+        authorized_operations=_topic_operations(call, name or ""),
     )

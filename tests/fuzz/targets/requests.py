@@ -11,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gateway.config import Config
-from gateway.dispatch import PRODUCE, Dispatcher
+from gateway.dispatch import Dispatcher
 from gateway.handlers.table import APIS
-from gateway.requests.call import Api, Client, Services
+from gateway.requests.call import Api
+from gateway.requests.cluster import Cluster
+from gateway.requests.context import Client, Listener
 from protocol.kafka import codec
 from protocol.kafka.codec import MalformedRequest, decode_request, decode_response, encode_response, is_flexible
 from protocol.kafka.fetch_request import FIRST_BOUNDED_VERSION, limit_max_bytes
@@ -27,12 +29,12 @@ from tests.fuzz.target import Target, reason
 from tests.fuzz.values import encoded
 from tests.support.schema_values import ALL_VERSIONS
 
-FETCH, LIST_OFFSETS = 1, 2
+PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 SEEDS_EACH = 3
 MAX_FRAME_BYTES = 1 << 20
 
-_CLIENT = Client("127.0.0.1:1")
-_DISPATCHER = Dispatcher(cast(Services, SimpleNamespace(config=Config())))
+_DISPATCHER = Dispatcher(cast(Cluster, SimpleNamespace(config=Config())))
+_CONTEXT = _DISPATCHER.context(Client("127.0.0.1:1"), Listener(""))
 
 
 def _request_seeds(random: Random) -> Sequence[bytes]:
@@ -51,7 +53,7 @@ def _header(api: Api, version: int) -> bytes:
 def check_request(data: bytes) -> str:
     frame = bytearray(data)
     try:
-        call = _DISPATCHER.begin(frame, _CLIENT)
+        call = _DISPATCHER.begin(frame, _CONTEXT)
     except MalformedRequest as error:
         _check_refused(data)
         return f"{_letter(data[3])} {reason(error)}" if len(data) > 8 else reason(error)
@@ -111,7 +113,7 @@ def _check_limited(frame: bytearray, version: int, request: Any) -> None:
         return
     expected = min(request.max_bytes, 1)
     limit_max_bytes(frame, version, 1)
-    limited = _DISPATCHER.begin(frame, _CLIENT).request
+    limited = _DISPATCHER.begin(frame, _CONTEXT).request
     assert limited.max_bytes == expected
     limited.max_bytes = request.max_bytes
     assert limited == request
@@ -121,7 +123,7 @@ def _check_round_trip(api: Api, version: int, request: Any) -> None:
     if api.key == PRODUCE:
         return
     frame = b"".join(codec.encode_request(api.request, version, 7, "id", request))
-    again = _DISPATCHER.begin(bytearray(frame[4:]), _CLIENT)
+    again = _DISPATCHER.begin(bytearray(frame[4:]), _CONTEXT)
     assert again.request == request, "encoding and decoding it again gives another request"
 
 

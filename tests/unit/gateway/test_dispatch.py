@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from gateway.config import Config
-from gateway.dispatch import LARGE_FRAME_BYTES, PRODUCE, Dispatcher
-from gateway.requests.call import Services
+from gateway.dispatch import LARGE_FRAME_BYTES, Dispatcher
+from gateway.requests.cluster import Cluster
 
-METADATA = 3
+PRODUCE, METADATA = 0, 3
 LIMIT = Config().limits.max_control_request_bytes
 
 
@@ -26,5 +26,5 @@ LIMIT = Config().limits.max_control_request_bytes
     ],
 )
 def test_large_requests(api_key: int, size_bytes: int, expected: bool) -> None:
-    dispatcher = Dispatcher(cast(Services, SimpleNamespace(config=Config())))
+    dispatcher = Dispatcher(cast(Cluster, SimpleNamespace(config=Config())))
     assert dispatcher.is_large(bytearray(api_key.to_bytes(2, "big")).ljust(size_bytes)) is expected

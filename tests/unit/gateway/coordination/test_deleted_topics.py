@@ -11,7 +11,8 @@ from gateway.coordination import group_service
 from gateway.handlers.groups import offset_fetch
 from gateway.handlers.topics import delete_topics
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
-from gateway.requests.call import Call, Services
+from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.group_scene import Scene, group_scene
@@ -42,9 +43,9 @@ class FakeTopics:
 
 
 def call(scene: Scene, topics: Any, request: Any = None, version: int = 6) -> Call:
-    services = SimpleNamespace(logs=FakeLogs(), topics=topics, groups=scene.service)
+    cluster = SimpleNamespace(logs=FakeLogs(), topics=topics, groups=scene.service)
     fake = SimpleNamespace(
-        services=cast(Services, services), count_error=lambda code: None, request=request, version=version
+        cluster=cast(Cluster, cluster), count_error=lambda code: None, request=request, version=version
     )
     return cast(Call, fake)
 
@@ -108,7 +109,7 @@ async def fetch(scene: Scene, *, all_topics: bool = False) -> tuple[int, int]:
     row = SimpleNamespace(name="t", partition_indexes=[0])
     group = SimpleNamespace(group_id="g", topics=None if all_topics else [row], member_id=None, member_epoch=-1)
     request = SimpleNamespace(groups=[group], require_stable=False)
-    response = await cast(Any, offset_fetch.handle(call(scene, scene.catalog, request, 9)))
+    response = await offset_fetch.handle(call(scene, scene.catalog, request, 9)).result()
     [found] = response.groups
     return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
 

@@ -9,15 +9,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway.config import Limits
 from gateway.errors import KafkaError
-from gateway.fetching import delayed_fetch as parked_fetch
-from gateway.fetching.delayed_fetch import ParkedFetch, Wanted
-from gateway.fetching.fetch_answer import FetchAnswer
+from gateway.fetching import delayed_fetch
+from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
+from gateway.fetching.fetch_answer import FetchAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.log.partition_log import PartitionLog
 from gateway.pulsar.errors import ConnectionLostError
-from gateway.requests.call import Call, Unread
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
 
@@ -71,33 +69,34 @@ Opening = asyncio.Future[FakeLog]
 
 
 def fetch(
-    *wanted: tuple[FakeLog | Opening, int], max_wait_ms: int = 60_000, min_bytes: int = 1, doubtful: bool = False
-) -> ParkedFetch:
+    *wanted: tuple[FakeLog | Opening, int], max_wait_ms: int = 60_000, min_bytes: int = 1,
+    beyond_end: ErrorCode = ErrorCode.OFFSET_OUT_OF_RANGE,
+) -> DelayedFetch:
     parts = []
     cold: dict[int, Opening] = {}
     for number, (log, offset) in enumerate(wanted):
-        part = Wanted(FetchedPartition("t", number, offset, 1 << 20, -1, -1))
+        part = FetchPartitionState(FetchedPartition("t", number, offset, 1 << 20, -1, -1))
         if isinstance(log, FakeLog):
             part.log = cast(PartitionLog, log)
         else:
             cold[number] = log
         parts.append(part)
 
-    async def open_log(part: Wanted) -> None:
+    async def open_log(part: FetchPartitionState) -> None:
         try:
             part.log = cast(PartitionLog, await asyncio.shield(cold[part.fetched.partition]))
         except KafkaError as error:
             part.error = error.code
 
-    request = SimpleNamespace(
-        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=0, session_epoch=-1
-    )
-    fleet = SimpleNamespace(is_doubtful=doubtful)
-    services = SimpleNamespace(config=SimpleNamespace(limits=Limits()), unread=Unread(), fleet=fleet)
-    call = SimpleNamespace(
-        request=request, version=12, services=services, client_id="test", count_error=lambda code: None
-    )
-    return ParkedFetch(cast(Call, call), parts, None, open_log)
+    params = FetchParams(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, room_bytes=lambda: 1 << 20, whole_first_batch=True,
+        read_committed=False, beyond_end=lambda: beyond_end,
+    )  # fmt: skip
+    return DelayedFetch(params, parts, open_log, lambda rows: FetchAnswer(responses=group_by_topic(rows, by_id=False)))
+
+
+def started(fetch: DelayedFetch) -> FetchAnswer | asyncio.Future[FetchAnswer]:
+    return fetch.start() or fetch.future
 
 
 async def answer(outcome: Any) -> list[tuple[int, int]]:
@@ -111,10 +110,9 @@ async def answer(outcome: Any) -> list[tuple[int, int]]:
 BATCH = len(empty_batch(0, 1))
 
 
-def parked(fetch: ParkedFetch) -> asyncio.Future[Any]:
-    outcome = fetch.start()
-    assert isinstance(outcome, asyncio.Future)
-    return outcome
+def parked(fetch: DelayedFetch) -> asyncio.Future[Any]:
+    assert fetch.start() is None
+    return fetch.future
 
 
 async def settle() -> None:
@@ -123,7 +121,7 @@ async def settle() -> None:
 
 
 async def test_what_is_there_is_answered_at_once() -> None:
-    outcome = fetch((FakeLog(3), 1)).start()
+    outcome = started(fetch((FakeLog(3), 1)))
     assert not isinstance(outcome, asyncio.Future)
     assert await answer(outcome) == [(0, 2 * BATCH)]
 
@@ -151,11 +149,11 @@ async def test_it_waits_for_min_bytes_of_all_partitions_together() -> None:
 
 
 async def test_max_wait_answers_what_there_is() -> None:
-    assert await answer(fetch((FakeLog(1), 0), max_wait_ms=1, min_bytes=1_000).start()) == [(0, BATCH)]
+    assert await answer(started(fetch((FakeLog(1), 0), max_wait_ms=1, min_bytes=1_000))) == [(0, BATCH)]
 
 
 async def test_without_max_wait_nothing_is_parked() -> None:
-    outcome = fetch((FakeLog(0), 0), max_wait_ms=0).start()
+    outcome = started(fetch((FakeLog(0), 0), max_wait_ms=0))
     assert not isinstance(outcome, asyncio.Future)
 
 
@@ -173,20 +171,21 @@ async def test_older_records_on_their_way_are_waited_for_beyond_max_wait() -> No
 async def test_out_of_range(offset: int) -> None:
     log = FakeLog(3)
     log.refresh.set_result(None)
-    outcome = fetch((log, offset)).start()
+    outcome = started(fetch((log, offset)))
     assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
 
 
-async def test_who_may_not_lead_any_more_calls_no_offset_out_of_range() -> None:
+async def test_what_is_said_of_an_offset_beyond_the_end_is_the_handlers() -> None:
     log = FakeLog(3)
     log.refresh.set_result(None)
-    assert await answer(fetch((log, 9), doubtful=True).start()) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
+    asked = fetch((log, 9), beyond_end=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert await answer(started(asked)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
 
 
 async def test_an_offset_that_is_being_looked_up_is_not_out_of_range() -> None:
     """Others have enough for an answer, and the consumer would begin anew."""
     log, other = FakeLog(3), FakeLog(1)
-    assert await answer(fetch((log, 5), (other, 0), max_wait_ms=1).start()) == [(0, 0), (0, BATCH)]
+    assert await answer(started(fetch((log, 5), (other, 0), max_wait_ms=1))) == [(0, 0), (0, BATCH)]
 
 
 async def test_an_offset_out_of_range_is_told_though_others_have_enough() -> None:
@@ -199,8 +198,8 @@ async def test_an_offset_out_of_range_is_told_though_others_have_enough() -> Non
 
 
 async def test_a_lookup_that_takes_too_long_leaves_the_offset_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parked_fetch, "READ_WAIT_S", 0.02)
-    assert await answer(fetch((FakeLog(3), 5), max_wait_ms=1).start()) == [(0, 0)]
+    monkeypatch.setattr(delayed_fetch, "READ_WAIT_S", 0.02)
+    assert await answer(started(fetch((FakeLog(3), 5), max_wait_ms=1))) == [(0, 0)]
 
 
 async def test_an_error_found_late_is_told_at_once() -> None:
@@ -236,7 +235,7 @@ async def test_once_max_wait_is_over_the_lookup_is_all_it_waits_for() -> None:
 
 async def test_a_lookup_that_fails_is_told() -> None:
     log = FakeLog(3)
-    outcome = fetch((log, 5)).start()
+    outcome = started(fetch((log, 5)))
     await settle()
     log.refresh.set_exception(ConnectionLostError("lost"))
     assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
@@ -278,7 +277,7 @@ async def test_logs_that_are_not_open_yet_are_waited_for() -> None:
 
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parked_fetch, "OPENING_GRACE_S", 0)
+    monkeypatch.setattr(delayed_fetch, "OPENING_GRACE_S", 0)
 
 
 async def test_logs_are_waited_for_a_little_longer_than_max_wait() -> None:

@@ -10,18 +10,21 @@ from typing import Any, cast
 
 from coordinator.fleet.messages import Member
 from gateway.config import Limits
-from gateway.dispatch import Dispatcher
+from gateway.dispatch import Dispatcher, RequestHandler
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
 from gateway.forwarding.peers import Encode, OnAnswer, Peers
 from gateway.handlers.table import APIS
 from gateway.observability.metrics import Metrics
-from gateway.requests.call import Call, Client, Response, Services, Unread
+from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster, Unread
+from gateway.requests.context import Client, Listener
+from gateway.requests.reply import Response
 from protocol.kafka.codec import decode_response, encode_request, encode_response
-from tests.unit.gateway.forwarding.test_routes import OTHERS
+from tests.unit.gateway.requests.test_routes import OTHERS
 
 WAIT_S = 10
-LISTENER = "single"
+LISTENER = Listener("single", single_address=True)
 _ID = struct.Struct(">i")
 
 
@@ -111,18 +114,17 @@ class Scene:
         topics = SimpleNamespace(
             cached=lambda name: SimpleNamespace(name=name, partitions=10), cached_name=self.names.get
         )
-        services = SimpleNamespace(
+        cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
             unread=self.unread, fetch_sessions=FetchSessions(10), logs=SimpleNamespace(get=lambda *_: None),
             groups=SimpleNamespace(partition_of=self.coordinators.get),
         )  # fmt: skip
         peers = SimpleNamespace(open=self._open)
-        forwarding = Forwarding(
-            cast(Peers, peers), FleetLeaders(cast(Services, services)), cast(Services, services), frozenset({LISTENER})
-        )
-        self._dispatcher = Dispatcher(cast(Services, services), forwarding)
-        self.client = Client("192.0.2.7:51000", LISTENER, close=self.closed.append)
-        self._dispatcher.welcome(self.client)
+        shared = cast(Cluster, cluster)
+        self._dispatcher = Dispatcher(shared, Forwarding(cast(Peers, peers), FleetLeaders(shared), shared))
+        self.client = Client("192.0.2.7:51000", close=self.closed.append)
+        self._context = self._dispatcher.context(self.client, LISTENER)
+        self.forwarder = self._dispatcher.handler(self._context)
 
     def _open(self, member: Member, address: str, on_lost: Callable[[Any], None]) -> FakeLink:
         assert address == self.client.address
@@ -135,19 +137,20 @@ class Scene:
         """As a connection does it."""
         api = APIS[api_key]
         frame = bytearray(b"".join(encode_request(api.request, version, correlation_id, "c", request))[4:])
-        call = self._dispatcher.begin(frame, self.client)
-        return Asked(self._dispatcher, call, bytes(frame))
+        call = self._dispatcher.begin(frame, self._context)
+        return Asked(self._dispatcher, self.forwarder, call, bytes(frame))
 
 
 class Asked:
     """One request; it is run at once, up to where it waits."""
 
-    def __init__(self, dispatcher: Dispatcher, call: Call, frame: bytes) -> None:
+    def __init__(self, dispatcher: Dispatcher, forwarder: RequestHandler, call: Call, frame: bytes) -> None:
         self.frame = frame
         self._dispatcher = dispatcher
         self._call = call
-        self._outcome = dispatcher.run(call)
-        self._task = asyncio.ensure_future(self._outcome) if asyncio.iscoroutine(self._outcome) else None
+        self.reply = forwarder.handle(call)
+        preparation = self.reply.preparation
+        self._task = None if preparation is None else asyncio.ensure_future(preparation)
 
     @property
     def serial(self) -> bool:
@@ -156,12 +159,12 @@ class Asked:
 
     async def response(self) -> Response:
         async with asyncio.timeout(WAIT_S):
-            outcome = self._outcome if self._task is None else await self._task
-            return await outcome if isinstance(outcome, asyncio.Future) else outcome
+            reply = self.reply if self._task is None else await self._task
+            return await reply.result()
 
     async def answer(self) -> bytes:
         """The frame that the client gets, behind its length."""
-        return b"".join(self._dispatcher.finish(self._call, await self.response()))[4:]
+        return b"".join(self._dispatcher.encode(self._call, await self.response()))[4:]
 
     async def decoded(self) -> Any:
         return decode_response(self._call.api.response, self._call.version, memoryview(await self.answer()))

@@ -12,7 +12,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from protocol.kafka.codec import RecordChunks, decode_request, parse_header
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.forwarding.forwarding_scene import Asked, Scene
-from tests.unit.gateway.forwarding.test_routes import OTHERS
+from tests.unit.gateway.requests.test_routes import OTHERS
 
 FETCH, VERSION, LAST = 1, 12, 17
 SESSION = 4_321

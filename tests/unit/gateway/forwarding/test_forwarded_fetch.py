@@ -18,11 +18,14 @@ from gateway.fetching.fetch_session import FetchedPartition, FetchSessions
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.handlers.records.fetch import TOPIC_ID_VERSION
 from gateway.handlers.table import APIS
-from gateway.requests.call import Call, Response, Services, Unread
-from gateway.requests.call import Client as CallClient
+from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster, Unread
+from gateway.requests.context import Client as CallClient
+from gateway.requests.context import Listener, RequestContext
+from gateway.requests.reply import Reply, Response
 from protocol.kafka.codec import RecordChunks, decode_request, encode_request, is_flexible, parse_header
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.forwarding.test_routes import LEADERS, OTHERS
+from tests.unit.gateway.requests.test_routes import LEADERS, OTHERS
 
 WAIT_S = 10
 LONG_MS = 60_000
@@ -83,16 +86,16 @@ class Client:
             max_wait_ms=max_wait_ms, max_bytes=3_000, isolation_level=0, forgotten_topics_data=[],
             topics=[_Topic(topic="t", topic_id=TOPIC_ID, partitions=rows)] if rows else [], **options,
         )  # fmt: skip
-        services = SimpleNamespace(
+        cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), unread=self.unread, fetch_sessions=self._sessions,
             topics=SimpleNamespace(cached_name={TOPIC_ID: "t"}.get),
         )  # fmt: skip
-        asked = Call(FETCH, version, 1, None, request, CallClient("10.0.0.1:5"), cast(Services, services))
+        context = RequestContext(CallClient("10.0.0.1:5"), Listener("single"), cast(Cluster, cluster))
+        asked = Call(FETCH, version, 1, None, request, context)
         return asyncio.ensure_future(self._answer(self.fetches.run(asked, LEADERS)))
 
-    async def _answer(self, outcome: Any) -> FetchAnswer:
-        outcome = await outcome if asyncio.iscoroutine(outcome) else outcome
-        return cast(FetchAnswer, await outcome if isinstance(outcome, asyncio.Future) else outcome)
+    async def _answer(self, reply: Reply) -> FetchAnswer:
+        return cast(FetchAnswer, await reply.result())
 
     async def next_asked(self, count: int) -> dict[Member | None, Asked]:
         async with asyncio.timeout(WAIT_S):

@@ -10,12 +10,13 @@ import pytest
 from kafka.protocol.consumer import HeartbeatRequest, HeartbeatResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from gateway.forwarding.forwarder import _merged
-from gateway.forwarding.routes import ROUTES
+from gateway.forwarding.forwarder import merged
+from gateway.requests import routes
+from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.forwarding.forwarding_scene import Asked, Scene
-from tests.unit.gateway.forwarding.test_routes import OTHERS
+from tests.unit.gateway.requests.test_routes import OTHERS
 
 PRODUCE, VERSION = 0, 9
 _Topic = ProduceRequest.TopicProduceData
@@ -167,11 +168,10 @@ async def test_no_answer_is_waited_for_without_acks() -> None:
 async def test_nothing_is_done_for_a_client_that_has_gone() -> None:
     scene = Scene()
     asked = produce(scene, [1], sequence=3)
-    assert scene.client.forwarder is not None
-    scene.client.forwarder.close()
+    scene.forwarder.close()
     assert scene.links[1].lost
     assert len(scene.client.refused) == 0
-    assert not isinstance(asked._outcome, asyncio.Future) or not asked._outcome.done()
+    assert asked.reply.future is None or not asked.reply.future.done()
 
 
 async def test_a_group_goes_to_its_coordinator() -> None:
@@ -188,9 +188,9 @@ async def test_a_group_goes_to_its_coordinator() -> None:
 async def test_shares_without_answers_have_none_together(local_first: bool) -> None:
     """The local share of a request with acks=0 is waited for, the others' are not."""
     local = asyncio.get_running_loop().create_future()
-    outcomes = [local, None] if local_first else [None, local]
-    merged = asyncio.ensure_future(_merged(ROUTES[PRODUCE], outcomes))
+    replies = [Reply.later(local), Reply(None)]
+    merging = asyncio.ensure_future(merged(routes.PRODUCE, replies if local_first else replies[::-1]))
     await asyncio.sleep(0)
-    assert not merged.done()
+    assert not merging.done()
     local.set_result(None)
-    assert await merged is None
+    assert await merging is None

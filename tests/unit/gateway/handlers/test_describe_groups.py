@@ -9,6 +9,7 @@ from kafka.protocol.admin import DescribeGroupsResponse
 from coordinator.group.messages import DescribedGroup
 from gateway.handlers.groups import describe_groups
 from gateway.requests.call import Call
+from gateway.requests.policy import ALL_ALLOWED
 from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
 
@@ -29,9 +30,12 @@ LOADING = DescribedGroup(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "g")
 def test_a_group_as_its_version_shows_it(
     group: DescribedGroup, version: int, expected: tuple[int, str, str | None]
 ) -> None:
-    services = SimpleNamespace(groups=SimpleNamespace(run=lambda group_id, ask: group))
+    cluster = SimpleNamespace(groups=SimpleNamespace(run=lambda group_id, ask: group))
     request = SimpleNamespace(groups=["g"], include_authorized_operations=True)
-    call = SimpleNamespace(services=services, request=request, version=version, count_error=lambda code: None)
+    call = SimpleNamespace(
+        cluster=cluster, context=SimpleNamespace(policy=ALL_ALLOWED), request=request, version=version,
+        count_error=lambda code: None,
+    )  # fmt: skip
     response: Any = describe_groups.handle(cast(Call, call))
     [row] = response.groups
     assert (row.error_code, row.group_state, row.error_message) == expected

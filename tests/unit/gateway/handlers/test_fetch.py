@@ -12,37 +12,43 @@ import pytest
 from gateway.config import Limits
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.handlers.records import fetch
-from gateway.requests.call import Call, Unread
+from gateway.requests.call import Call
+from gateway.requests.cluster import Unread
+from gateway.requests.context import Listener
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.fetching.test_delayed_fetch import FakeLog
-from tests.unit.gateway.requests.test_cluster import OWN, racked_fleet
+from tests.unit.gateway.requests.test_brokers import OWN, racked_fleet
 
 READER = 2
 
 
-async def fetched(offset: int, *, rack: str = "b", opened: bool = True) -> tuple[Any, FakeLog]:
+async def fetched(
+    offset: int, *, rack: str = "b", opened: bool = True, doubtful: bool = False
+) -> tuple[Any, FakeLog]:
     """The row of a partition that this gateway leads, and its log from 5 to 9."""
     log = FakeLog(9)
     log.start = SimpleNamespace(offset=5, refresh_ahead=Mock())
     log.refresh.set_result(None)
     logs = SimpleNamespace(get=lambda *_: log if opened else None, open=lambda *_: asyncio.sleep(0, log))
     topic = SimpleNamespace(name="t", partitions=OWN + 1)
-    services = SimpleNamespace(
+    fleet = racked_fleet({OWN: "a", READER: "b"})
+    if doubtful:
+        cast(Any, fleet._membership).holds_lease = lambda _now_ms: False
+    cluster = SimpleNamespace(
         config=SimpleNamespace(limits=Limits(), kafka=SimpleNamespace(rack="a")), unread=Unread(), logs=logs,
-        fleet=racked_fleet({OWN: "a", READER: "b"}), node_id=OWN,
+        fleet=fleet, node_id=OWN,
         topics=SimpleNamespace(cached=lambda _: topic, get=lambda _: asyncio.sleep(0, topic)),
     )  # fmt: skip
     request = SimpleNamespace(
         max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack
     )
-    client = SimpleNamespace(listener="inside", forwarder=None)
+    context = SimpleNamespace(listener=Listener("inside"))
     call = SimpleNamespace(
-        request=request, version=12, services=services, client=client, client_id="test", count_error=lambda code: None
+        request=request, version=12, cluster=cluster, context=context, client_id="test", count_error=lambda code: None
     )
     part = FetchedPartition("t", OWN, offset, 1 << 20, -1, -1)
-    outcome = fetch.fetch(cast(Call, call), [part], None)
     async with asyncio.timeout(5):
-        answer = await outcome if isinstance(outcome, asyncio.Future) else outcome
+        answer = await fetch.fetch(cast(Call, call), [part], None).result()
     return cast(Any, answer).responses[0].partitions[0], log
 
 
@@ -66,3 +72,9 @@ async def test_the_leader_itself_says_that_an_offset_is_out_of_range(offset: int
     """A consumer that hears it from another gateway asks the leader again, before it resets its offset."""
     row, _ = await fetched(offset, opened=opened)
     assert (row.error_code, row.preferred_read_replica) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+async def test_one_that_may_not_lead_any_more_calls_no_offset_out_of_range() -> None:
+    """It may not know what its successor wrote: the client must not begin anew for that."""
+    row, _ = await fetched(10, rack="", doubtful=True)
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import struct
 import time
-from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
@@ -17,6 +15,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 from gateway.handlers.records import list_offsets
 from gateway.handlers.records.list_offsets import END_AGE_S, START_AGE_S
 from gateway.requests.call import Call
+from gateway.requests.reply import Reply
 from protocol.kafka.batch import InvalidBatch
 from protocol.kafka.errors import ErrorCode
 
@@ -65,7 +64,7 @@ def call(
 ) -> Call:  # fmt: skip
     """Of ``(partition, timestamp)``, for a topic with two partitions, or ``many``."""
     topic = SimpleNamespace(name="t", partitions=many)
-    services = SimpleNamespace(
+    cluster = SimpleNamespace(
         topics=SimpleNamespace(cached=lambda name: topic, get=AsyncMock(return_value=topic)),
         logs=SimpleNamespace(get=lambda *_: log, open=AsyncMock(return_value=log)),
         fleet=SimpleNamespace(epoch=0, leads=lambda *_: leads),
@@ -73,23 +72,23 @@ def call(
     rows = [_Partition(partition_index=number, timestamp=timestamp) for number, timestamp in partitions]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[_Topic(name="t", partitions=rows)])
     made = SimpleNamespace(
-        version=version, request=request, services=services, count_error=lambda code: None,
+        version=version, request=request, cluster=cluster, count_error=lambda code: None,
         client=client or SimpleNamespace(listing=None), started=time.perf_counter(),
     )  # fmt: skip
     return cast(Call, made)
 
 
-async def answered(outcome: Any) -> list[tuple[int, int]]:
+async def answered(reply: Reply) -> list[tuple[int, int]]:
     """(error code, offset) of each partition."""
     async with asyncio.timeout(5):
-        response = await outcome if inspect.isawaitable(outcome) else outcome
+        response = await reply.result()
     return [(part.error_code, part.offset) for topic in response.topics for part in topic.partitions]
 
 
 async def test_what_is_known_is_told_at_once() -> None:
     log = FakeLog(NEW)
     outcome = list_offsets.handle(call(log, (0, EARLIEST), (1, LATEST)))
-    assert not inspect.isawaitable(outcome)
+    assert outcome.future is None
     assert await answered(outcome) == [(0, 3), (0, 10)]
     assert not log.asked_ahead
 
@@ -102,7 +101,7 @@ async def test_what_becomes_old_is_told_at_once_and_asked_for() -> None:
 
 async def test_what_has_become_old_is_asked_for() -> None:
     outcome = list_offsets.handle(call(FakeLog(OLD), (0, EARLIEST), (1, LATEST)))
-    assert inspect.isawaitable(outcome)
+    assert outcome.future is not None
     assert await answered(outcome) == [(0, 4), (0, 11)]
 
 
@@ -125,7 +124,7 @@ async def test_errors_are_told_whatever_is_known(
 async def test_the_oldest_version_answers_lists() -> None:
     request = call(FakeLog(NEW), (0, LATEST), version=0)
     request.request.topics[0].partitions[0].max_num_offsets = 5
-    response = await cast(Awaitable[Any], list_offsets.handle(request))
+    response = await list_offsets.handle(request).result()
     assert [part.old_style_offsets for part in response.topics[0].partitions] == [[11, 4]]
     assert b"".join(list_offsets.encode(ListOffsetsResponse, 0, 7, response)).endswith(struct.pack(">iqq", 2, 11, 4))
 
@@ -133,7 +132,7 @@ async def test_the_oldest_version_answers_lists() -> None:
 async def test_records_that_cannot_be_read_are_one_partitions_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_offsets, "find_by_timestamp", AsyncMock(side_effect=InvalidBatch("garbage")))
     asked = call(FakeLog(NEW), (0, NOW), (1, LATEST))
-    answer = await cast(Awaitable[Any], list_offsets.handle(asked))
+    answer = await list_offsets.handle(asked).result()
     codes = [row.error_code for topic in answer.topics for row in topic.partitions]
     assert codes == [ErrorCode.INVALID_RECORD, 0]
 
@@ -172,7 +171,7 @@ async def test_what_is_at_hand_waits_for_an_answer_before_it() -> None:
     second = list_offsets.handle(call(new, (0, LATEST), client=client))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert isinstance(second, asyncio.Future) and not second.done()
+    assert second.future is not None and not second.future.done()
     new.end_offset = 12
     asked.set()
     assert await answered(first) == [(0, 10)]

@@ -12,11 +12,12 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from coordinator.fleet.messages import Address, Member
+from gateway import fan_out
 from gateway.config import Config
 from gateway.handlers.topics import metadata
 from gateway.pulsar.admin_http import AdminError
-from gateway.requests import fan_out
-from gateway.requests.call import Call, Client
+from gateway.requests.call import Call
+from gateway.requests.context import Client, Listener, RequestContext
 from gateway.requests.partition_rows import PartitionRows
 from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.errors import ErrorCode
@@ -37,15 +38,17 @@ class Scene:
         fleet = SimpleNamespace(
             members=[MEMBER], node_id=0, epoch=3, leader=lambda *_: MEMBER, is_out_of_touch=False, listener="default"
         )
-        self.services = SimpleNamespace(
+        self.cluster = SimpleNamespace(
             config=config, fleet=fleet, topics=self.catalog, cluster_id="c", partition_rows=PartitionRows()
         )
 
     async def rows(self, names: Sequence[str] | None, *, version: int = 9, create: bool = True) -> dict[str, Any]:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        client = Client("c:1")
         call = SimpleNamespace(
-            request=request, version=version, services=self.services, client=Client("c:1", "default"), client_id="c",
+            request=request, version=version, cluster=self.cluster, client_id="c",
+            client=client, context=RequestContext(client, Listener("default"), cast(Any, self.cluster)),
             count_error=lambda code: None,
         )  # fmt: skip
         answer = await metadata.handle(cast(Call, call))
@@ -103,7 +106,7 @@ async def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch, everythin
         partitions += 1
         return MEMBER
 
-    scene.services.fleet.leader = leader
+    scene.cluster.fleet.leader = leader
 
     async def other() -> None:
         while partitions < 1_000:
@@ -141,11 +144,11 @@ async def test_partitions_are_placed_once_for_all_clients_until_the_fleet_change
         placed += 1
         return MEMBER
 
-    scene.services.fleet.leader = leader
+    scene.cluster.fleet.leader = leader
     every = await asyncio.gather(*(scene.rows(["t"]) for _ in range(20)))
     assert placed == 500
     assert {len(rows["t"].partitions) for rows in every} == {500}
-    scene.services.fleet.epoch += 1
+    scene.cluster.fleet.epoch += 1
     rows = await scene.rows(["t"])
     assert {each.leader_epoch for each in rows["t"].partitions} == {4}
     assert placed == 1000

@@ -21,14 +21,14 @@ async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
         return takeover.pop(0) if len(takeover) > 1 else takeover[0]
 
     log = SimpleNamespace(end=SimpleNamespace(refresh=AsyncMock()), end_offset=7)
-    services = SimpleNamespace(
+    cluster = SimpleNamespace(
         topics=SimpleNamespace(get=AsyncMock(return_value=SimpleNamespace(partitions=1))),
         fleet=SimpleNamespace(leads=lambda *_: True, may_lead=may_lead, epoch=3),
         logs=SimpleNamespace(open=AsyncMock(return_value=log)),
     )
     asked = SimpleNamespace(partition=0, current_leader_epoch=3, leader_epoch=0)
     request = SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[asked])])
-    call = cast(Call, SimpleNamespace(request=request, services=services, count_error=lambda _: None))
+    call = cast(Call, SimpleNamespace(request=request, cluster=cluster, count_error=lambda _: None))
     answer = await offset_for_leader_epoch.handle(call)
     return answer.topics[0].partitions[0]
 

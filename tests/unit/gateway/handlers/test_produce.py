@@ -33,7 +33,7 @@ def produce(acks: int, timeout_ms: int = 30_000) -> tuple[ProduceCall, Log]:
     call = SimpleNamespace(
         request=SimpleNamespace(acks=acks, timeout_ms=timeout_ms), version=7, client_id="c",
         count_error=lambda code: None, started=time.perf_counter(),
-        client=SimpleNamespace(number=1, address="a", refused=nothing), services=SimpleNamespace(fleet=fleet),
+        client=SimpleNamespace(number=1, address="a", refused=nothing), cluster=SimpleNamespace(fleet=fleet),
     )  # fmt: skip
     found, log = ProduceCall(cast(Call, call)), Log()
     part = _Part(PartitionAnswer(0), ProducedTopic("t", []), None)
@@ -47,8 +47,7 @@ def produce(acks: int, timeout_ms: int = 30_000) -> tuple[ProduceCall, Log]:
 @pytest.mark.parametrize("acks", [0, 1, -1])
 async def test_it_is_done_with_when_it_is_written(acks: int) -> None:
     call, log = produce(acks)
-    outcome = call.append()
-    assert outcome is call.future
+    assert call.append().future is call.future
     assert not call.future.done()
     log.done(5, None)
     assert call.future.result() is (None if acks == 0 else call.response)
@@ -107,8 +106,8 @@ async def test_a_partition_that_does_not_open_costs_only_its_own_row(monkeypatch
 
     monkeypatch.setattr(call, "_prepare", prepare)
     async with asyncio.timeout(5):
-        outcome = await call.prepare()
-    assert outcome is call.future
+        reply = await call.prepare()
+    assert reply.future is call.future
     log.done(7, None)
     assert call.future.result() is call.response
     assert [part.answer.error_code for part in call._parts] == [0, ErrorCode.REQUEST_TIMED_OUT]
@@ -149,8 +148,8 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     call.call.request.topic_data = [ProducedTopic("t", [partition]) for partition in partitions]
     call.call.request.transactional_id = None
     topic = SimpleNamespace(partitions=1, pulsar_topic=lambda _: "t")
-    cast(Any, call.call.services).topics = SimpleNamespace(cached=lambda _: topic, get=opened)
-    cast(Any, call.call.services).logs = SimpleNamespace(get=lambda *_: log, open=opened)
+    cast(Any, call.call.cluster).topics = SimpleNamespace(cached=lambda _: topic, get=opened)
+    cast(Any, call.call.cluster).logs = SimpleNamespace(get=lambda *_: log, open=opened)
     cast(Any, call.call.client).arrived_s = 0.0
     monkeypatch.setattr(call, "_judge", judge)
     running = asyncio.create_task(others())

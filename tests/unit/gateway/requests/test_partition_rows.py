@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from gateway.fan_out import Slices
 from gateway.requests import partition_rows
-from gateway.requests.fan_out import Slices
 from gateway.requests.partition_rows import CHUNK, PartitionRows
 
 MANY = 4 * CHUNK + 1

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from gateway import request_budget
+from gateway.network import request_budget
+from gateway.network.request_budget import DECODED_FACTOR, RequestBudget
 from gateway.observability.metrics import Tally
-from gateway.request_budget import DECODED_FACTOR, RequestBudget
 
 BUDGET = 1_000
 

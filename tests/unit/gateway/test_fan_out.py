@@ -7,8 +7,8 @@ from itertools import count, pairwise
 
 import pytest
 
-from gateway.requests import fan_out as module
-from gateway.requests.fan_out import fan_out
+from gateway import fan_out as module
+from gateway.fan_out import fan_out
 
 
 async def test_results_are_in_order_and_work_is_bounded() -> None:

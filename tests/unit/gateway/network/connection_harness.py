@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from gateway.config import Limits, Networks
-from gateway.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.dispatch import API_VERSIONS, UnsupportedRequest
+from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
+from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
-from gateway.request_budget import RequestBudget
-from gateway.requests.call import Call, Client, ClosesConnection, Outcome, Services, Unread
+from gateway.requests.call import Call, ClosesConnection
+from gateway.requests.cluster import Cluster, Unread
+from gateway.requests.context import Client, Listener, RequestContext
+from gateway.requests.reply import Reply
 from protocol.kafka.codec import Buffer, MalformedRequest
 
-NO_SERVICES = cast(Services, None)
+NO_CLUSTER = cast(Cluster, None)
+LISTENER = Listener("")
 
 
 class FakeDispatcher:
     """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
 
-    n now, f a future, s serial (a coroutine), p a future out of a coroutine, 0 no answer; m malformed, c closes,
+    n now, f later, s behind a preparation, p later and behind a preparation, 0 no answer; m malformed, c closes,
     d a defect. All but n are pipelined, each behind any other. A frame that ends with L is decoded in a thread, an
     answer that ends with E is encoded in one.
     """
@@ -29,19 +33,26 @@ class FakeDispatcher:
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.client: Client | None = None
+        self.closed = 0
         self.futures: dict[str, asyncio.Future[Any]] = {}
         self.serial: dict[str, asyncio.Future[Any]] = {}
 
-    def welcome(self, client: Client) -> None:
+    def context(self, client: Client, listener: Listener) -> RequestContext:
         self.client = client
+        return RequestContext(client, listener, NO_CLUSTER)
 
-    def begin(self, frame: bytearray, client: Client) -> Call:
-        self.client = client
+    def handler(self, context: RequestContext) -> FakeDispatcher:
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def begin(self, frame: bytearray, context: RequestContext) -> Call:
         if not frame or frame[:1] == b"m":
             raise MalformedRequest("m")
         if frame[:1] == b"u":
             raise UnsupportedRequest("u")
-        return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), client, NO_SERVICES)
+        return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), context)
 
     def is_large(self, frame: bytearray) -> bool:
         return frame[-1:] == b"L"
@@ -49,41 +60,38 @@ class FakeDispatcher:
     def is_large_answer(self, call: Call, response: Any) -> bool:
         return str(response).endswith("E")
 
-    def count(self, call: Call, response: Any) -> None:
+    def complete(self, call: Call, response: Any) -> None:
         pass
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         if response == "badE":
             raise RuntimeError("cannot be encoded")
-        return [f"{response};".encode()]
+        return [] if response is None else [f"{response};".encode()]
 
     def is_pipelined(self, frame: bytearray, before: Call) -> bool:
         return not frame.startswith(b"n")
 
-    def run(self, call: Call) -> Outcome | Coroutine[Any, Any, Outcome]:
+    def handle(self, call: Call) -> Reply:
         kind, number = call.request[0], call.request[1:].rstrip()
         self.begun.append(number)
         if kind in "sp":
-            return self._serially(kind, number)
+            return Reply.after(self._serially(kind, number))
         if kind == "f":
             future = self.futures[number] = asyncio.get_running_loop().create_future()
-            return future
+            return Reply.later(future)
         if kind == "c":
             raise ClosesConnection("closes")
         if kind == "d":
             raise RuntimeError("defect")
-        return None if kind == "0" else number
+        return Reply(None if kind == "0" else number)
 
-    async def _serially(self, kind: str, number: str) -> Outcome:
+    async def _serially(self, kind: str, number: str) -> Reply:
         self.serial[number] = asyncio.get_running_loop().create_future()
         await self.serial[number]
         if kind == "s":
-            return number
+            return Reply(number)
         self.futures[number] = asyncio.get_running_loop().create_future()
-        return self.futures[number]
-
-    def finish(self, call: Call, response: Any) -> list[Buffer]:
-        return [] if response is None else [f"{response};".encode()]
+        return Reply.later(self.futures[number])
 
 
 class FakeTransport(asyncio.Transport):
@@ -157,7 +165,7 @@ class Conversation:
         self.connection, self.transport = self.connect(proxies=proxies, answers_in_order=answers_in_order)
 
     def connect(self, **options: Any) -> tuple[KafkaConnection, FakeTransport]:
-        connection, transport = KafkaConnection(cast(Owner, self.server), **options), FakeTransport()
+        connection, transport = KafkaConnection(cast(Owner, self.server), LISTENER, **options), FakeTransport()
         connection.connection_made(transport)
         return connection, transport
 

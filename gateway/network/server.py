@@ -12,11 +12,12 @@ import structlog
 
 from gateway.background import keep_running
 from gateway.config import FORWARDING_LISTENER, AddressSection, Config
-from gateway.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.dispatch import Dispatcher
+from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
+from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
-from gateway.request_budget import RequestBudget
-from gateway.requests.call import Unread
+from gateway.requests.cluster import Unread
+from gateway.requests.context import Listener
 
 SWEEP_S = 10.0
 BACKLOG = 4_096
@@ -56,7 +57,7 @@ class KafkaServer:
             listener.name: await self._bind(
                 listener,
                 partial(
-                    KafkaConnection, self, listener.name,
+                    KafkaConnection, self, Listener(listener.name, listener.single_address),
                     proxies=listener.trusted_proxies if listener.proxy_protocol else None,
                 ),
             )
@@ -64,7 +65,7 @@ class KafkaServer:
         }
         if self._forwarding is not None:
             peers = partial(
-                KafkaConnection, self, FORWARDING_LISTENER, proxies=self._forwarding.trusted_peers,
+                KafkaConnection, self, Listener(FORWARDING_LISTENER), proxies=self._forwarding.trusted_peers,
                 answers_in_order=False,
             )  # fmt: skip
             ports[FORWARDING_LISTENER] = await self._bind(self._forwarding, peers)
@@ -101,7 +102,7 @@ class KafkaServer:
         self.metrics.connections_total.inc()
         self._connections.add(connection)
         self.metrics.connections.set(len(self._connections))
-        if connection.listener == FORWARDING_LISTENER:  # those clients are counted where they came
+        if connection.listener.name == FORWARDING_LISTENER:  # those clients are counted where they came
             self._of_peers += 1
             return True
         return len(self._connections) - self._of_peers <= self.limits.max_connections
@@ -129,7 +130,7 @@ class KafkaServer:
 
     def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
-        self._of_peers -= connection.listener == FORWARDING_LISTENER
+        self._of_peers -= connection.listener.name == FORWARDING_LISTENER
         self.metrics.connections.set(len(self._connections))
 
     async def _sweep(self) -> None:

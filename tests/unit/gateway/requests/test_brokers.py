@@ -16,8 +16,9 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.fleet_log import FleetLog
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
+from gateway.requests.brokers import NOBODY, Brokers
 from gateway.requests.call import Call
-from gateway.requests.cluster import NOBODY, Cluster
+from gateway.requests.context import Listener
 from protocol.kafka.errors import ErrorCode
 
 OWN, OTHER = 1, 2
@@ -43,13 +44,13 @@ def fleet_of(silence_s: float, held: bool, node_ids: tuple[int, ...]) -> Fleet:
     return fleet
 
 
-def cluster_of(fleet: Fleet, listener: str = "inside") -> Cluster:
-    client = SimpleNamespace(listener=listener, forwarder=None)
-    return Cluster(cast(Call, SimpleNamespace(services=SimpleNamespace(fleet=fleet), client=client)))
+def brokers_of(fleet: Fleet, listener: str = "inside") -> Brokers:
+    context = SimpleNamespace(listener=Listener(listener))
+    return Brokers(cast(Call, SimpleNamespace(cluster=SimpleNamespace(fleet=fleet), context=context)))
 
 
 def leaders(fleet: Fleet) -> tuple[int, ...]:
-    named = [cluster_of(fleet).leader("t", partition) for partition in (OWN, OTHER)]
+    named = [brokers_of(fleet).leader("t", partition) for partition in (OWN, OTHER)]
     return tuple(node.node_id for node in named if node is not None)
 
 
@@ -67,7 +68,7 @@ async def test_whom_it_names(silence_s: float, held: bool, expected: tuple[int, 
 
 
 async def test_one_that_is_alone_waits_for_pulsar() -> None:
-    node = cluster_of(fleet_of(9.0, False, (OWN,))).leader("t", OWN)
+    node = brokers_of(fleet_of(9.0, False, (OWN,))).leader("t", OWN)
     assert node is not None
     assert node.node_id == OWN
 
@@ -81,9 +82,9 @@ async def test_who_knows_that_all_have_lost_the_log_names_the_leader_of_the_epoc
 
 async def test_its_partitions_go_to_all_others_as_without_it() -> None:
     others = (2, 3, 4)
-    cluster, placement = cluster_of(fleet_of(9.0, False, (OWN, *others))), Placement(others)
+    brokers, placement = brokers_of(fleet_of(9.0, False, (OWN, *others))), Placement(others)
     for number in range(20):
-        node = cluster.leader(f"t{number}", OWN)
+        node = brokers.leader(f"t{number}", OWN)
         assert node is not None
         assert node.node_id == placement.leader(PartitionKey(f"t{number}", OWN))
 
@@ -96,10 +97,10 @@ async def test_what_it_did_lead_it_still_answers_for() -> None:
 
 
 async def test_no_client_is_sent_to_another_listener() -> None:
-    cluster = cluster_of(fleet_of(0.1, True, (OWN, OTHER)), listener="encrypted")
-    assert cluster.nodes == [] and cluster.own is None and cluster.controller_id == -1
-    assert cluster.leader("t", OTHER) is None and cluster.hint("t", OTHER) is None
-    assert cluster.leader_or_error("t", OTHER) == (NOBODY, ErrorCode.LISTENER_NOT_FOUND)
+    brokers = brokers_of(fleet_of(0.1, True, (OWN, OTHER)), listener="encrypted")
+    assert brokers.nodes == [] and brokers.own is None and brokers.controller_id == -1
+    assert brokers.leader("t", OTHER) is None and brokers.hint("t", OTHER) is None
+    assert brokers.leader_or_error("t", OTHER) == (NOBODY, ErrorCode.LISTENER_NOT_FOUND)
 
 
 def racked_fleet(racks: dict[int, str | None]) -> Fleet:
@@ -110,18 +111,18 @@ def racked_fleet(racks: dict[int, str | None]) -> Fleet:
 
 
 async def test_each_rack_has_a_reader_of_every_partition() -> None:
-    cluster = cluster_of(racked_fleet({1: "a", 2: "b", 3: "b"}))
-    assert cluster.replication_factor == 2
-    readers = {number: cluster.reader("t", number, "b") for number in range(50)}
+    brokers = brokers_of(racked_fleet({1: "a", 2: "b", 3: "b"}))
+    assert brokers.replication_factor == 2
+    readers = {number: brokers.reader("t", number, "b") for number in range(50)}
     assert {*readers.values()} == {2, 3}, "the gateways of a rack share its partitions"
     for number, reader in readers.items():
-        assert cluster.replicas("t", number, leader_id=1) == [1, reader]
-        assert cluster.replicas("t", number, leader_id=2) == [2, 1]
-    assert cluster.reader("t", 0, "c") is None
+        assert brokers.replicas("t", number, leader_id=1) == [1, reader]
+        assert brokers.replicas("t", number, leader_id=2) == [2, 1]
+    assert brokers.reader("t", 0, "c") is None
 
 
 @pytest.mark.parametrize("racks", [{1: None, 2: None}, {1: "a", 2: "a"}, {1: "a", 2: None}])
 async def test_without_several_racks_leaders_are_the_only_replicas(racks: dict[int, str | None]) -> None:
-    cluster = cluster_of(racked_fleet(racks))
-    assert cluster.replication_factor == 1
-    assert cluster.replicas("t", 0, leader_id=1) == [1] and cluster.reader("t", 0, "a") is None
+    brokers = brokers_of(racked_fleet(racks))
+    assert brokers.replication_factor == 1
+    assert brokers.replicas("t", 0, leader_id=1) == [1] and brokers.reader("t", 0, "a") is None

@@ -1,7 +1,7 @@
 """Which gateway each request is for: by the leaders of the partitions, and the coordinators of the groups, it names.
 
-A request that names several is split, one share for each gateway, and the answers to the shares are merged. What is not
-in the table is answered by any gateway. Fetch is (`forwarded_fetch`): its answers are waited for differently.
+A request that names several is split, one share for each gateway, and the answers to the shares are merged. Fetch has
+no route here (see `forwarding/forwarded_fetch`): its answers are waited for differently.
 """
 
 from __future__ import annotations
@@ -138,29 +138,22 @@ def _concatenated(messages: Iterable[Any], field: str) -> list[Any]:
     return [row for message in messages for row in getattr(message, field)]
 
 
-_BY_GROUP = Route(_by_group, _only)
-
-PRODUCE, FETCH = 0, 1
-ROUTES: dict[int, Route] = {
-    PRODUCE: _by_partition(
-        _Rows("topic_data", "name", "partition_data"), "index", _Rows("responses", "name", "partition_responses")
-    ),
-    2: _by_partition(_Rows("topics", "name", "partitions"), "partition_index", _Rows("topics", "name", "partitions")),
-    8: _BY_GROUP,  # OffsetCommit
-    9: Route(_by_group_or_groups, _OFFSETS_OF_GROUPS.merge),
-    11: _BY_GROUP,  # JoinGroup
-    12: _BY_GROUP,  # Heartbeat
-    13: _BY_GROUP,  # LeaveGroup
-    14: _BY_GROUP,  # SyncGroup
-    15: _by_groups("groups", "groups"),
-    16: Route(_by_all, _listed_groups),
-    21: _by_partition(_Rows("topics", "name", "partitions"), "partition_index", _Rows("topics", "name", "partitions")),
-    23: _by_partition(_Rows("topics", "topic", "partitions"), "partition", _Rows("topics", "topic", "partitions")),
-    35: Route(_by_all, _log_dirs),
-    42: _by_groups("groups_names", "results"),
-    47: _BY_GROUP,  # OffsetDelete
-    61: _by_partition(_Rows("topics", "name", "partition_indexes"), None, _Rows("topics", "name", "partitions")),
-    68: _BY_GROUP,  # ConsumerGroupHeartbeat
-    69: _by_groups("group_ids", "groups"),
-}
-"""By API key."""
+PRODUCE = _by_partition(
+    _Rows("topic_data", "name", "partition_data"), "index", _Rows("responses", "name", "partition_responses")
+)
+BY_PARTITION_INDEX = _by_partition(
+    _Rows("topics", "name", "partitions"), "partition_index", _Rows("topics", "name", "partitions")
+)
+OFFSET_FOR_LEADER_EPOCH = _by_partition(
+    _Rows("topics", "topic", "partitions"), "partition", _Rows("topics", "topic", "partitions")
+)
+DESCRIBE_PRODUCERS = _by_partition(
+    _Rows("topics", "name", "partition_indexes"), None, _Rows("topics", "name", "partitions")
+)
+BY_GROUP = Route(_by_group, _only)
+OFFSET_FETCH = Route(_by_group_or_groups, _OFFSETS_OF_GROUPS.merge)
+DESCRIBE_GROUPS = _by_groups("groups", "groups")
+CONSUMER_GROUP_DESCRIBE = _by_groups("group_ids", "groups")
+DELETE_GROUPS = _by_groups("groups_names", "results")
+LIST_GROUPS = Route(_by_all, _listed_groups)
+DESCRIBE_LOG_DIRS = Route(_by_all, _log_dirs)

@@ -9,8 +9,8 @@ import pytest
 from kafka.protocol import admin, consumer, producer
 
 from coordinator.fleet.messages import Member
-from gateway.forwarding.routes import ROUTES, Leaders
 from gateway.handlers.table import APIS
+from gateway.requests.routes import Leaders, Route
 from protocol.kafka.produce_request import Produce, ProducedPartition, ProducedTopic
 
 PRODUCE, LIST_OFFSETS, OFFSET_FETCH, LIST_GROUPS, LOG_DIRS, DELETE_GROUPS, DESCRIBE_PRODUCERS = 0, 2, 9, 16, 35, 42, 61
@@ -23,6 +23,12 @@ def member(node_id: int) -> Member:
 
 
 OTHERS = [member(1), member(2)]
+
+
+def route(api_key: int) -> Route:
+    found = APIS[api_key].route
+    assert found is not None
+    return found
 
 
 class ByNumber:
@@ -56,7 +62,7 @@ def named(request: Any) -> list[tuple[str, list[int]]]:
 
 def test_partitions_go_to_their_leaders() -> None:
     request = listed(("a", [0, 1, 3, 4]), ("b", [2]), ("c", [0]))
-    shares = ROUTES[LIST_OFFSETS].split(request, 4, LEADERS)
+    shares = route(LIST_OFFSETS).split(request, 4, LEADERS)
     assert {leader: named(share) for leader, share in shares.items()} == {
         None: [("a", [0, 3]), ("c", [0])], OTHERS[0]: [("a", [1, 4])], OTHERS[1]: [("b", [2])],
     }  # fmt: skip
@@ -69,7 +75,7 @@ def test_partitions_go_to_their_leaders() -> None:
 )
 def test_a_request_for_one_leader_stays_as_it_is(numbers: list[int], leader: Member | None) -> None:
     request = listed(("a", numbers))
-    assert ROUTES[LIST_OFFSETS].split(request, 4, LEADERS) == {leader: request}
+    assert route(LIST_OFFSETS).split(request, 4, LEADERS) == {leader: request}
 
 
 def test_answers_are_merged_by_topic() -> None:
@@ -84,14 +90,14 @@ def test_answers_are_merged_by_topic() -> None:
             ]
         )
 
-    merged = ROUTES[LIST_OFFSETS].merge([answer(("a", [0]), ("b", [3])), answer(("a", [1, 4])), answer(("c", [2]))])
+    merged = route(LIST_OFFSETS).merge([answer(("a", [0]), ("b", [3])), answer(("a", [1, 4])), answer(("c", [2]))])
     assert named(merged) == [("a", [0, 1, 4]), ("b", [3]), ("c", [2])]
 
 
 def test_produced_records_are_split_without_a_copy() -> None:
     frame = memoryview(b"onetwo")
     rows = [ProducedPartition(0, frame[:3]), ProducedPartition(1, frame[3:])]
-    shares = ROUTES[PRODUCE].split(Produce(None, -1, 1_000, [ProducedTopic("a", rows)]), 9, LEADERS)
+    shares = route(PRODUCE).split(Produce(None, -1, 1_000, [ProducedTopic("a", rows)]), 9, LEADERS)
     assert {leader: share.topic_data for leader, share in shares.items()} == {
         None: [ProducedTopic("a", rows[:1])], OTHERS[0]: [ProducedTopic("a", rows[1:])],
     }  # fmt: skip
@@ -100,7 +106,7 @@ def test_produced_records_are_split_without_a_copy() -> None:
 def test_rows_may_be_the_partitions_themselves() -> None:
     topic = admin.DescribeProducersRequest.TopicRequest
     request = admin.DescribeProducersRequest(topics=[topic(name="a", partition_indexes=[0, 1, 2])])
-    shares = ROUTES[DESCRIBE_PRODUCERS].split(request, 0, LEADERS)
+    shares = route(DESCRIBE_PRODUCERS).split(request, 0, LEADERS)
     assert {leader: share.topics[0].partition_indexes for leader, share in shares.items()} == {
         None: [0], OTHERS[0]: [1], OTHERS[1]: [2],
     }  # fmt: skip
@@ -108,7 +114,7 @@ def test_rows_may_be_the_partitions_themselves() -> None:
 
 def test_groups_go_to_their_coordinators() -> None:
     request = admin.DeleteGroupsRequest(groups_names=["a0", "b1", "c0"])
-    shares = ROUTES[DELETE_GROUPS].split(request, 2, LEADERS)
+    shares = route(DELETE_GROUPS).split(request, 2, LEADERS)
     assert {leader: share.groups_names for leader, share in shares.items()} == {
         None: ["a0", "c0"], OTHERS[0]: ["b1"],
     }  # fmt: skip
@@ -117,25 +123,25 @@ def test_groups_go_to_their_coordinators() -> None:
         admin.DeleteGroupsResponse(results=[row(group_id=name) for name in share.groups_names])
         for share in shares.values()
     ]
-    assert [each.group_id for each in ROUTES[DELETE_GROUPS].merge(answers).results] == ["a0", "c0", "b1"]
+    assert [each.group_id for each in route(DELETE_GROUPS).merge(answers).results] == ["a0", "c0", "b1"]
 
 
 def test_offset_fetch_names_one_group_or_several() -> None:
     one = consumer.OffsetFetchRequest(group_id="a2", topics=None)
-    assert ROUTES[OFFSET_FETCH].split(one, 7, LEADERS) == {OTHERS[1]: one}
+    assert route(OFFSET_FETCH).split(one, 7, LEADERS) == {OTHERS[1]: one}
     row = consumer.OffsetFetchRequest.OffsetFetchRequestGroup
     several = consumer.OffsetFetchRequest(groups=[row(group_id="a0"), row(group_id="b1")])
-    assert len(ROUTES[OFFSET_FETCH].split(several, 8, LEADERS)) == 2
+    assert len(route(OFFSET_FETCH).split(several, 8, LEADERS)) == 2
 
 
 def test_all_are_asked_for_lists() -> None:
     request = admin.ListGroupsRequest(states_filter=[], types_filter=[])
-    assert ROUTES[LIST_GROUPS].split(request, 5, LEADERS) == dict.fromkeys([None, *OTHERS], request)
+    assert route(LIST_GROUPS).split(request, 5, LEADERS) == dict.fromkeys([None, *OTHERS], request)
     row = admin.ListGroupsResponse.ListedGroup
     answers = [
         admin.ListGroupsResponse(error_code=code, groups=[row(group_id=name)]) for code, name in ((0, "a"), (15, "b"))
     ]
-    merged = ROUTES[LIST_GROUPS].merge(answers)
+    merged = route(LIST_GROUPS).merge(answers)
     assert merged.error_code == 15
     assert [each.group_id for each in merged.groups] == ["a", "b"]
 
@@ -147,13 +153,13 @@ def test_there_is_one_log_directory() -> None:
         admin.DescribeLogDirsResponse(results=[result(log_dir="d", topics=[topic(name=name, partitions=[])])])
         for name in ("a", "b")
     ]
-    merged = ROUTES[LOG_DIRS].merge(answers)
+    merged = route(LOG_DIRS).merge(answers)
     assert [[each.name for each in found.topics] for found in merged.results] == [["a", "b"]]
 
 
 def test_what_has_a_leader_has_a_route() -> None:
     """All that answers NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR, and lists; Fetch has a way of its own."""
-    routed = {APIS[key].name for key in ROUTES}
+    routed = {api.name for api in APIS.values() if api.route is not None}
     assert routed == {
         "Produce", "ListOffsets", "OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
         "DescribeGroups", "ListGroups", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeLogDirs", "DeleteGroups",
@@ -176,6 +182,6 @@ def test_produced_topics_that_have_ids_are_merged_by_them() -> None:
             ]
         )
 
-    merged = ROUTES[PRODUCE].merge([answer(("a", a, [0]), ("b", b, [1])), answer(("", b, [0]), ("", a, [2, 1]))])
+    merged = route(PRODUCE).merge([answer(("a", a, [0]), ("b", b, [1])), answer(("", b, [0]), ("", a, [2, 1]))])
     found = {each.topic_id: [row.index for row in each.partition_responses] for each in merged.responses}
     assert found == {a: [0, 2, 1], b: [1, 0]}

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import LOOPBACK, MIB, Config, Limits
-from gateway.connection import KafkaConnection, Owner
 from gateway.dispatch import Dispatcher
+from gateway.network.connection import KafkaConnection, Owner
+from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
-from gateway.requests.call import Unread
-from gateway.server import KafkaServer
-from tests.unit.gateway.connection_harness import FakeDispatcher, FakeTransport, frame, settle
+from gateway.requests.cluster import Unread
+from tests.unit.gateway.network.connection_harness import LISTENER, FakeDispatcher, FakeTransport, frame, settle
 
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
 
@@ -30,7 +30,7 @@ class Client:
     """A connection, and the client's end of it."""
 
     def __init__(self, server: KafkaServer, **options: Any) -> None:
-        self.connection = KafkaConnection(cast(Owner, server), **options)
+        self.connection = KafkaConnection(cast(Owner, server), LISTENER, **options)
         self.transport = FakeTransport()
         self.connection.connection_made(self.transport)
         self.left = b""

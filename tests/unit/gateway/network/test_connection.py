@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import LOOPBACK, MIB
-from gateway.connection import READ_BUFFER_BYTES
+from gateway.network.connection import READ_BUFFER_BYTES
 from gateway.requests.call import ClosesConnection
 from protocol.kafka.frames import DIRECT_READ_BYTES
-from tests.unit.gateway.connection_harness import Conversation, frame, settle
+from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
 
 
 async def test_frames_may_be_cut_anywhere() -> None:

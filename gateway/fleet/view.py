@@ -1,0 +1,68 @@
+"""The fleet as requests see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from coordinator.fleet.messages import Address, Member
+
+
+class FleetView(Protocol):
+    """Questions that `Fleet` answers; see there."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def members(self) -> Sequence[Member]: ...
+
+    @property
+    def is_doubtful(self) -> bool: ...
+
+    @property
+    def is_out_of_touch(self) -> bool: ...
+
+    def leader(self, topic: str, partition: int) -> Member | None: ...
+
+    def leads(self, topic: str, partition: int) -> bool: ...
+
+    def may_lead(self, topic: str, partition: int) -> bool: ...
+
+
+class LeadsNothing:
+    """The view of a gateway that leads nothing and knows no other: every handler then refuses with its own error."""
+
+    node_id = -1
+    epoch = 0
+    members: Sequence[Member] = ()
+    is_doubtful = is_out_of_touch = False
+
+    def __init__(self, fleet: FleetView) -> None:
+        self._fleet = fleet
+
+    @property
+    def cluster_id(self) -> str:
+        return self._fleet.cluster_id
+
+    @property
+    def address(self) -> Address:
+        return self._fleet.address
+
+    def leader(self, topic: str, partition: int) -> Member | None:
+        return None
+
+    def leads(self, topic: str, partition: int) -> bool:
+        return False
+
+    def may_lead(self, topic: str, partition: int) -> bool:
+        return False

@@ -1,0 +1,377 @@
+"""The requests of one connection: run in their order, answered in their order.
+
+A request is run when those before it are answered, as Kafka does: what its answer tells is then not older than what the
+client was told before. Requests of APIs that only add may run behind others of their kind (`Api.pipelined`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from gateway.config import Limits
+from gateway.dispatch import Dispatcher, RequestHandler, UnsupportedRequest
+from gateway.network.request_budget import RequestBudget
+from gateway.observability.metrics import Metrics
+from gateway.requests.call import Call, ClosesConnection
+from gateway.requests.context import RequestContext
+from gateway.requests.reply import Reply, Response
+from protocol.kafka.codec import Buffer, MalformedRequest, count_values
+from protocol.kafka.frames import LENGTH_BYTES
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+class Host(Protocol):
+    """What all connections share."""
+
+    dispatcher: Dispatcher
+    limits: Limits
+    metrics: Metrics
+    requests: RequestBudget
+    threads: ThreadPoolExecutor
+    """For large requests and answers. Names of hosts are looked up in others, and wait for none of these."""
+
+
+class Output(Protocol):
+    """The connection, as its pipeline sees it."""
+
+    @property
+    def accepts_answers(self) -> bool:
+        """It is open, and its client reads."""
+
+    def write(self, buffers: list[Buffer]) -> None: ...
+
+    def progressed(self) -> None:
+        """Requests were run or answered: reading may go on, or the connection be at its end."""
+
+    def end(self, reason: str, **facts: Any) -> None: ...
+
+
+class _Gone:
+    """In place of a connection that is lost: a pipeline would hold it until garbage is looked for."""
+
+    accepts_answers = False
+
+    def write(self, buffers: list[Buffer]) -> None: ...
+
+    def progressed(self) -> None: ...
+
+    def end(self, reason: str, **facts: Any) -> None: ...
+
+
+class _Slot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("buffers", "call", "request_bytes", "room_bytes")
+
+    def __init__(self, call: Call, request_bytes: int, room_bytes: int) -> None:
+        self.call = call
+        self.request_bytes = request_bytes
+        self.room_bytes = room_bytes
+        """Taken of the budget of decoded requests."""
+        self.buffers: list[Buffer] | None = None
+
+
+class Pipeline:
+    def __init__(self, host: Host, context: RequestContext, output: Output, *, answers_in_order: bool) -> None:
+        self._host = host
+        self._context = context
+        self._output = output
+        self._answers_in_order = answers_in_order
+        self._handler: RequestHandler = host.dispatcher.handler(context)
+        self._loop = asyncio.get_running_loop()
+        self._backlog: deque[bytearray] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._serial: asyncio.Task[Any] | None = None
+        """What the next request waits for: decoding, or a handler's preparation."""
+        self._parked: set[asyncio.Future[Response]] = set()
+        self._encoding: set[asyncio.Future[list[Buffer]]] = set()
+        self._request_bytes = self._room_bytes = 0
+        """Taken of the budgets of all connections."""
+        self._flush_scheduled = False
+        self._muted: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.ending: str | None = None
+        """Why nothing more is run; the connection closes when what was run is answered."""
+        context.client.mute = self.mute
+
+    # Requests
+
+    @property
+    def has_backlog(self) -> bool:
+        """Requests that were read are not run yet."""
+        return bool(self._backlog)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of this client is being worked on."""
+        return not self._slots and not self._backlog and self._serial is None
+
+    def received(self, size_bytes: int) -> None:
+        """Of requests, or a part of one; they are held until they are answered."""
+        self._request_bytes += size_bytes
+        self._host.requests.received(size_bytes)
+
+    def released(self, size_bytes: int) -> None:
+        self._request_bytes -= size_bytes
+        self._host.requests.released(size_bytes)
+
+    def take(self, frames: Iterable[bytearray]) -> None:
+        """To be run with the next `run`."""
+        self._backlog.extend(frames)
+
+    def run(self) -> None:
+        """Run the requests that have been read, until one has to be waited for."""
+        while self._backlog and self._can_run(self._backlog[0]):
+            self._run(self._backlog.popleft())
+        self._output.progressed()
+
+    def _can_run(self, frame: bytearray) -> bool:
+        return (
+            self._serial is None
+            and not self._encoding
+            and self.ending is None
+            and self._muted is None
+            and self._output.accepts_answers
+            and len(self._slots) < self._host.limits.max_in_flight_requests
+            and (not self._parked or not self._answers_in_order or self._may_overtake(frame))
+        )
+
+    def _may_overtake(self, frame: bytearray) -> bool:
+        return self._host.dispatcher.is_pipelined(frame, self._slots[-1].call)
+
+    def _run(self, frame: bytearray) -> None:
+        dispatcher = self._host.dispatcher
+        if dispatcher.is_large(frame):
+            self._serially(self._decode_large(frame), self._start)
+            return
+        try:
+            call = dispatcher.begin(frame, self._context)
+        except MalformedRequest as error:
+            self._end_malformed(error)
+            return
+        self._start(_Slot(call, len(frame) + LENGTH_BYTES, 0))
+
+    async def _decode_large(self, frame: bytearray) -> _Slot:
+        """In a thread, where the event loop goes on, and when there is memory for what becomes of it."""
+        requests = self._host.requests
+        room_bytes, kept_bytes = await requests.room_to_decode(len(frame)), 0
+        try:
+            call, values = await self._loop.run_in_executor(self._host.threads, self._decode, frame)
+            kept_bytes = min(room_bytes, requests.decoded_bytes(len(frame), values))
+        finally:
+            requests.decoded(room_bytes, kept_bytes)
+        self._room_bytes += kept_bytes
+        return _Slot(call, len(frame) + LENGTH_BYTES, kept_bytes)
+
+    def _decode(self, frame: bytearray) -> tuple[Call, int]:
+        """The call, and how many values are in its lists."""
+        call = self._host.dispatcher.begin(frame, self._context)
+        return call, count_values(call.api.request, call.request)
+
+    def _start(self, slot: _Slot) -> None:
+        self._slots.append(slot)
+        self._host.metrics.in_flight.inc()
+        try:
+            reply = self._handler.handle(slot.call)
+        except Exception as error:
+            self._fail(slot.call, error)
+            return
+        self._take_reply(slot, reply)
+
+    def _take_reply(self, slot: _Slot, reply: Reply) -> None:
+        if reply.preparation is not None:
+            self._serially(reply.preparation, lambda prepared: self._take_reply(slot, prepared), slot)
+        elif reply.future is not None:
+            self._parked.add(reply.future)
+            reply.future.add_done_callback(lambda future: self._parked_done(slot, future))
+        else:
+            self._answer(slot, reply.response)
+
+    def _serially(self, work: Coroutine[Any, Any, T], then: Callable[[T], None], slot: _Slot | None = None) -> None:
+        """Later requests of the connection wait for it. Without a slot, the request is not begun."""
+        self._serial = asyncio.create_task(work)
+        self._serial.add_done_callback(lambda task: self._serial_done(task, then, slot))
+
+    def _serial_done(self, task: asyncio.Task[T], then: Callable[[T], None], slot: _Slot | None) -> None:
+        self._serial = None
+        if self._closed:
+            _forget(task)
+            return
+        if task.cancelled():  # if not because this connection is lost, then because a log it waited for was closed
+            self._output.end("interrupted")
+            return
+        error = task.exception()
+        if error is not None:
+            self._fail(slot.call if slot is not None else None, error)
+            return
+        then(task.result())
+        self.run()
+
+    def mute(self, throttle_time_ms: int) -> None:
+        """No request is run for so long; the answers to those that run go out."""
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self._loop.call_later(throttle_time_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.run()
+
+    # Answers
+
+    def _parked_done(self, slot: _Slot, future: asyncio.Future[Response]) -> None:
+        self._parked.discard(future)
+        if self._closed:
+            _forget(future)
+            return
+        if future.cancelled():
+            self._output.end("interrupted")
+            return
+        error = future.exception()
+        if error is not None:
+            self._fail(slot.call, error)
+            return
+        self._answer(slot, future.result(), later=True)
+
+    def _answer(self, slot: _Slot, response: Response, *, later: bool = False) -> None:
+        dispatcher = self._host.dispatcher
+        try:
+            dispatcher.complete(slot.call, response)
+            if dispatcher.is_large_answer(slot.call, response):
+                self._encode_large(slot, response)
+                return
+            slot.buffers = dispatcher.encode(slot.call, response)
+        except Exception as error:
+            self._fail(slot.call, error)
+            return
+        self._answered(later=later)
+
+    def _encode_large(self, slot: _Slot, response: Response) -> None:
+        encode = self._host.dispatcher.encode
+        encoding = self._loop.run_in_executor(self._host.threads, encode, slot.call, response)
+        self._encoding.add(encoding)
+        encoding.add_done_callback(lambda task: self._encoded(slot, task))
+
+    def _encoded(self, slot: _Slot, task: asyncio.Future[list[Buffer]]) -> None:
+        self._encoding.discard(task)
+        if self._closed or task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._fail(slot.call, error)
+            return
+        slot.buffers = task.result()
+        self._answered(later=True)
+
+    def _answered(self, *, later: bool) -> None:
+        if not later:
+            self._flush()
+        elif not self._flush_scheduled:
+            # One entry's receipt answers many requests: their answers leave in one system call.
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_parked)
+
+    def _flush_parked(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
+        if self._backlog:
+            self.run()
+
+    def _flush(self) -> None:
+        """Write the answers that are next in order."""
+        slots = self._slots
+        if not self._answers_in_order:
+            slots = self._slots = deque(sorted(slots, key=lambda slot: slot.buffers is None))
+        if self._closed or not slots or slots[0].buffers is None:
+            return
+        ready: list[Buffer] = []
+        request_bytes = 0
+        while slots and slots[0].buffers is not None:
+            slot = slots.popleft()
+            ready.extend(slot.buffers or ())
+            request_bytes += slot.request_bytes
+            if slot.room_bytes:
+                self._room_bytes -= slot.room_bytes
+                self._host.requests.answered(slot.room_bytes)
+            self._host.metrics.in_flight.dec()
+        self.released(request_bytes)
+        self._output.write(ready)
+        if self.ending is not None and not slots:
+            self._output.end(self.ending)
+
+    # The end
+
+    def _fail(self, call: Call | None, error: BaseException) -> None:
+        """A defect of ours: say so in the log, and let the client come back with a new connection."""
+        if isinstance(error, MalformedRequest) and call is None:
+            self._end_malformed(error)
+            return
+        if isinstance(error, ClosesConnection):
+            self._output.end(str(error))
+            return
+        self._host.metrics.unexpected_failures.labels("request").inc()
+        log.error(
+            "request failed",
+            api=call and call.api.name,
+            version=call and call.version,
+            client_id=call and call.client_id,
+            address=self._context.client.address,
+            exc_info=error,
+        )
+        self._output.end("internal error")
+
+    def _end_malformed(self, error: MalformedRequest) -> None:
+        """Read nothing more, and close when the requests before the bad one are answered."""
+        self.ending = "unsupported request" if isinstance(error, UnsupportedRequest) else "malformed request"
+        log.info("connection ends", reason=self.ending, address=self._context.client.address, error=str(error))
+        self._backlog.clear()
+        if not self._slots:
+            self._output.end(self.ending)
+
+    def drop_backlog(self) -> None:
+        """The connection is being closed."""
+        self._backlog.clear()
+
+    def close(self) -> None:
+        """The client has gone: nobody waits for its answers."""
+        self._closed = True
+        self._handler.close()
+        self._host.metrics.in_flight.dec(len(self._slots))
+        self._slots.clear()
+        self._backlog.clear()
+        if self._muted is not None:
+            self._muted.cancel()
+        self.released(self._request_bytes)
+        self._host.requests.answered(self._room_bytes)
+        self._room_bytes = 0
+        for task in (self._serial, *self._encoding):
+            if task is not None:
+                task.cancel()
+        for future in tuple(self._parked):
+            future.cancel()
+        self._output = _Gone()
+        self._context.client.mute = _not_muted
+
+
+def _not_muted(throttle_time_ms: int) -> None:
+    """There is nothing more to run."""
+
+
+def _forget(work: asyncio.Future[Any]) -> None:
+    """The client has gone: what comes of its request, or of what the handler still waits for, is nobody's."""
+    if work.cancelled() or work.exception() is not None:
+        return
+    outcome = work.result()
+    if isinstance(outcome, Reply):
+        if outcome.preparation is not None:
+            outcome.preparation.close()
+        if outcome.future is not None and not outcome.future.cancel():
+            _forget(outcome.future)

@@ -1,0 +1,67 @@
+"""Where a request comes from and what it may use: its client, listener and principal, and the cluster that it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+from gateway.log.writing.refused_batches import RefusedBatches
+from gateway.requests.cluster import Cluster
+from gateway.requests.policy import ALL_ALLOWED, Policy
+from gateway.requests.reply import Response
+
+
+@dataclass(slots=True)
+class Client:
+    """The other end of a connection."""
+
+    address: str
+    software_name: str = ""
+    software_version: str = ""
+    refused: RefusedBatches = field(default_factory=RefusedBatches)
+    listing: asyncio.Future[Response] | None = None
+    """The answer to its last ListOffsets that Pulsar had to be asked for."""
+    arrived_s: float = math.inf
+    """When the last of what it sent was read (monotonic): the request that is run came then, or before."""
+    close: Callable[[str], None] = lambda reason: None
+    """Ends the connection, for a reason that is logged and counted."""
+    mute: Callable[[int], None] = lambda throttle_time_ms: None
+    """No request of it is run for so long."""
+    number: int = field(default_factory=count().__next__)
+    """No other connection of this gateway has the same."""
+
+    @property
+    def host(self) -> str:
+        """As Kafka writes it: a slash and the address without its port."""
+        return "/" + self.address.rpartition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """The one that took the connection."""
+
+    name: str
+    single_address: bool = False
+    """Its clients know one address for all gateways."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """As Kafka names it."""
+
+    type: str = "User"
+    name: str = "ANONYMOUS"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """The same for all requests of a connection."""
+
+    client: Client
+    listener: Listener
+    cluster: Cluster
+    principal: Principal = Principal()
+    policy: Policy = ALL_ALLOWED
