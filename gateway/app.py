@@ -86,16 +86,18 @@ class Gateway:
         self._failures = FailureHandler(self.metrics)
         self._watchdog = LoopWatchdog(self.metrics)
         self._admin = AdminClient(config.pulsar)
-        self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics), lambda: not self._fleet.is_doubtful)
-        self._shared = Shared(self._client, self._admin, config.limits, self.metrics)
-        self._logs = LogRegistry(self._shared)
+        self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
+        self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
+        self._shared = Shared(
+            self._client, self._admin, config.limits, self.metrics, lambda: not self._fleet.is_doubtful
+        )
         self._topics = TopicCatalog(
             self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
             config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
         )  # fmt: skip
         self._partition_rows = PartitionRows()
+        self._logs = LogRegistry(self._shared, self._topics.is_compacted)
         self._topics.on_gone = self._forget_topic
-        self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._groups = GroupService(
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
         )
@@ -106,7 +108,7 @@ class Gateway:
         # At once: who leads again when its turn to let go comes may not have led all the time.
         self._fleet.on_change += [self._groups.take_placed, lambda: self._logs.start_closing(self._is_led_elsewhere)]
         self._fleet.on_deletion.append(self._forget_topics)
-        self._fleet.on_lease_lost += [self._logs.stop_leased, self._groups.check_lease]
+        self._fleet.on_lease_lost += [self._logs.on_lease_lost, self._groups.check_lease]
         self._fleet.let_go += [self._groups.let_go, self._let_go_of_logs]
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"

@@ -26,8 +26,10 @@ class StartedLog(Protocol):
     pulsar_topic: str
     client: PulsarClient
     admin: AdminClient
-    compacted: bool
     waiters: Waiters
+
+    @property
+    def compacted(self) -> bool: ...
 
     @property
     def end_offset(self) -> int: ...

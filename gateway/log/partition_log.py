@@ -49,7 +49,12 @@ class PartitionLog:
     """See the module; made by ``open_log``."""
 
     def __init__(
-        self, pulsar_topic: str, shared: Shared, bounds: LogBounds, predecessor: Producer | None = None
+        self,
+        pulsar_topic: str,
+        shared: Shared,
+        bounds: LogBounds,
+        is_compacted: Callable[[], bool] = lambda: False,
+        predecessor: Producer | None = None,
     ) -> None:
         self.pulsar_topic = pulsar_topic
         self.client = shared.client
@@ -57,12 +62,12 @@ class PartitionLog:
         self.limits = shared.limits
         self.metrics = shared.metrics
         self.decoding = shared.decoding
+        self.may_send_idempotent = shared.may_send_idempotent
         self.start = LogStart(self, bounds)
-        self.compacted = False
-        """Older data is read as Pulsar's compaction left it."""
         self.last_used = time.monotonic()
         self.waiters = Waiters(self)
         self._shared = shared
+        self._is_compacted = is_compacted
         self._end = LogEnd(bounds.last, bounds.next_offset)
         self._tail = LogTail(shared.cache)
         self._taken = self._taken_over = bounds.last
@@ -83,6 +88,11 @@ class PartitionLog:
         self._busy_since = 0.0
         self._catch_up = SharedRun(self.read_what_others_sent)
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def compacted(self) -> bool:
+        """Older data is read as Pulsar's compaction left it. Clients may change it at any time."""
+        return self._is_compacted()
 
     # Writing
 
@@ -284,9 +294,9 @@ class PartitionLog:
         for batch in batches:
             batch.done(-1, error)
 
-    def stop_leased(self) -> None:
+    def on_lease_lost(self) -> None:
         """Nothing of idempotent producers may be written any more that another leader would not see in the log."""
-        self._refuse(self._appender.stop_leased(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._refuse(self._appender.on_lease_lost(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def writer_lost(self, error: PulsarError) -> None:
         self._writer.lost(error)
@@ -457,10 +467,15 @@ class PartitionLog:
         self.waiters.wake()
 
 
-async def open_log(pulsar_topic: str, shared: Shared, predecessor: Producer | None = None) -> PartitionLog:
+async def open_log(
+    pulsar_topic: str,
+    shared: Shared,
+    is_compacted: Callable[[], bool] = lambda: False,
+    predecessor: Producer | None = None,
+) -> PartitionLog:
     """Find both ends of a partition's log; ``predecessor`` wrote it before. Raises PulsarError."""
     bounds = await read_bounds(shared.client, shared.admin, pulsar_topic)
-    return PartitionLog(pulsar_topic, shared, bounds, predecessor)
+    return PartitionLog(pulsar_topic, shared, bounds, is_compacted, predecessor)
 
 
 def _writable(data: Buffer) -> bytearray | memoryview:

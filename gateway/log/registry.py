@@ -47,8 +47,10 @@ class _Opening:
 class LogRegistry:
     """Logs by (topic, partition); each is opened once, and closed when nobody used it for a while."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, is_compacted: Callable[[str], bool]) -> None:
+        """``is_compacted``: whether the topic of this name is compacted, as far as known now."""
         self.shared = shared
+        self._is_compacted = is_compacted
         self._logs: dict[Key, PartitionLog] = {}
         self._opening: dict[Key, _Opening] = {}
         self._turns = OpeningTurns(shared.limits.max_log_openings)
@@ -61,10 +63,7 @@ class LogRegistry:
 
     def get(self, topic: Topic, partition: int) -> PartitionLog | None:
         """The log if it is open."""
-        found = self.find(topic.name, partition)
-        if found is not None:
-            found.compacted = topic.compacts
-        return found
+        return self.find(topic.name, partition)
 
     def find(self, topic_name: str, partition: int) -> PartitionLog | None:
         found = self._logs.get((topic_name, partition))
@@ -82,9 +81,7 @@ class LogRegistry:
         elif urgent:
             self._turns.hasten(opening)
         await opening.begun.wait()
-        opened = await opening.patience.wait(opening.task)
-        opened.compacted = topic.compacts
-        return opened
+        return await opening.patience.wait(opening.task)
 
     def _begin(self, key: Key, pulsar_topic: str, *, urgent: bool) -> _Opening:
         opening = self._opening[key] = _Opening(self._exhausted.get(key) or Patience())
@@ -102,7 +99,7 @@ class LogRegistry:
             if predecessor is not None:
                 await predecessor.close()  # what it has in flight is in the log, or never comes, when this one is read
                 lost_writer = predecessor.lost_writer
-            opened = await open_log(pulsar_topic, self.shared, lost_writer)
+            opened = await open_log(pulsar_topic, self.shared, partial(self._is_compacted, key[0]), lost_writer)
         try:
             opening.check()
         except KafkaError:
@@ -163,10 +160,10 @@ class LogRegistry:
         if self._logs.get(key) is opened and opened.lost_writer is None:  # else its successor has to know
             del self._logs[key]
 
-    def stop_leased(self) -> None:
-        """The lease has run out, or a partition was not let go of in time."""
+    def on_lease_lost(self) -> None:
+        """The lease has run out, or a partition was not released in time."""
         for opened in [*self._logs.values()]:
-            opened.stop_leased()
+            opened.on_lease_lost()
 
     async def close_stalled(self) -> None:
         """Those whose batches Pulsar does not answer: their clients are told to try again."""

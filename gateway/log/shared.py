@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.config import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.reading.cache import TailCache
@@ -16,11 +18,20 @@ from gateway.pulsar.client import PulsarClient
 class Shared:
     """Clients of Pulsar, limits, metrics, and the budgets of memory."""
 
-    def __init__(self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        client: PulsarClient,
+        admin: AdminClient,
+        limits: Limits,
+        metrics: Metrics,
+        may_send_idempotent: Callable[[], bool],
+    ) -> None:
+        """``may_send_idempotent``: no other gateway can have become the leader of what this one leads."""
         self.client = client
         self.admin = admin
         self.limits = limits
         self.metrics = metrics
+        self.may_send_idempotent = may_send_idempotent
         self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
         self.producer_ids = ProducerIds()
         self.producers = AllProducers(limits.max_producers, limits.producer_id_expiration_ms / 1000)

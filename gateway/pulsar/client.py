@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class ClientEvents(Protocol):
-    """Learns what metrics and logs want to know. Byte counts are pulled, see `PulsarClient`."""
+    """Learns what metrics and logs want to know."""
 
     def on_connection_state(self, broker_url: str, state: ConnectionState, error: PulsarError | None) -> None: ...
 
@@ -33,29 +33,15 @@ class PulsarClient:
         self,
         settings: PulsarSettings,
         events: ClientEvents | None = None,
-        may_send_leased: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.may_send_leased = may_send_leased
         self._settings = settings
         self._events = events
         self._ssl = client_ssl_context(settings) if settings.service_url.startswith("pulsar+ssl") else None
         self._connections: dict[BrokerAddress, asyncio.Task[Connection]] = {}
         self._live: set[Connection] = set()
-        self._closed_bytes_received = 0
-        self._closed_bytes_sent = 0
         self._closed_last_receipt_s = -math.inf
         self._closed = False
         self._lookup = Lookup(settings, self._connection)
-
-    @property
-    def bytes_received(self) -> int:
-        """From all brokers since the start."""
-        return self._closed_bytes_received + sum(c.bytes_received for c in self._live)
-
-    @property
-    def bytes_sent(self) -> int:
-        """To all brokers since the start."""
-        return self._closed_bytes_sent + sum(c.bytes_sent for c in self._live)
 
     @property
     def last_receipt_s(self) -> float:
@@ -162,8 +148,6 @@ class PulsarClient:
     def on_connection_state(self, connection: Connection, error: PulsarError | None) -> None:
         if connection.state is ConnectionState.CLOSED:
             self._live.discard(connection)
-            self._closed_bytes_received += connection.bytes_received
-            self._closed_bytes_sent += connection.bytes_sent
             self._closed_last_receipt_s = max(self._closed_last_receipt_s, connection.last_receipt_s)
             if isinstance(error, ConnectionLostError):
                 self._lookup.ask_last(connection.address.url)

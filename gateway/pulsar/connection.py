@@ -6,7 +6,7 @@ import math
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol, cast
 
@@ -51,6 +51,8 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 log = structlog.get_logger()
 
 Handler = Callable[[BaseCommand, memoryview, int, bool], None]
+Condition = Callable[[], bool]
+"""Whether something may still be sent. Must not block."""
 
 
 class ConnectionState(Enum):
@@ -72,9 +74,6 @@ class ConnectionOwner(Protocol):
     """Whoever made the connection learns of its states."""
 
     def on_connection_state(self, connection: "Connection", error: PulsarError | None) -> None: ...
-
-    def may_send_leased(self) -> bool:
-        """No other gateway can lead by now what this one did."""
 
 
 class ProducerHandler(Protocol):
@@ -127,7 +126,6 @@ class Connection(asyncio.BufferedProtocol):
         self.state = ConnectionState.HANDSHAKE
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.bytes_received = 0
-        self.bytes_sent = 0
         self.last_receipt_s = -math.inf
         """When the broker last confirmed an entry, by the loop's clock."""
         self.writable = True
@@ -146,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
         self._last_id = 0
         self._outgoing: list[Buffer] = []
-        self._outgoing_leased = False
+        self._conditions: set[Condition] = set()
         self._keepalive = Keepalive(self, settings.keepalive_interval_ms)
         self._handlers = self._handler_table()
 
@@ -185,20 +183,19 @@ class Connection(asyncio.BufferedProtocol):
         self._last_id += 1
         return self._last_id
 
-    def write(self, buffers: Sequence[Buffer], size: int, *, leased: bool = False) -> None:
-        """Send these `size` bytes. What is written in one turn of the loop leaves in one piece.
+    def write(self, *buffers: Buffer, only_if: Condition | None = None) -> None:
+        """Send these bytes, one buffer after the other. What is written in one turn of the loop leaves in one piece.
 
-        `leased` bytes do not leave without the lease: the connection ends instead.
+        `only_if` is asked again just before that; if it is false by then, the connection ends, and nothing leaves.
         """
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing += buffers
-        self._outgoing_leased |= leased
-        self.bytes_sent += size
+        if only_if is not None:
+            self._conditions.add(only_if)
 
     def send_command(self, command: BaseCommand) -> None:
-        frame = encode_command(command)
-        self.write((frame,), len(frame))
+        self.write(encode_command(command))
 
     async def request(self, command: BaseCommand, request_id: int) -> BaseCommand:
         """Send a command that carries `request_id` and wait for its answer.
@@ -233,6 +230,7 @@ class Connection(asyncio.BufferedProtocol):
                 _discard_unsent(self._transport)
             self._transport.abort()
         self._outgoing.clear()
+        self._conditions.clear()
         self._resume(True)
         self._fail_waiters(error)
 
@@ -321,11 +319,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
-        leased, self._outgoing_leased = self._outgoing_leased, False
+        conditions, self._conditions = self._conditions, set()
         if not outgoing or self._transport is None:
             return
-        if leased and not self._owner.may_send_leased():  # this process may have stood still since
-            self.close(ConnectionLostError("the lease ran out before all was sent"))
+        if not all(holds() for holds in conditions):  # this process may have stood still since
+            self.close(ConnectionLostError("the condition for sending no longer held"))
             return
         self._transport.writelines(outgoing)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.pulsar.connection import Connection, ConnectionState
+from gateway.pulsar.connection import Condition, Connection, ConnectionState
 from gateway.pulsar.errors import (
     REFUSED_SENDS,
     ClientClosedError,
@@ -113,13 +113,14 @@ class Producer:
         num_messages: int,
         publish_time_ms: int,
         properties: Sequence[tuple[str, str]] | bytes = (),
-        leased: bool = False,
+        only_if: Condition | None = None,
     ) -> int:
         """Write one entry, whose payload is the chunks one after the other, and return its sequence id.
 
         Never waits; the chunks are not copied and must not change before the receipt. `properties` may be given encoded
-        (`encode_metadata_properties`), which is faster. A `leased` entry does not leave without the lease. Raises
-        ClientClosedError or ConnectionLostError if the producer is dead, MessageTooLargeError; then it wrote nothing.
+        (`encode_metadata_properties`), which is faster. The entry leaves only if `only_if` holds (`Connection.write`).
+        Raises ClientClosedError or ConnectionLostError if the producer is dead, MessageTooLargeError; then it wrote
+        nothing.
         """
         encoder = self._encoder
         if self.closed or encoder is None:
@@ -132,7 +133,7 @@ class Producer:
                 f"entry of {size} bytes, at most {self.connection.max_message_bytes} are allowed"
             )
         self._last_sequence_id = sequence_id
-        self.connection.write(buffers, size, leased=leased)
+        self.connection.write(*buffers, only_if=only_if)
         return sequence_id
 
     async def close(self) -> None:

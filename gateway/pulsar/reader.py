@@ -128,7 +128,7 @@ class Reader(Consumer):
         """Let the broker send `permits` more messages. It sends whole entries, so perhaps a few more."""
         if not self.closed:
             frame = encode_flow(self._id, permits)
-            self.connection.write((frame,), len(frame))
+            self.connection.write(frame)
 
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
         broker_metadata, metadata, payload = parse_message(frame, offset)

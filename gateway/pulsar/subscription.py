@@ -74,7 +74,7 @@ class Subscription(Consumer):
         """Have the broker read on behind the cursor, up to the next message; return when that is here, or none came."""
         self._delivered.clear()
         frame = encode_flow(self._id, 1)
-        self.connection.write((frame,), len(frame))
+        self.connection.write(frame)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._delivered.wait()

@@ -110,6 +110,11 @@ class TopicCatalog:
     def _is_old(self, topic: Topic) -> bool:
         return time.monotonic() - topic.loaded_at > self.max_age_s
 
+    def is_compacted(self, name: str) -> bool:
+        """As far as known."""
+        topic = self._topics.get(name)
+        return topic is not None and topic.compacts
+
     def cached_name(self, topic_id: uuid.UUID | None) -> str | None:
         return None if topic_id is None else self._by_id.get(topic_id)
 

@@ -49,7 +49,9 @@ class ReadLog(Protocol):
     pulsar_topic: str
     start: LogStart
     waiters: Waiters
-    compacted: bool
+
+    @property
+    def compacted(self) -> bool: ...
 
     @property
     def end_offset(self) -> int: ...

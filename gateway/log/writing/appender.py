@@ -60,14 +60,14 @@ class PendingBatch:
 class SentEntry:
     """Batches that were sent as one entry. ``position`` is known once the broker says so."""
 
-    __slots__ = ("batches", "count", "data", "leased", "position", "sent_at")
+    __slots__ = ("batches", "count", "data", "needs_lease", "position", "sent_at")
 
     def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
         self.batches = batches
         self.data = data
         self.count = sum(batch.count for batch in batches)
-        self.leased = any(batch.sequenced is not None for batch in batches)
-        """Only the leader may send it: another one would judge its idempotent batches without knowing of them."""
+        self.needs_lease = any(batch.sequenced is not None for batch in batches)
+        """It holds batches of idempotent producers: another leader would judge the next ones without knowing these."""
         self.sent_at = time.monotonic()
         self.position: Position | None = None
 
@@ -77,6 +77,9 @@ class AppendLog(Protocol):
 
     limits: Limits
     metrics: Metrics
+
+    def may_send_idempotent(self) -> bool:
+        """No other gateway can have become the leader."""
 
     def entry_written(self, sent: SentEntry, position: Position) -> None: ...
 
@@ -167,13 +170,14 @@ class Appender:
             self.room.set()
         return taken
 
-    def stop_leased(self) -> list[PendingBatch]:
+    def on_lease_lost(self) -> list[PendingBatch]:
         """Another gateway may lead soon. Give up what waits of idempotent producers; what was sent and is not answered
         reaches the broker now or never.
         """
         overdue_s = time.monotonic() - UNANSWERED_S
         producer = self._producer or self._lost
-        if producer is not None and any(sent.leased and sent.sent_at < overdue_s for sent in self._in_flight.values()):
+        overdue = any(sent.needs_lease and sent.sent_at < overdue_s for sent in self._in_flight.values())
+        if producer is not None and overdue:
             producer.connection.close(ConnectionLostError("the lease ran out with entries in flight"))
         return self.take_queued({batch.sequenced.producer_id for batch in self._queue if batch.sequenced})
 
@@ -229,7 +233,7 @@ class Appender:
             payload, fields = _encoded(group, data)
             sequence_id = self._producer.send(
                 (payload,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000), properties=fields,
-                leased=sent.leased,
+                only_if=self._log.may_send_idempotent if sent.needs_lease else None,
             )  # fmt: skip
         except PulsarError as error:
             self._log.entry_refused(sent, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,12 +29,14 @@ class FakeProducer:
         self.errors: list[PulsarError] = []
         self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event(), close=self.errors.append)
         self.sent: list[bytes] = []
+        self.conditions: list[Callable[[], bool] | None] = []
 
-    def send(self, chunks: Sequence[Any], **_: object) -> int:
+    def send(self, chunks: Sequence[Any], *, only_if: Callable[[], bool] | None, **_: object) -> int:
         data = b"".join(map(bytes, chunks))
         if len(data) > self.max_message_bytes:
             raise MessageTooLargeError("too large")
         self.sent.append(data)
+        self.conditions.append(only_if)
         return len(self.sent) - 1
 
 
@@ -43,6 +45,10 @@ class FakeLog:
         self.limits, self.metrics = Limits(**limits), Metrics()
         self.written: list[bytes] = []
         self.refused: list[bytes] = []
+        self.leads = True
+
+    def may_send_idempotent(self) -> bool:
+        return self.leads
 
     def entry_written(self, sent: SentEntry, position: Position) -> None:
         self.written += [bytes(batch.data) for batch in sent.batches]
@@ -194,7 +200,7 @@ async def test_without_the_lease_what_is_not_answered_is_stopped(
     await turn()
     now = time.monotonic() + age_s
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert scene.appender.stop_leased() == []
+    assert scene.appender.on_lease_lost() == []
     assert [type(error) for error in scene.producer.errors] == [ConnectionLostError] * stopped
 
 
@@ -205,9 +211,22 @@ async def test_without_the_lease_what_waits_of_idempotent_producers_is_given_up(
     scene.append(b"2", producer_id=7)
     scene.append(b"3")
     scene.append(b"4", producer_id=8)
-    assert [bytes(batch.data) for batch in scene.appender.stop_leased()] == [b"2", b"4"]
+    assert [bytes(batch.data) for batch in scene.appender.on_lease_lost()] == [b"2", b"4"]
     scene.confirm()
     assert scene.producer.sent == [b"1", b"3"]
+
+
+async def test_what_is_of_idempotent_producers_leaves_only_while_no_other_gateway_can_lead() -> None:
+    scene = Scene()
+    scene.append(b"1")
+    await turn()
+    scene.append(b"2", producer_id=7)
+    await turn()
+    plain, idempotent = scene.producer.conditions
+    assert plain is None and idempotent is not None
+    assert idempotent()
+    scene.log.leads = False
+    assert not idempotent()
 
 
 async def test_what_is_encoded_already_has_an_entry_of_its_own() -> None:

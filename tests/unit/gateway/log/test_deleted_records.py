@@ -42,7 +42,7 @@ def topic() -> FakeTopic:
 
 
 def shared_of(topic: FakeTopic) -> Shared:
-    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), Limits(), Metrics())
+    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), Limits(), Metrics(), lambda: True)
 
 
 async def opened(topic: FakeTopic) -> PartitionLog:

@@ -138,7 +138,7 @@ class Gateway:
                 await self.log.close()
             if self.log is None or self.log.closed:
                 pulsar, admin = cast(PulsarClient, self.broker), cast(AdminClient, self.broker)
-                shared = Shared(pulsar, admin, Limits(refresh_timeout_ms=2_000), Metrics())
+                shared = Shared(pulsar, admin, Limits(refresh_timeout_ms=2_000), Metrics(), lambda: True)
                 self.log = PartitionLog("topic", shared, LogBounds(self.broker.last, self.broker.next_index, 0))
             return self.log
 

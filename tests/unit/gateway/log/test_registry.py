@@ -78,8 +78,10 @@ class SlowTopic(FakeTopic):
 class Scene:
     def __init__(self, **limits: int) -> None:
         self.topic = SlowTopic()
-        shared = Shared(cast(PulsarClient, self.topic), cast(AdminClient, self.topic), Limits(**limits), Metrics())
-        self.registry = LogRegistry(shared)
+        pulsar, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
+        self.compacted: set[str] = set()
+        shared = Shared(pulsar, admin, Limits(**limits), Metrics(), lambda: True)
+        self.registry = LogRegistry(shared, self.compacted.__contains__)
 
     async def open(self) -> PartitionLog:
         opened = await self.registry.open(TOPIC, 0)
@@ -97,6 +99,16 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(writer, "SETTLE_S", 0)
     monkeypatch.setattr(opening, "SETTLE_S", 0)
     return Scene()
+
+
+async def test_a_log_is_read_as_its_topic_is_configured_at_that_moment(scene: Scene) -> None:
+    opened = await scene.registry.open(TOPIC, 0)
+    assert not opened.compacted
+    scene.compacted.add(TOPIC.name)
+    assert opened.compacted
+    scene.registry.find(TOPIC.name, 0)
+    scene.compacted.clear()
+    assert not opened.compacted
 
 
 async def test_a_log_without_answers_is_opened_anew(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

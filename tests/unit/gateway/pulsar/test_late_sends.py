@@ -53,18 +53,17 @@ def test_the_client_is_closed_in_order(runner: Runner) -> None:
     run(test, runner)
 
 
-def test_without_the_lease_nothing_leased_leaves() -> None:
+def test_what_may_be_sent_under_a_condition_does_not_leave_without_it() -> None:
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         log, leased = Log(), True
-        client.may_send_leased = lambda: leased
         producer = await client.open_producer(TOPIC, log)
-        producer.send([b"with the lease"], num_messages=1, publish_time_ms=1, leased=True)
+        producer.send([b"with the lease"], num_messages=1, publish_time_ms=1, only_if=lambda: leased)
         await broker.wait_for(BaseCommand.SEND)
         leased = False
         producer.send([b"anybody may"], num_messages=1, publish_time_ms=1)
         while len(broker.received_of(BaseCommand.SEND)) < 2:
             await asyncio.sleep(0.01)
-        producer.send([b"too late"], num_messages=1, publish_time_ms=1, leased=True)
+        producer.send([b"too late"], num_messages=1, publish_time_ms=1, only_if=lambda: leased)
         assert await log.heard.get() == (ConnectionLostError,)
         await broker.ended()
         assert len(broker.received_of(BaseCommand.SEND)) == 2
