@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Address
 from coordinator.group.ports import DeletedTopic
-from gateway.background import BackgroundFailure, FailureHandler, keep_running, run_once
+from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
 from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
 from gateway.fetching.fetch_session import FetchSessions
-from gateway.fleet.fleet import Fleet, NodeIdInUse
+from gateway.fleet.fleet import Fleet, FleetListener, NodeIdInUse
 from gateway.fleet.view import LeadsNothing
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
 from gateway.forwarding.peers import Peers
@@ -36,7 +37,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import topic_defaults
 from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.partition_rows import PartitionRows
-from gateway.topics.catalog import TopicCatalog
+from gateway.topics.catalog import TopicCatalog, TopicListener
 
 HOUSEKEEPING_S = 5.0
 WAIT_FOR_PULSAR_S = 2.0
@@ -57,6 +58,56 @@ class _PulsarEvents:
         for each in ConnectionState:
             count = sum(1 for known in self._states.values() if known is each)
             self.metrics.pulsar_connections.labels(each.name.lower()).set(count)
+
+
+class _Changes(FleetListener, TopicListener):
+    """Who hears of what happens in the fleet and to topics, in this order."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        topics: TopicCatalog,
+        partition_rows: PartitionRows,
+        logs: LogRegistry,
+        groups: GroupService,
+        tasks: TaskGroup,
+    ) -> None:
+        self._fleet = fleet
+        self._topics = topics
+        self._partition_rows = partition_rows
+        self._logs = logs
+        self._groups = groups
+        self._tasks = tasks
+        fleet.subscribe(self)
+        topics.subscribe(self)
+
+    def leaders_changed(self) -> None:
+        self._groups.take_placed()
+        # At once: a gateway that leads again when `release_partitions` runs may not have led all the time.
+        self._logs.start_closing(self._is_led_elsewhere)
+
+    async def release_partitions(self) -> None:
+        await asyncio.gather(self._groups.release_partitions(), self._logs.close_those(self._is_led_elsewhere))
+
+    def lease_lost(self) -> None:
+        self._logs.on_lease_lost()
+        self._groups.check_lease()
+
+    def topics_deleted(self, topics: Collection[DeletedTopic]) -> None:
+        for topic in topics:
+            if self._topics.forget(topic.name, topic.topic_id):
+                self.topic_gone(topic.name)
+        self._groups.forget_topics(topics)
+
+    def topic_changed(self, name: str) -> None:
+        self._groups.subscribed_topics.topic_changed(name)
+
+    def topic_gone(self, name: str) -> None:
+        self._partition_rows.forget(name)
+        self._tasks.run_once("forget topic", self._logs.forget_topic(name))
+
+    def _is_led_elsewhere(self, topic: str, partition: int) -> bool:
+        return not self._fleet.leads(topic, partition)
 
 
 def _settle_garbage_collector() -> None:
@@ -89,7 +140,7 @@ class Gateway:
         self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._shared = Shared(
-            self._client, self._admin, config.limits, self.metrics, lambda: not self._fleet.is_doubtful
+            self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent
         )
         self._topics = TopicCatalog(
             self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
@@ -97,25 +148,20 @@ class Gateway:
         )  # fmt: skip
         self._partition_rows = PartitionRows()
         self._logs = LogRegistry(self._shared, self._topics.is_compacted)
-        self._topics.on_gone = self._forget_topic
         self._groups = GroupService(
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
         )
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
-        self.metrics.fleet_lease.set_function(lambda: self._fleet.holds_lease)
+        self.metrics.fleet_lease.set_function(lambda: self._fleet.state is LeadershipState.LEADING)
         self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(self._loop)))
-        # At once: who leads again when its turn to let go comes may not have led all the time.
-        self._fleet.on_change += [self._groups.take_placed, lambda: self._logs.start_closing(self._is_led_elsewhere)]
-        self._fleet.on_deletion.append(self._forget_topics)
-        self._fleet.on_lease_lost += [self._logs.on_lease_lost, self._groups.check_lease]
-        self._fleet.let_go += [self._groups.let_go, self._let_go_of_logs]
+        self._tasks = TaskGroup()
+        _Changes(self._fleet, self._topics, self._partition_rows, self._logs, self._groups, self._tasks)
         self._server: KafkaServer | None = None
         self._not_ready: str | None = "starting"
         self._health = HealthServer(
             config.http.host, config.http.port, self.metrics, lambda: self._failures.reason, self._why_not_ready
         )
-        self._housekeeping: asyncio.Task[None] | None = None
 
     @property
     def expelled(self) -> asyncio.Future[NodeIdInUse]:
@@ -143,7 +189,7 @@ class Gateway:
         ports = await self._server.bind()
         await self._join_fleet(ports)
         await self._server.start()
-        self._housekeeping = keep_running("housekeeping", self._keep_house)
+        self._tasks.keep_running("housekeeping", self._keep_house)
         _settle_garbage_collector()
         self._not_ready = "loading consumer groups"
         await self._groups.start()
@@ -159,12 +205,11 @@ class Gateway:
     async def stop(self) -> None:
         """Clients hear who leads in our place before their connections end."""
         self._not_ready = "stopping"
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
         await self._fleet.hand_over()
         if self._server is not None:
             await self._server.stop()
         await self._groups.stop()
+        await self._tasks.close()
         await self._logs.close()
         await self._fleet.leave()
         await self._client.close()
@@ -175,7 +220,7 @@ class Gateway:
 
     def _why_not_ready(self) -> str | None:
         """Clients of a gateway that is cut off would stay: it answers them, but can write nothing (docs/regions.md)."""
-        if self._not_ready is None and self._fleet.is_cut_off:
+        if self._not_ready is None and not self._fleet.state.permissions.is_ready:
             return "cut off: Pulsar confirms nothing"
         return self._not_ready or self._groups.load_failure
 
@@ -206,22 +251,6 @@ class Gateway:
         await self._until_pulsar_is_there(
             lambda: self._fleet.join(kafka.node_id, instance, addresses, inside, kafka.rack)
         )
-
-    async def _let_go_of_logs(self) -> None:
-        await self._logs.close_those(self._is_led_elsewhere)
-
-    def _is_led_elsewhere(self, topic: str, partition: int) -> bool:
-        return not self._fleet.leads(topic, partition)
-
-    def _forget_topics(self, topics: Collection[DeletedTopic]) -> None:
-        for topic in topics:
-            if self._topics.forget(topic.name, topic.topic_id):
-                self._forget_topic(topic.name)
-        self._groups.forget_topics(topics)
-
-    def _forget_topic(self, name: str) -> None:
-        self._partition_rows.forget(name)
-        run_once("forget topic", self._logs.forget_topic(name))
 
     async def _keep_house(self) -> None:
         malloc_trim = _find_malloc_trim()

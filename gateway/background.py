@@ -1,8 +1,9 @@
 """Background tasks: no exception ends one silently.
 
-A part that keeps a loop running starts it with `keep_running`, work that nobody awaits with `run_once`. Both report an
-exception that nobody expected to the event loop's exception handler, where asyncio reports failed callbacks too:
-`FailureHandler` is the one place that logs and counts them. A loop that fails again and again ends the process.
+A part that keeps a loop running starts it with `keep_running`, work that nobody awaits with `run_once`; a `TaskGroup`
+ends what it started together with the part that owns it. An exception that nobody expected goes to the event loop's
+exception handler, where asyncio reports failed callbacks too: `FailureHandler` is the one place that logs and counts
+them. A loop that fails again and again ends the process.
 """
 
 from __future__ import annotations
@@ -44,6 +45,34 @@ def run_once(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     task = _hold(asyncio.create_task(work, name=name))
     task.add_done_callback(_report_failed)
     return task
+
+
+class TaskGroup:
+    """Background tasks of one part, which end with it. Unlike asyncio's, one that fails does not end the others."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def keep_running(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._own(keep_running(name, run))
+
+    def run_once(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._own(run_once(name, work))
+
+    def _own(self, task: asyncio.Task[None]) -> None:
+        if self._closed:
+            task.cancel()
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel what runs, and return when all has ended. What is started later is cancelled at once."""
+        self._closed = True
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def to_the_end(name: str, work: Coroutine[Any, Any, T]) -> T:

@@ -7,7 +7,7 @@ Who leads is safe for these reasons. A heartbeat extends its sender's lease only
 was still a member at that place of the log; the lease counts from when it was sent. Somebody else takes over what a
 silent member led only behind an eviction, which is appended when nothing was read of that member for longer than a
 lease lasts, and is void if a later heartbeat of it came first. And a member takes over from one that lives only when
-that one has said, in its own heartbeat, that it has let go (`Roster.may_lead`).
+that one has said, in its own heartbeat, that it has released what it lost (`Roster.may_lead`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from coordinator.fleet.leadership import LeadershipState, PartitionRole, Silence, Standing, leadership_state
 from coordinator.fleet.messages import (
     NO_EPOCH,
     Address,
@@ -78,18 +79,36 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
-        return self.roster.holds(self.member) and not self._left
+        return self.roster.has(self.member) and not self._left
+
+    def state(self, now_ms: int, silence: Silence) -> LeadershipState:
+        """What it may do."""
+        return leadership_state(self._standing(now_ms), silence, self._times.dead_after_ms)
+
+    def role(self, key: PartitionKey, now_ms: int) -> PartitionRole:
+        if not self.is_placed_here(key):
+            return PartitionRole.ELSEWHERE
+        if not self.holds_lease(now_ms):
+            return PartitionRole.WITHOUT_LEASE
+        alone = self.roster.may_lead(self.member.node_id, key)
+        return PartitionRole.LEADING if alone else PartitionRole.TAKING_OVER
+
+    def is_placed_here(self, key: PartitionKey) -> bool:
+        """It is to lead; perhaps it has to wait for the one that did."""
+        return self.is_member and self.roster.leader(key) == self.member.node_id
+
+    def _standing(self, now_ms: int) -> Standing:
+        own = self.member.incarnation
+        return Standing(
+            self.is_member,
+            self.holds_lease(now_ms),
+            others=sum(state.member.incarnation != own for state in self.roster.members.values()),
+            staying_others=sum(member.incarnation != own for member in self.roster.eligible),
+        )
 
     def holds_lease(self, now_ms: int) -> bool:
         """Nobody can have taken over yet what it leads."""
         return self.is_member and self._is_current(now_ms)
-
-    def may_lead(self, key: PartitionKey, now_ms: int) -> bool:
-        return self.holds_lease(now_ms) and self.roster.may_lead(self.member.node_id, key)
-
-    def leads(self, key: PartitionKey) -> bool:
-        """It is to lead; perhaps it has to wait for the one that did."""
-        return self.is_member and self.roster.leader(key) == self.member.node_id
 
     def _is_current(self, now_ms: int) -> bool:
         """It has read a recent heartbeat of its own, and so all that was in the log when it sent that."""
@@ -219,7 +238,7 @@ class Membership:
     # Handing over
 
     def settle(self, epoch: int, now_ms: int) -> None:
-        """It has let go of everything that it lost up to this epoch: the others learn it at once."""
+        """It has released everything that it lost up to this epoch: the others learn it at once."""
         if self.is_member and epoch > self._settled_epoch:
             self._settled_epoch = epoch
             self._next_heartbeat_ms = now_ms

@@ -56,7 +56,7 @@ class MemberState(_Part):
     sequence: int
     """Of its last heartbeat."""
     settled_epoch: int
-    """It has let go of everything that it lost up to this epoch."""
+    """It has released everything that it lost up to this epoch."""
     leaving: bool = False
 
 

@@ -54,7 +54,7 @@ class Roster:
     def snapshot(self) -> Snapshot:
         return Snapshot(epoch=self.epoch, position=self.position, members=tuple(self.members.values()))
 
-    def holds(self, member: Member) -> bool:
+    def has(self, member: Member) -> bool:
         """It is a member, in this incarnation."""
         return self._is_member(member.node_id, member.incarnation)
 
@@ -90,7 +90,7 @@ class Roster:
         state = heartbeat.state
         node_id = state.member.node_id
         known = self.members.get(node_id)
-        if known is not None and self.holds(state.member):
+        if known is not None and self.has(state.member):
             if state.sequence > known.sequence:
                 self.epoch += known.leaving != state.leaving
                 self.revision += state.settled_epoch > known.settled_epoch
@@ -132,7 +132,7 @@ class Roster:
         )
 
     def settled(self, epoch: int, *, besides: int) -> bool:
-        """Every other member has let go of what it lost up to this epoch."""
+        """Every other member has released what it lost up to this epoch."""
         return all(state.settled_epoch >= epoch for node, state in self.members.items() if node != besides)
 
     def _view(self) -> _View:

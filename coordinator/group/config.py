@@ -1,7 +1,6 @@
 """Limits and times of the group coordinator, with Apache Kafka 3.9's defaults."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 # A new member's JoinGroup is given up after this: it has no session yet and its client may be gone (KAFKA-7610).
@@ -29,9 +28,8 @@ class GroupConfig:
     consumer_max_size: int = 2**31 - 1  # group.consumer.max.size
     online_upgrade: bool = True  # group.consumer.migration.policy, as Kafka 4 has it: bidirectional
     online_downgrade: bool = True
-    consumer_times: Mapping[str, ConsumerTimes] = field(default_factory=dict)
-    """Of groups with configurations of their own; may change at any time."""
 
-    def times_of(self, group_id: str) -> ConsumerTimes:
-        defaults = ConsumerTimes(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)
-        return self.consumer_times.get(group_id, defaults)
+    @property
+    def consumer_times(self) -> ConsumerTimes:
+        """Of groups without configurations of their own."""
+        return ConsumerTimes(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)

@@ -59,6 +59,7 @@ from coordinator.group.ports import (
     Log,
     NewId,
     OffsetsListener,
+    OwnTimes,
     TopicPartition,
 )
 from coordinator.group.records.keys_and_values import OffsetValue
@@ -93,6 +94,7 @@ class GroupCoordinator:
         new_id: NewId,
         topics: Topics,
         on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,
+        own_times: OwnTimes = lambda group_id: None,
     ) -> None:
         self._config = config
         self._log = log
@@ -103,7 +105,7 @@ class GroupCoordinator:
         self._resumed_ms: int | None = None
         self._background = Background()
         self._deleted_topics: list[DeletedTopic] = []
-        self._members = Membership(config, log, self._timers, self._groups, topics, new_id)
+        self._members = Membership(config, own_times, log, self._timers, self._groups, topics, new_id)
         self._offsets = OffsetCommands(config, log, self._groups, on_offsets_changed)
 
     # --- Lifecycle

@@ -28,7 +28,7 @@ from coordinator.group.messages import (
 )
 from coordinator.group.migration import to_classic_group, to_consumer_group
 from coordinator.group.offsets.commands import Group
-from coordinator.group.ports import CONSUMER_APPEND_ERRORS, Log, NewId
+from coordinator.group.ports import CONSUMER_APPEND_ERRORS, Log, NewId, OwnTimes
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -39,6 +39,7 @@ class Membership:
     def __init__(
         self,
         config: GroupConfig,
+        own_times: OwnTimes,
         log: Log,
         timers: Timers[TimerKey],
         groups: dict[str, Group],
@@ -51,7 +52,7 @@ class Membership:
         self._topics = topics
         self._rebalance = ClassicRebalance(config, log, timers)
         self._join = ClassicJoin(config, log, timers, self._rebalance, new_id)
-        self._consumers = ConsumerProtocol(config, timers, topics, new_id, self._downgrade)
+        self._consumers = ConsumerProtocol(config, own_times, timers, topics, new_id, self._downgrade)
         self._classic_members = ClassicMembers(config.consumer_max_size, timers, topics, self._consumers, new_id)
 
     # --- The classic protocol

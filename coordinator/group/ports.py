@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from coordinator.group.config import ConsumerTimes
 from coordinator.group.records.codec import Record
 from protocol.kafka.errors import ErrorCode
 
@@ -39,6 +40,9 @@ class Log(Protocol):
 
 OffsetsListener = Callable[[str, Mapping[TopicPartition, int | None]], None]
 """(group id, offsets that are now durable; None where an offset was removed). For Pulsar's mirrored subscriptions."""
+
+OwnTimes = Callable[[str], ConsumerTimes | None]
+"""What clients have configured for the group of this id, at this moment; None if they have not."""
 
 NewId = Callable[[], str]
 """A unique id for a member; Kafka's are random UUIDs."""

@@ -42,11 +42,15 @@ class GroupConfigs:
             HEARTBEAT: str(section.consumer_heartbeat_interval_ms),
             SESSION: str(section.consumer_session_timeout_ms),
         }
-        self.times: dict[str, ConsumerTimes] = {}
-        """Of groups with configurations of their own; it changes in place."""
+        self.times: Mapping[str, ConsumerTimes] = {}
+        """Of groups with configurations of their own, as last read."""
         self._admin = admin
         self._topics = topics
         self._altering = asyncio.Lock()
+
+    def own_times(self, group_id: str) -> ConsumerTimes | None:
+        """None if the group has no configurations of its own."""
+        return self.times.get(group_id)
 
     async def follow(self) -> None:
         """Keep ``times`` up to date, until cancelled."""
@@ -65,8 +69,7 @@ class GroupConfigs:
             name, separator, group_id = key.removeprefix(PREFIX).partition("/")
             if key.startswith(PREFIX) and separator and self._usable(name, value):
                 found.setdefault(group_id, {})[name] = value
-        self.times.clear()
-        self.times.update({group_id: self._times(configs) for group_id, configs in found.items()})
+        self.times = {group_id: self._times(configs) for group_id, configs in found.items()}
         return found
 
     async def alter(self, group_id: str, change: Callable[[Configs], Configs], *, validate_only: bool) -> None:

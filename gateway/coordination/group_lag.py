@@ -15,7 +15,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from coordinator.group.ports import TopicPartition
-from gateway.background import keep_running
 from gateway.coordination.committed import iter_committed
 from gateway.coordination.group_partition import GroupPartition
 from gateway.errors import KafkaError
@@ -76,7 +75,6 @@ class GroupLag(Collector):
         self._coordinators: dict[str, GroupPartition] = {}
         """By group; one that does not serve, for now or for good, has no gauges: another gateway may have them."""
         self._omitted = 0
-        self._refreshing: asyncio.Task[None] | None = None
         metrics.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -92,15 +90,8 @@ class GroupLag(Collector):
             f"{PREFIX}group_lag_omitted", "Committed offsets without a lag of their own, being too many", self._omitted
         )
 
-    def start(self) -> None:
-        self._refreshing = keep_running("group lag", self._keep_refreshing)
-
-    async def stop(self) -> None:
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            await asyncio.gather(self._refreshing, return_exceptions=True)
-
-    async def _keep_refreshing(self) -> None:
+    async def follow(self) -> None:
+        """Keep the gauges up to date, until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(REFRESH_S)

@@ -1,10 +1,10 @@
 """One partition of `__consumer_offsets` and its coordinator: takeover, loading, timers, loss, and the next attempt.
 
-| leadership | taken | who answers |
+| role | taken | who answers |
 | --- | --- | --- |
-| leads, alone | yes | the coordinator: loading, then active |
-| is to lead, once its predecessor has let go | no | one that loads |
-| another's, or the lease ran out | either | one that has resigned |
+| LEADING | yes | the coordinator: loading, then active |
+| TAKING_OVER | either | one that loads |
+| ELSEWHERE, WITHOUT_LEASE | either | one that has resigned |
 
 Who is not answered yet when the lease runs out, or the partition is lost, gets NOT_COORDINATOR: parked members at once,
 and what waits for the log when its fate is known, or the log is given up.
@@ -17,14 +17,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import structlog
 
+from coordinator.fleet.leadership import PartitionRole
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.messages import Topics
 from coordinator.group.coordinator import GroupCoordinator
-from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OffsetsListener
+from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OffsetsListener, OwnTimes
 from coordinator.group.records.codec import MalformedRecordError, encode_record
 from coordinator.group.records.keys_and_values import GroupKey
 from gateway.background import report
@@ -44,6 +45,8 @@ LAPSED_TICK_S = 0.2
 BARRIER = encode_record(GroupKey(""), None)
 """The tombstone of a group that cannot be: groups with members have names. Every reader passes it over."""
 
+_WITH_LEASE = {PartitionRole.TAKING_OVER, PartitionRole.LEADING}
+
 T = TypeVar("T")
 log = structlog.get_logger()
 
@@ -56,16 +59,6 @@ class WallClock:
 
     def now_ms(self) -> int:
         return int((time.monotonic() + self._offset_s) * 1000)
-
-
-class Leadership(Protocol):
-    """Of one partition, at this moment."""
-
-    def is_mine(self) -> bool:
-        """This gateway leads it, and no other does."""
-
-    def will_be_mine(self) -> bool:
-        """It is placed here, and the lease is held: only the one before has to let go."""
 
 
 OnLoaded = Callable[["GroupPartition", Set[GroupTopicPartition]], None]
@@ -82,18 +75,20 @@ class GroupPartition:
         config: GroupConfig,
         topics: Topics,
         clock: WallClock,
-        leadership: Leadership,
+        role: Callable[[], PartitionRole],
         on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,
         on_loaded: OnLoaded = lambda partition, deleted: None,
+        own_times: OwnTimes = lambda group_id: None,
     ) -> None:
         self._client = client
         self._topic = topic
         self._config = config
         self._topics = topics
         self._clock = clock
-        self._leadership = leadership
+        self._role = role
         self._on_offsets_changed = on_offsets_changed
         self._on_loaded = on_loaded
+        self._own_times = own_times
         self._loading, self._resigned = self._new_stand_ins()
         self._log = self._new_log()
         self._coordinator = self._new_coordinator()
@@ -113,7 +108,7 @@ class GroupPartition:
     @property
     def serves(self) -> bool:
         """This gateway coordinates its groups at this moment."""
-        return self.taken and self._leadership.is_mine()
+        return self.taken and self._role() is PartitionRole.LEADING
 
     @property
     def taken(self) -> bool:
@@ -154,7 +149,7 @@ class GroupPartition:
         if self._leads():
             answering = self._coordinator if self.taken else self._loading
         else:
-            answering = self._loading if self._leadership.will_be_mine() else self._resigned
+            answering = self._loading if self._role() in _WITH_LEASE else self._resigned
         result = call(answering, self._clock.now_ms())
         self._arm_timer()
         return result
@@ -170,7 +165,7 @@ class GroupPartition:
 
     def _leads(self) -> bool:
         """The members of a coordinator that did not answer for a while have their full times afterwards."""
-        is_mine = self._leadership.is_mine()
+        is_mine = self._role() is PartitionRole.LEADING
         if self.taken and is_mine == self._lapsed:
             self._lapsed = not is_mine
             (self._coordinator.resume if is_mine else self._coordinator.pause)(self._clock.now_ms())
@@ -197,7 +192,7 @@ class GroupPartition:
 
     def _new_coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(
-            self._config, self._log, lambda: str(uuid.uuid4()), self._topics, self._on_offsets_changed
+            self._config, self._log, lambda: str(uuid.uuid4()), self._topics, self._on_offsets_changed, self._own_times
         )
 
     # Leading
@@ -238,7 +233,7 @@ class GroupPartition:
 
     async def _until_mine(self) -> None:
         """Without the lease another may be the leader by now: it must not be fenced."""
-        while not self._leadership.is_mine():
+        while self._role() is not PartitionRole.LEADING:
             self._placed_here.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAPSED_TICK_S):

@@ -1,6 +1,6 @@
 """Consumer groups of this gateway: which partition of `__consumer_offsets` a group belongs to, and its coordinator.
 
-Of the partitions, this gateway takes those that are placed here, once the gateway before it has let go.
+Of the partitions, this gateway takes those that are placed here, once the gateway before it has released them.
 
 A group belongs to partition abs(hash) % count, where hash is Java's String.hashCode, as in Kafka.
 """
@@ -11,20 +11,22 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Set
 from copy import copy
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
 
-from coordinator.group.config import ConsumerTimes, GroupConfig
+from coordinator.fleet.leadership import PartitionRole
+from coordinator.group.config import GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import FetchOffsetsRequest, ListedGroup
 from coordinator.group.ports import DeletedTopic, GroupTopicPartition, TopicPartition
 from coordinator.group.slices import SLICE_UNITS
-from gateway.background import keep_running
+from gateway.background import TaskGroup
 from gateway.config import GroupsSection
 from gateway.coordination.group_configs import GroupConfigs
 from gateway.coordination.group_lag import EndOffsets, GroupLag
-from gateway.coordination.group_partition import GroupPartition, Leadership, WallClock
+from gateway.coordination.group_partition import GroupPartition, WallClock
 from gateway.coordination.internal_topic import prepare_internal_topic
 from gateway.coordination.mirror.cursors import Cursors
 from gateway.coordination.mirror.mirror import OffsetMirror
@@ -50,38 +52,6 @@ TRIED_CHECK_S = 0.01
 
 T = TypeVar("T")
 log = structlog.get_logger()
-
-
-class _Placed:
-    """Leadership of one partition, as the fleet has it."""
-
-    def __init__(self, fleet: Fleet, number: int) -> None:
-        self._fleet = fleet
-        self._number = number
-
-    def is_mine(self) -> bool:
-        return self._fleet.may_lead(CONSUMER_OFFSETS, self._number)
-
-    def will_be_mine(self) -> bool:
-        return self._fleet.leads(CONSUMER_OFFSETS, self._number) and self._fleet.holds_lease
-
-
-class _Elsewhere:
-    def is_mine(self) -> bool:
-        return False
-
-    def will_be_mine(self) -> bool:
-        return False
-
-
-class _Unknown:
-    """Before the partitions are known."""
-
-    def is_mine(self) -> bool:
-        return False
-
-    def will_be_mine(self) -> bool:
-        return True
 
 
 class GroupService:
@@ -111,9 +81,9 @@ class GroupService:
         self.subscribed_topics = SubscribedTopics(topics)
         self.configs = GroupConfigs(admin, topics, config)
         self._deleted: deque[DeletedTopic] = deque(maxlen=MAX_DELETED_TOPICS)
-        self._following: list[asyncio.Task[None]] = []
+        self._tasks = TaskGroup()
         self._partitions: list[GroupPartition] = []
-        self._unprepared = self._new_partition("", _Unknown())
+        self._unprepared = self._new_partition("", lambda: PartitionRole.TAKING_OVER)
         """Answers for all while the topic is not known: it is loading, for ever."""
         self._starting: asyncio.Task[None] | None = None
 
@@ -121,12 +91,12 @@ class GroupService:
         """A view of the service that answers as for groups which other gateways coordinate."""
         view = copy(self)
         view._partitions = []
-        view._unprepared = self._new_partition("", _Elsewhere())
+        view._unprepared = self._new_partition("", lambda: PartitionRole.ELSEWHERE)
         return view
 
     async def start(self) -> None:
         """Prepare the topic and load the partitions placed here; return when each was tried once."""
-        self._following = [keep_running("subscribed topics", self._follow_topics)]
+        self._tasks.keep_running("subscribed topics", self._follow_topics)
         self._starting = asyncio.create_task(self._start())
         await asyncio.shield(self._starting)
 
@@ -134,33 +104,33 @@ class GroupService:
         await self.subscribed_topics.follow(self._subscriptions, self._tell_topics_changed)
 
     async def stop(self) -> None:
-        for task in (*self._following, self._starting):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        await self._lag.stop()
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        await self._tasks.close()
         if self._mirror is not None:
             await self._mirror.stop()
         await asyncio.gather(*(partition.resign() for partition in self._partitions))
 
     async def _start(self) -> None:
         topic = await self._prepare_topic()
-        self._following.append(keep_running("group configurations", self.configs.follow))
+        self._tasks.keep_running("group configurations", self.configs.follow)
         self._partitions = [
-            self._new_partition(topic.pulsar_topic(number), _Placed(self._fleet, number))
+            self._new_partition(topic.pulsar_topic(number), partial(self._fleet.role, CONSUMER_OFFSETS, number))
             for number in range(topic.partitions)
         ]
         self.take_placed()
         for number, partition in enumerate(self._partitions):
             while self._fleet.leads(CONSUMER_OFFSETS, number) and not partition.tried.is_set():
                 await asyncio.sleep(TRIED_CHECK_S)
-        self._lag.start()
+        self._tasks.keep_running("group lag", self._lag.follow)
 
-    def _new_partition(self, pulsar_topic: str, leadership: Leadership) -> GroupPartition:
-        config, topics = _group_config(self._config, self.configs.times), self.subscribed_topics
+    def _new_partition(self, pulsar_topic: str, role: Callable[[], PartitionRole]) -> GroupPartition:
+        config, topics = _group_config(self._config), self.subscribed_topics
         return GroupPartition(
-            self._client, pulsar_topic, config, topics, self._clock, leadership, self._offsets_changed, self._loaded
-        )
+            self._client, pulsar_topic, config, topics, self._clock, role, self._offsets_changed, self._loaded,
+            self.configs.own_times,
+        )  # fmt: skip
 
     def _offsets_changed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         if self._mirror is not None:
@@ -174,7 +144,7 @@ class GroupService:
     # Leadership
 
     def take_placed(self) -> None:
-        """Take what is placed here; each partition waits until the gateway before has let go, and for the lease."""
+        """Take what is placed here; each partition waits for its leader before to release it, and for the lease."""
         for number, partition in enumerate(self._partitions):
             if self._fleet.leads(CONSUMER_OFFSETS, number):
                 partition.take()
@@ -184,7 +154,7 @@ class GroupService:
         for partition in self._partitions:
             partition.check_lease()
 
-    async def let_go(self) -> None:
+    async def release_partitions(self) -> None:
         """Resign what is placed elsewhere. A partition that comes back meanwhile is taken again."""
         lost = [
             partition
@@ -347,7 +317,7 @@ def partition_of(group_id: str, count: int) -> int:
     return 0 if magnitude == 1 << 31 else magnitude % count
 
 
-def _group_config(section: GroupsSection, times: Mapping[str, ConsumerTimes]) -> GroupConfig:
+def _group_config(section: GroupsSection) -> GroupConfig:
     return GroupConfig(
         min_session_timeout_ms=section.min_session_timeout_ms,
         max_session_timeout_ms=section.max_session_timeout_ms,
@@ -359,5 +329,4 @@ def _group_config(section: GroupsSection, times: Mapping[str, ConsumerTimes]) ->
         consumer_max_size=section.consumer_max_size,
         online_upgrade=section.consumer_migration_policy in ("upgrade", "bidirectional"),
         online_downgrade=section.consumer_migration_policy in ("downgrade", "bidirectional"),
-        consumer_times=times,
     )

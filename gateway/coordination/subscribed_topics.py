@@ -18,7 +18,7 @@ from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.group.consumer.topic_regex import matching
 from gateway.background import report
 from gateway.pulsar.errors import PulsarError
-from gateway.topics.catalog import TopicCatalog
+from gateway.topics.catalog import TopicCatalog, TopicListener
 
 LIST_MAX_AGE_S = 30.0
 """How old the list may be that regular expressions are matched with; topics made here are in it at once."""
@@ -33,7 +33,7 @@ class Subscriptions(NamedTuple):
     regexes: Collection[str]
 
 
-class SubscribedTopics:
+class SubscribedTopics(TopicListener):
     """The coordinators' `Topics`: those in the catalog, and those known to be absent. Of others nothing is known."""
 
     def __init__(self, catalog: TopicCatalog) -> None:
@@ -97,7 +97,6 @@ class SubscribedTopics:
 
     async def follow(self, subscriptions: Callable[[], Subscriptions], tell: Callable[[Collection[str]], None]) -> None:
         """Call `tell` with the names of topics that changed, when they are looked up; for ever."""
-        self._catalog.on_change = self._on_change
         while True:
             self._news.clear()
             try:
@@ -112,7 +111,7 @@ class SubscribedTopics:
                 async with asyncio.timeout(self._catalog.max_age_s):
                     await self._news.wait()
 
-    def _on_change(self, name: str) -> None:
+    def topic_changed(self, name: str) -> None:
         present = self._catalog.cached(name) is not None
         _enter(name, self._absent, present=not present)
         if self._names is not None:

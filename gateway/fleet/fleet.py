@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import structlog
 
+from coordinator.fleet.leadership import LeadershipState, PartitionRole, Silence
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, Deletion, LogPosition, Member, Message
 from coordinator.fleet.placement import PartitionKey
 from coordinator.group.ports import DeletedTopic
-from gateway.background import keep_running, run_once
+from gateway.background import TaskGroup
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic, read_cluster_id
@@ -23,18 +24,14 @@ from gateway.pulsar.client import PulsarClient
 
 TICKS_A_HEARTBEAT = 5
 """How often it is looked whether something is due."""
-LET_GO_S = 5.0
-"""What is not let go of by then is fenced by its next leader; of a plain partition, what is in flight is stopped."""
+RELEASE_S = 5.0
+"""What is not released by then is fenced by its next leader; of a plain partition, what is in flight is stopped."""
 HAND_OVER_S = 6.0
 """A leaving gateway waits this long for the others: as long as it takes to see that one of them is dead, and more."""
 JOIN_CHECK_S = 0.005
 ANNOUNCE_AGAIN_S = 2.0
 """What was sent is in the log by then, or is sent again."""
-CUT_OFF_S = 20.0
-"""Longer than Pulsar needs to move topics; and what clients had in flight has been answered by then
-(`partition_log.STALLED_S`), so that nothing becomes doubtful when their connections end."""
 
-LetGo = Callable[[], Awaitable[None]]
 log = structlog.get_logger()
 
 
@@ -42,20 +39,32 @@ class NodeIdInUse(Exception):
     """Another gateway of the namespace lives that has this one's node id."""
 
 
+class FleetListener:
+    """What the fleet reports. Listeners are called in the order in which they subscribed."""
+
+    def leaders_changed(self) -> None:
+        """Partitions may have other leaders now."""
+
+    async def release_partitions(self) -> None:
+        """See to it that nothing is done any more for partitions that this gateway does not lead; return when that is
+        so. All listeners are called side by side. Others do not lead these partitions before."""
+
+    def lease_lost(self) -> None:
+        """Another gateway may lead by now, or partitions were not released in time. Called again while it is so."""
+
+    def topics_deleted(self, topics: tuple[DeletedTopic, ...]) -> None:
+        """Some gateway has deleted these topics."""
+
+
 class Fleet:
     """Before `join` and after `leave`, it leads nothing, and knows nobody.
 
-    `on_change` is called when leaders may have changed; each of `let_go` then has to see to it that nothing is done
-    any more for partitions that this gateway no longer `leads`, and returns when that is so. Where that takes too long,
-    and again and again while it `is_doubtful`, `on_lease_lost` is called.
+    `state` says what this gateway may do (the table in `coordinator.fleet.leadership`), `role` what that means for one
+    partition.
     """
 
     def __init__(self, client: PulsarClient, admin: AdminClient, namespace: str, config: FleetSection) -> None:
-        self.on_change: list[Callable[[], None]] = []
-        self.let_go: list[LetGo] = []
-        self.on_lease_lost: list[Callable[[], None]] = []
-        self.on_deletion: list[Callable[[tuple[DeletedTopic, ...]], None]] = []
-        """Called with topics that some gateway has deleted."""
+        self._listeners: list[FleetListener] = []
         self._announcing: dict[DeletedTopic, float] = {}
         """Deletions that were not read back yet, and when they were sent."""
         self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
@@ -70,7 +79,10 @@ class Fleet:
         self._log: FleetLog | None = None
         self._revision = -1
         self._behind = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = TaskGroup()
+
+    def subscribe(self, listener: FleetListener) -> None:
+        self._listeners.append(listener)
 
     # Coming and going
 
@@ -92,11 +104,9 @@ class Fleet:
         times = self._config.times
         self._membership = Membership(identity, times, lambda: str(uuid.uuid4()), lease_now_ms(), snapshot)
         await self._log.start()
-        self._tasks = [
-            keep_running("fleet heartbeats", self._keep_ticking),
-            keep_running("fleet hand-over", self._keep_letting_go),
-            run_once("fleet log retention", limit_retention(self._admin, topic)),
-        ]
+        self._tasks.keep_running("fleet heartbeats", self._keep_ticking)
+        self._tasks.keep_running("fleet hand-over", self._keep_releasing)
+        self._tasks.run_once("fleet log retention", limit_retention(self._admin, topic))
         while not self._membership.is_member:
             if self.expelled.done():
                 raise self.expelled.result()
@@ -116,9 +126,7 @@ class Fleet:
 
     async def leave(self) -> None:
         """Say goodbye. Nothing must be led any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         if self._membership is not None and self._log is not None:
             if self._membership.is_member:
                 self._log.send(self._membership.goodbye())
@@ -175,57 +183,33 @@ class Fleet:
         return None if node_id is None else roster.members[node_id].member
 
     def leads(self, topic: str, partition: int) -> bool:
-        """This gateway is to lead it, though perhaps not yet: enough for what two may do at once (DESIGN D4)."""
-        return self._membership is not None and self._membership.leads(PartitionKey(topic, partition))
+        """Its `role` is not ELSEWHERE: this gateway serves plain Produce and Fetch of it (DESIGN D4)."""
+        return self._membership is not None and self._membership.is_placed_here(PartitionKey(topic, partition))
 
-    def may_lead(self, topic: str, partition: int) -> bool:
-        """This gateway leads it, and no other does."""
-        return self._membership is not None and self._membership.may_lead(
-            PartitionKey(topic, partition), lease_now_ms()
-        )
+    def role(self, topic: str, partition: int) -> PartitionRole:
+        """This gateway's part in the partition at this moment."""
+        if self._membership is None:
+            return PartitionRole.ELSEWHERE
+        return self._membership.role(PartitionKey(topic, partition), lease_now_ms())
 
-    def holds(self, member: Member) -> bool:
-        """It lives, for all we know, and is the same process still."""
-        return self._membership is not None and self._membership.roster.holds(member)
+    def is_member(self, member: Member) -> bool:
+        """The gateway lives, as far as the log tells, and is the same process still."""
+        return self._membership is not None and self._membership.roster.has(member)
 
-    @property
-    def holds_lease(self) -> bool:
-        return self._membership is not None and self._membership.holds_lease(lease_now_ms())
+    # What this gateway may do
 
     @property
-    def is_doubtful(self) -> bool:
-        """Another gateway may lead by now what this one did. One that is alone waits for a slow Pulsar instead.
+    def state(self) -> LeadershipState:
+        """At this moment; the lease runs out without any event."""
+        if self._membership is None:
+            return LeadershipState.OUTSIDE
+        duration_ms = 1000 * (asyncio.get_running_loop().time() - self._client.last_receipt_s)
+        silence = Silence(duration_ms, of_all=self._log is not None and self._log.is_lost_by_all)
+        return self._membership.state(lease_now_ms(), silence)
 
-        One that is leaving leads nothing, but may still evict, and others may come before it is gone.
-        """
-        if self.holds_lease or self._membership is None:
-            return False
-        members = self._membership.roster.members.values()
-        return any(state.member.incarnation != self._incarnation for state in members)
-
-    @property
-    def _incarnation(self) -> str:
-        return "" if self._membership is None else self._membership.member.incarnation
-
-    @property
-    def is_out_of_touch(self) -> bool:
-        """Pulsar has confirmed nothing for so long that the others take this one for dead, if they hear better.
-
-        They do not if all have lost the log: then each names the leader of the epoch. A client that hears of two in
-        one epoch may stay with the wrong one for minutes (confluentinc/librdkafka#5593).
-        """
-        if self._log is not None and self._log.is_lost_by_all:
-            return False
-        return self.is_doubtful and self._silence_s > self._config.dead_after_ms / 1000
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Pulsar has confirmed nothing for long, not even heartbeats, and other gateways may do better."""
-        return len(self.members) > 1 and self._silence_s > CUT_OFF_S
-
-    @property
-    def _silence_s(self) -> float:
-        return asyncio.get_running_loop().time() - self._client.last_receipt_s
+    def may_send_idempotent(self) -> bool:
+        """Batches of idempotent producers that this gateway judged may still be sent."""
+        return self.state.permissions.excludes_others
 
     # The log
 
@@ -243,8 +227,8 @@ class Fleet:
         if membership.roster.revision != self._revision:
             self._revision = membership.roster.revision
             self._behind.set()
-            for on_change in self.on_change:
-                on_change()
+            for listener in self._listeners:
+                listener.leaders_changed()
 
     def _read_deletion(self, message: Deletion) -> None:
         topics = tuple(
@@ -253,8 +237,8 @@ class Fleet:
         )
         for topic in topics:
             self._announcing.pop(topic, None)
-        for on_deletion in self.on_deletion:
-            on_deletion(topics)
+        for listener in self._listeners:
+            listener.topics_deleted(topics)
 
     def _log_change(self, membership: Membership) -> None:
         nodes = {member.node_id: _where(member) for member in self.members}
@@ -262,8 +246,8 @@ class Fleet:
 
     async def _keep_ticking(self) -> None:
         while True:
-            if self.is_doubtful:
-                self._stop_leased()
+            if not self.may_send_idempotent():
+                self._report_lease_lost()
             self._tick()
             self._announce()
             await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)
@@ -273,25 +257,25 @@ class Fleet:
             return
         for message in self._membership.due(lease_now_ms()):
             if message.kind == "eviction":
-                log.warning("a gateway is silent: it is taken for dead", node_id=message.node_id)
+                log.warning("a gateway is silent: it is presumed dead", node_id=message.node_id)
             self._log.send(message)
 
-    def _stop_leased(self) -> None:
-        for on_lease_lost in self.on_lease_lost:
-            on_lease_lost()
+    def _report_lease_lost(self) -> None:
+        for listener in self._listeners:
+            listener.lease_lost()
 
-    async def _keep_letting_go(self) -> None:
+    async def _keep_releasing(self) -> None:
         while True:
             await self._behind.wait()
             self._behind.clear()
             assert self._membership is not None
             epoch = self._membership.roster.epoch
             try:
-                async with asyncio.timeout(LET_GO_S):
-                    await asyncio.gather(*(let_go() for let_go in self.let_go))
+                async with asyncio.timeout(RELEASE_S):
+                    await asyncio.gather(*(listener.release_partitions() for listener in self._listeners))
             except TimeoutError:
-                log.warning("lost partitions are not let go of in time", epoch=epoch)
-                self._stop_leased()
+                log.warning("lost partitions are not released in time", epoch=epoch)
+                self._report_lease_lost()
             except Exception:
                 self._behind.set()  # when this runs again, it goes on where it failed
                 raise

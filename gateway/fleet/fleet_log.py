@@ -19,7 +19,7 @@ from coordinator.fleet.messages import (
     decode_message,
     encode_message,
 )
-from gateway.background import keep_running
+from gateway.background import TaskGroup
 from gateway.log.opening import read_entries
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
@@ -124,7 +124,7 @@ class FleetLog:
         """Its broker ended the last producer, as it ended those of the other gateways, and nothing was confirmed since.
 
         A broker that is merely not heard of may serve the others all the while."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = TaskGroup()
 
     async def open(self) -> Snapshot | None:
         """The fleet as the log's last writer knew it; None in a new log. Raises PulsarError and TimeoutError."""
@@ -148,18 +148,14 @@ class FleetLog:
 
     async def start(self) -> None:
         """Read on and keep a producer until `close`; return when everything written before `open` is read."""
-        self._tasks = [
-            keep_running("fleet log reader", self._keep_reading),
-            keep_running("fleet log producer", self._keep_producer),
-        ]
+        self._tasks.keep_running("fleet log reader", self._keep_reading)
+        self._tasks.keep_running("fleet log producer", self._keep_producer)
         if self._last.entry_id >= 0:
             await self._caught_up.wait()
 
     async def close(self) -> None:
         """What was sent is written, if the broker answers in time."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         if self._reader is not None:
             await self._reader.close()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from coordinator.fleet.leadership import LeadershipState, PartitionRole
 from coordinator.fleet.messages import Address, Member
 
 
@@ -27,16 +28,13 @@ class FleetView(Protocol):
     def members(self) -> Sequence[Member]: ...
 
     @property
-    def is_doubtful(self) -> bool: ...
-
-    @property
-    def is_out_of_touch(self) -> bool: ...
+    def state(self) -> LeadershipState: ...
 
     def leader(self, topic: str, partition: int) -> Member | None: ...
 
     def leads(self, topic: str, partition: int) -> bool: ...
 
-    def may_lead(self, topic: str, partition: int) -> bool: ...
+    def role(self, topic: str, partition: int) -> PartitionRole: ...
 
 
 class LeadsNothing:
@@ -45,7 +43,7 @@ class LeadsNothing:
     node_id = -1
     epoch = 0
     members: Sequence[Member] = ()
-    is_doubtful = is_out_of_touch = False
+    state = LeadershipState.OUTSIDE
 
     def __init__(self, fleet: FleetView) -> None:
         self._fleet = fleet
@@ -64,5 +62,5 @@ class LeadsNothing:
     def leads(self, topic: str, partition: int) -> bool:
         return False
 
-    def may_lead(self, topic: str, partition: int) -> bool:
-        return False
+    def role(self, topic: str, partition: int) -> PartitionRole:
+        return PartitionRole.ELSEWHERE

@@ -17,7 +17,7 @@ import structlog
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
-from gateway.fleet.fleet import Fleet
+from gateway.fleet.fleet import Fleet, FleetListener
 from protocol.kafka.codec import Buffer
 from protocol.kafka.frames import FrameReceiver
 from protocol.proxy.header import Endpoint, encode_proxy_header
@@ -175,7 +175,7 @@ def _detect_silence(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
 
 
-class Peers:
+class Peers(FleetListener):
     """Opens the links of all clients, and closes those to members that are no more."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -184,7 +184,7 @@ class Peers:
         self._read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._failing: set[Member] = set()
         """Said to be so; clients try again all the time."""
-        fleet.on_change.append(self._close_dead)
+        fleet.subscribe(self)
 
     def open(self, member: Member, client_address: str, on_lost: Callable[[PeerLink], None]) -> PeerLink:
         def forget(link: PeerLink) -> None:
@@ -198,12 +198,12 @@ class Peers:
 
     def _complain(self, link: PeerLink) -> None:
         """A member that does not answer is dead, and soon evicted; or cannot be reached, and somebody has to know."""
-        if link.failure is not None and link.member not in self._failing and self._fleet.holds(link.member):
+        if link.failure is not None and link.member not in self._failing and self._fleet.is_member(link.member):
             self._failing.add(link.member)
             log.warning("connection to another gateway failed", node_id=link.member.node_id, error=link.failure)
 
-    def _close_dead(self) -> None:
-        self._failing = {member for member in self._failing if self._fleet.holds(member)}
+    def leaders_changed(self) -> None:
+        self._failing = {member for member in self._failing if self._fleet.is_member(member)}
         for link in tuple(self._links):
-            if not self._fleet.holds(link.member):
+            if not self._fleet.is_member(link.member):
                 link.close()

@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from gateway.background import keep_running
+from gateway.background import TaskGroup
 from gateway.config import FORWARDING_LISTENER, AddressSection, Config
 from gateway.dispatch import Dispatcher
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
@@ -48,7 +48,7 @@ class KafkaServer:
         self._connections: set[KafkaConnection] = set()
         self._of_peers = 0
         self._listening: list[asyncio.Server] = []
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks = TaskGroup()
 
     async def bind(self) -> dict[str, int]:
         """Take the ports and return them by listener; nobody can connect before `start`. Raises OSError."""
@@ -82,14 +82,13 @@ class KafkaServer:
         """Listen."""
         for server in self._listening:
             await server.start_serving()
-        self._sweeper = keep_running("idle connections", self._sweep)
+        self._tasks.keep_running("idle connections", self._sweep)
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight be answered for a moment, then close."""
         for server in self._listening:
             server.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        await self._tasks.close()
         deadline = asyncio.get_running_loop().time() + DRAIN_S
         while any(not c.idle for c in self._connections) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)

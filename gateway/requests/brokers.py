@@ -65,7 +65,7 @@ class Brokers:
         """While it is the same, clients of one perspective are told the same of each partition."""
         fleet = self._fleet
         members = tuple(member.incarnation for member in fleet.members)
-        return fleet.epoch, fleet.node_id, members, fleet.is_out_of_touch
+        return fleet.epoch, fleet.node_id, members, fleet.state.permissions.advertises_itself
 
     @property
     def epoch(self) -> int:
@@ -85,11 +85,14 @@ class Brokers:
         return (NOBODY, ErrorCode.LISTENER_NOT_FOUND) if node is None else (node, ErrorCode.NONE)
 
     def _leading_member(self, topic: str, partition: int) -> Member | None:
-        """A gateway that is out of touch names who takes its place: clients that know no other one would stay."""
+        """A gateway whose writes go unacknowledged for ``dead_after_ms`` advertises its successors as leaders.
+
+        The others take over by then, and clients that know no other gateway would stay with this one.
+        """
         member = self._fleet.leader(topic, partition)
-        if member is not None and member.node_id == self._fleet.node_id and self._fleet.is_out_of_touch:
-            return self._successor(PartitionKey(topic, partition))
-        return member
+        if member is None or member.node_id != self._fleet.node_id or self._fleet.state.permissions.advertises_itself:
+            return member
+        return self._successor(PartitionKey(topic, partition))
 
     @property
     def replication_factor(self) -> int:

@@ -52,6 +52,16 @@ class Listing(NamedTuple):
     """Names of topics that there are, of which Pulsar could not tell more."""
 
 
+class TopicListener:
+    """What the catalog reports of topics. Listeners are called in the order in which they subscribed."""
+
+    def topic_changed(self, name: str) -> None:
+        """The topic appeared, went or is not what it was."""
+
+    def topic_gone(self, name: str) -> None:
+        """Others deleted the topic; there may be another one of that name by now."""
+
+
 class TopicCatalog:
     """What is known of the namespace's topics, and how to change them. Methods raise KafkaError and PulsarError."""
 
@@ -86,10 +96,10 @@ class TopicCatalog:
         self._altering: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._deleting: set[str] = set()
         self._slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
-        self.on_change: Callable[[str], None] = lambda name: None
-        """Told the name of each topic that appeared, went or is not what it was."""
-        self.on_gone: Callable[[str], None] = lambda name: None
-        """Told the name of each topic that others deleted; there may be another one of that name by now."""
+        self._listeners: list[TopicListener] = []
+
+    def subscribe(self, listener: TopicListener) -> None:
+        self._listeners.append(listener)
 
     async def close(self) -> None:
         """What is not done is left to whoever loads the topics next."""
@@ -226,7 +236,8 @@ class TopicCatalog:
         known = name in self._topics
         self._forget(name)
         if known:
-            self.on_gone(name)
+            for listener in self._listeners:
+                listener.topic_gone(name)
 
     def _remember(self, name: str, pulsar_name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
         topic = Topic(
@@ -241,7 +252,7 @@ class TopicCatalog:
         self._by_id[topic.topic_id] = name
         self._listing.note(name, exists=True)
         if topic != before:
-            self.on_change(name)
+            self._report_changed(name)
         return topic
 
     def forget(self, name: str, topic_id: bytes) -> bool:
@@ -261,7 +272,11 @@ class TopicCatalog:
         topic = self._topics.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.topic_id, None)
-            self.on_change(name)
+            self._report_changed(name)
+
+    def _report_changed(self, name: str) -> None:
+        for listener in self._listeners:
+            listener.topic_changed(name)
 
     async def stored_bytes(self, topic: Topic) -> dict[int, int]:
         """What Pulsar keeps of each partition, once."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator.group.classic.rebalance import TimerKey, TimerKind
-from coordinator.group.config import GroupConfig
+from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.consumer.assignment import Assignment, Assignor, TopicInfo, to_value
 from coordinator.group.consumer.group import DEFAULT_ASSIGNOR, Change, ConsumerGroup
 from coordinator.group.consumer.member import (
@@ -30,7 +30,7 @@ from coordinator.group.consumer.validation import (
     leaves,
     released_predecessor,
 )
-from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId
+from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
 from coordinator.group.records.codec import Record, encode_record
 from coordinator.group.records.consumer_records import (
     ConsumerGroupKey,
@@ -77,9 +77,16 @@ class Changes:
 
 class ConsumerProtocol:
     def __init__(
-        self, config: GroupConfig, timers: Timers[TimerKey], topics: Topics, new_id: NewId, downgrade: Downgrade
+        self,
+        config: GroupConfig,
+        own_times: OwnTimes,
+        timers: Timers[TimerKey],
+        topics: Topics,
+        new_id: NewId,
+        downgrade: Downgrade,
     ) -> None:
         self._config = config
+        self._own_times = own_times
         self._downgrade = downgrade
         self._timers = timers
         self._topics = topics
@@ -124,7 +131,7 @@ class ConsumerProtocol:
             None,
             member.member_id,
             member.epoch,
-            self._config.times_of(group.group_id).heartbeat_interval_ms,
+            self._times(group).heartbeat_interval_ms,
             member.assigned if is_full or member.assigned != before.assigned else None,
         )
 
@@ -286,7 +293,10 @@ class ConsumerProtocol:
     def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
         if member.classic is not None:
             return member.classic.session_timeout_ms
-        return self._config.times_of(group.group_id).session_timeout_ms
+        return self._times(group).session_timeout_ms
+
+    def _times(self, group: ConsumerGroup) -> ConsumerTimes:
+        return self._own_times(group.group_id) or self._config.consumer_times
 
     def restart_session(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
         timer = TimerKey(TimerKind.CONSUMER_SESSION, group.group_id, member_id)

@@ -16,7 +16,7 @@ import structlog
 
 from coordinator.group.messages import NO_OFFSET
 from coordinator.group.ports import GroupTopicPartition, TopicPartition
-from gateway.background import report, run_once
+from gateway.background import TaskGroup, report
 from gateway.coordination.committed import iter_committed
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors
@@ -68,7 +68,7 @@ class OffsetMirror:
         self._schedule = MirrorSchedule()
         self._timer: asyncio.Handle | None = None
         self._timer_due_ms = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskGroup()
         self._deleted: set[MirrorKey] = set()
         """Whose subscriptions a gateway that died may have left behind; they are not looked at yet."""
         self._reads = SharedReads(cursors.read, lambda found: len(found.by_name))
@@ -90,9 +90,7 @@ class OffsetMirror:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, self._reads.close(), self._names.close(), return_exceptions=True)
+        await asyncio.gather(self._tasks.close(), self._reads.close(), self._names.close(), return_exceptions=True)
 
     # To Pulsar
 
@@ -174,9 +172,7 @@ class OffsetMirror:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_turns)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = run_once("offset mirror", work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.run_once("offset mirror", work)
 
     async def _mirror(self, key: MirrorKey) -> None:
         try:

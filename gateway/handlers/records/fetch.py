@@ -96,7 +96,9 @@ def _params(call: Call) -> FetchParams:
         read_committed=request.isolation_level == READ_COMMITTED,
         # Who may not lead any more may not know what its successor wrote: the client must not begin anew for that.
         beyond_end=lambda: (
-            ErrorCode.NOT_LEADER_OR_FOLLOWER if cluster.fleet.is_doubtful else ErrorCode.OFFSET_OUT_OF_RANGE
+            ErrorCode.OFFSET_OUT_OF_RANGE
+            if cluster.fleet.state.permissions.excludes_others
+            else ErrorCode.NOT_LEADER_OR_FOLLOWER
         ),
     )
 

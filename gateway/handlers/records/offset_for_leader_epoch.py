@@ -11,6 +11,7 @@ import asyncio
 import structlog
 from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
+from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.handlers.records.list_offsets import RECORDS_EPOCH
@@ -58,7 +59,7 @@ async def _await_takeover(call: Call, name: str, partition: int) -> None:
     Its last records may be on their way to the client, which would take an earlier end for a log that was cut back.
     """
     for _ in range(TAKEN_OVER_CHECKS):
-        if call.cluster.fleet.may_lead(name, partition):
+        if call.cluster.fleet.role(name, partition) is PartitionRole.LEADING:
             return
         await asyncio.sleep(TAKEN_OVER_CHECK_S)
     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
 from gateway.fan_out import fan_out
 from gateway.log.partition_log import STALLED_S, PartitionLog
@@ -282,7 +283,9 @@ class ProduceCall:
     def _check_leader(self, part: _Part, header: BatchHeader) -> None:
         """Once more: it may have changed meanwhile. And two must not judge the same idempotent producer."""
         check_leader(self.call, part.name, part.answer.index)
-        if header.producer_id >= 0 and not self.call.cluster.fleet.may_lead(part.name, part.answer.index):
+        if header.producer_id < 0:
+            return
+        if self.call.cluster.fleet.role(part.name, part.answer.index) is not PartitionRole.LEADING:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _done(self, part: _Part) -> Any:

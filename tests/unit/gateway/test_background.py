@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from gateway import background
-from gateway.background import FailureHandler, keep_running, run_once
+from gateway.background import FailureHandler, TaskGroup, keep_running, run_once
 from gateway.observability.metrics import Metrics
 
 
@@ -149,3 +149,33 @@ async def test_work_that_others_have_cancelled_is_reported() -> None:
     await asyncio.gather(task, return_exceptions=True)
     await asyncio.sleep(0)
     assert _failures(metrics, "work") == 1
+
+
+async def test_a_group_ends_all_that_it_started() -> None:
+    metrics = Metrics()
+    FailureHandler(metrics)
+    group = TaskGroup()
+    ended: list[str] = []
+
+    async def run(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(name)
+
+    async def fail() -> None:
+        raise ValueError("lost")
+
+    group.keep_running("loop", lambda: run("loop"))
+    group.run_once("work", run("work"))
+    group.run_once("failing", fail())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert _failures(metrics, "failing") == 1
+    await group.close()
+    assert sorted(ended) == ["loop", "work"], "one that failed has ended no other"
+    group.run_once("late", run("late"))
+    await group.close()
+    assert sorted(ended) == ["loop", "work"], "what comes late does not begin"
+    assert len(asyncio.all_tasks()) == 1

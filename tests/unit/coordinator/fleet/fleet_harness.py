@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from coordinator.fleet.leadership import PartitionRole
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, LogPosition, Message, decode_message, encode_message
 from coordinator.fleet.placement import PartitionKey
@@ -69,7 +70,8 @@ class Gateway:
         self.settle(now_ms)
 
     def leads(self, now_ms: int) -> set[PartitionKey]:
-        return {key for key in KEYS if self.membership.may_lead(key, self.clock(now_ms))}
+        now_ms = self.clock(now_ms)
+        return {key for key in KEYS if self.membership.role(key, now_ms) is PartitionRole.LEADING}
 
 
 class World:

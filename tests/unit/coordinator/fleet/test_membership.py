@@ -41,7 +41,7 @@ def test_a_newcomer_waits_until_the_old_leader_has_let_go() -> None:
     new.read(0)
     assert new.membership.is_member
     assert not new.leads(0)
-    gains = {key for key in KEYS if new.membership.leads(key)}
+    gains = {key for key in KEYS if new.membership.is_placed_here(key)}
     old.read(0)
     assert not old.leads(0) & gains
     new.read(0)

@@ -18,7 +18,7 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OnAppended, TopicPartition
+from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OnAppended, OwnTimes, TopicPartition
 from coordinator.group.records.codec import Record, decode_record
 from protocol.kafka.errors import ErrorCode
 
@@ -93,14 +93,21 @@ class MemoryTopics:
 class Harness:
     """Calls with the harness's own clock. `auto` makes every append durable at once after the call."""
 
-    def __init__(self, config: GroupConfig = CONFIG, *, auto: bool = True, load: bool = True) -> None:
+    def __init__(
+        self,
+        config: GroupConfig = CONFIG,
+        *,
+        auto: bool = True,
+        load: bool = True,
+        own_times: OwnTimes = lambda group_id: None,
+    ) -> None:
         self.now_ms = 1_000_000
         self.log = MemoryLog()
         self.auto = auto
         self.changes: list[tuple[str, dict[TopicPartition, int | None]]] = []
         self._ids = 0
         self.topics = MemoryTopics()
-        self.coordinator = GroupCoordinator(config, self.log, self._new_id, self.topics, self._changed)
+        self.coordinator = GroupCoordinator(config, self.log, self._new_id, self.topics, self._changed, own_times)
         if load:
             self.load()
 

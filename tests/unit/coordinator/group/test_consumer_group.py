@@ -254,7 +254,7 @@ def test_what_is_unknown_of_topics_changes_nothing() -> None:
 
 def test_a_group_may_have_times_of_its_own() -> None:
     times: dict[str, ConsumerTimes] = {}
-    h = Harness(GroupConfig(consumer_times=times))
+    h = Harness(own_times=times.get)
     h.consumer_heartbeat("m1")
     times["g"] = ConsumerTimes(60_000, 7_000)
     assert h.consumer_heartbeat("m1", 1).answer.heartbeat_interval_ms == 7_000

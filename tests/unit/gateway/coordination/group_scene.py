@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from coordinator.fleet.leadership import PartitionRole
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
 from coordinator.group.ports import DeletedTopic, TopicPartition
 from gateway.config import GroupsSection
@@ -41,8 +42,10 @@ class FakeFleet:
     def leads(self, topic: str, partition: int) -> bool:
         return partition in self.placed
 
-    def may_lead(self, topic: str, partition: int) -> bool:
-        return self.holds_lease and partition in self.placed
+    def role(self, topic: str, partition: int) -> PartitionRole:
+        if partition not in self.placed:
+            return PartitionRole.ELSEWHERE
+        return PartitionRole.LEADING if self.holds_lease else PartitionRole.WITHOUT_LEASE
 
     def announce_deletion(self, topic: DeletedTopic) -> None:
         self.announced.append(topic)
@@ -60,7 +63,6 @@ class FakeCatalog:
         self.lookups = 0
         self.asked: list[str] = []
         """What was to be as new as the catalog has it."""
-        self.on_change: Callable[[str], None] = lambda name: None
 
     def add(self, name: str, partitions: int = 1) -> Topic:
         topic = Topic(name, f"persistent://t/n/{name}", uuid.uuid4(), partitions, True, {}, 0.0)

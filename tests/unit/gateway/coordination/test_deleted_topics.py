@@ -97,7 +97,7 @@ async def test_a_partition_that_is_loaded_later_hears_of_deletions(monkeypatch: 
         topic = scene.catalog.add("t")
         await scene.commit("g", topic, 7)
         scene.fleet.placed = set()
-        await scene.service.let_go()
+        await scene.service.release_partitions()
         scene.service.forget_topics([DeletedTopic("t", topic.topic_id.bytes, 0)])
         scene.fleet.placed = {0, 1}
         scene.service.take_placed()

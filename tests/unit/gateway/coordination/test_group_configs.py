@@ -56,14 +56,13 @@ async def test_what_is_set_is_kept_and_known_until_it_is_deleted(pulsar: FakePul
     await put(configs, "g/1", {SESSION: "50000", HEARTBEAT: "7000"})
     assert configs.times == {"g/1": ConsumerTimes(50_000, 7_000)}
     other = configs_on(pulsar)
-    times = other.times
     assert await other.all() == {"g/1": {SESSION: "50000", HEARTBEAT: "7000"}}
-    assert times == configs.times
+    assert other.times == configs.times
     await put(configs, "g/1", {HEARTBEAT: "+7000 "})
     assert configs.times == {"g/1": ConsumerTimes(45_000, 7_000)}
     await put(configs, "g/1", {})
     assert await other.all() == {}
-    assert times == {}
+    assert other.times == {}
     assert pulsar.properties == {"kafka.topic.id": "something else"}
 
 

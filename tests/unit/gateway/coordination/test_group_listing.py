@@ -22,7 +22,7 @@ async def test_lists_the_groups_of_its_partitions(monkeypatch: pytest.MonkeyPatc
             await scene.commit(name, topic, 1)
         assert await ids(scene) == (ErrorCode.NONE, names)
         scene.fleet.placed = {1}
-        await scene.service.let_go()
+        await scene.service.release_partitions()
         assert await ids(scene) == (ErrorCode.NONE, {group_in(1)})
 
 
@@ -53,7 +53,7 @@ async def test_a_partition_that_fails_to_load_is_told_until_it_is_loaded(monkeyp
 async def test_a_partition_placed_here_while_the_lease_has_run_out_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async with group_scene(monkeypatch) as scene:
         scene.fleet.placed = {1}
-        await scene.service.let_go()
+        await scene.service.release_partitions()
         scene.fleet.placed, scene.fleet.holds_lease = {0, 1}, False
         scene.service.take_placed()
         scene.fleet.holds_lease = True

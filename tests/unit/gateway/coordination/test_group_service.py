@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from coordinator.fleet.leadership import PartitionRole
 from coordinator.group.config import GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import (
@@ -65,11 +66,10 @@ class FakeLeadership:
     def give_away(self) -> None:
         self.mine = self.will_be = False
 
-    def is_mine(self) -> bool:
-        return self.mine
-
-    def will_be_mine(self) -> bool:
-        return self.will_be
+    def __call__(self) -> PartitionRole:
+        if self.mine:
+            return PartitionRole.LEADING
+        return PartitionRole.TAKING_OVER if self.will_be else PartitionRole.ELSEWHERE
 
 
 class Harness:

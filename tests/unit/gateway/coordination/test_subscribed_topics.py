@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
@@ -12,7 +12,7 @@ from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.group.consumer.topic_regex import InvalidRegexError
 from gateway.coordination.subscribed_topics import SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
-from gateway.topics.catalog import TopicCatalog
+from gateway.topics.catalog import TopicCatalog, TopicListener
 from gateway.topics.topic import Topic
 
 TIMEOUT_S = 10.0
@@ -27,7 +27,7 @@ class FakeCatalog:
         self.max_age_s = NEVER_S
         self.away = False
         self.seen: set[str] = set()
-        self.on_change: Callable[[str], None] = lambda name: None
+        self.listener = TopicListener()
 
     def cached(self, name: str) -> Topic | None:
         return self._topic(name) if name in self.seen else None
@@ -37,7 +37,7 @@ class FakeCatalog:
             raise ServiceNotReadyError("away")
         if name in self.topics and name not in self.seen:
             self.seen.add(name)
-            self.on_change(name)
+            self.listener.topic_changed(name)
         return self._topic(name)
 
     async def list_names(self) -> set[str]:
@@ -51,7 +51,7 @@ class FakeCatalog:
         self.seen.add(name)
         if not partitions:
             del self.topics[name]
-        self.on_change(name)
+        self.listener.topic_changed(name)
 
     def _topic(self, name: str) -> Topic | None:
         if name not in self.topics:
@@ -75,6 +75,7 @@ class Follower:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Follower"]:
+        self.catalog.listener = self.topics
         task = asyncio.create_task(self.topics.follow(lambda: self.subscriptions, self._tell))
         try:
             yield self

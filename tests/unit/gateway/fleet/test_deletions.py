@@ -12,7 +12,7 @@ from coordinator.fleet.messages import Deletion, LogPosition, MalformedMessageEr
 from coordinator.group.ports import DeletedTopic
 from gateway.config import FleetSection
 from gateway.fleet import fleet as fleet_module
-from gateway.fleet.fleet import Fleet
+from gateway.fleet.fleet import Fleet, FleetListener
 from gateway.fleet.fleet_log import FleetLog
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -36,7 +36,12 @@ def scene() -> tuple[Fleet, FakeLog, list[DeletedTopic]]:
     membership = SimpleNamespace(roster=roster, read=lambda *message: None, node_id_taken_by=None)
     log, heard = FakeLog(), list[DeletedTopic]()
     fleet._membership, fleet._log = cast(Membership, membership), cast(FleetLog, log)
-    fleet.on_deletion.append(heard.extend)
+
+    class Listener(FleetListener):
+        def topics_deleted(self, topics: tuple[DeletedTopic, ...]) -> None:
+            heard.extend(topics)
+
+    fleet.subscribe(Listener())
     return fleet, log, heard
 
 

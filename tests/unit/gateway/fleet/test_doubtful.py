@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from coordinator.fleet.membership import Membership
 from gateway import background
-from gateway.config import FleetSection
-from gateway.fleet.fleet import Fleet
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.client import PulsarClient
+from gateway.fleet.fleet import Fleet, FleetListener
+from tests.unit.gateway.fleet.fleet_scene import fleet_of, member_of
 
 CASES = [
     (True, ["own", "other"], False),
@@ -25,52 +21,52 @@ CASES = [
 ]
 
 
-def fleet_of(held: bool, members: list[str]) -> Fleet:
-    """A fleet as the gateway with the incarnation ``own`` knows it."""
-    fleet = Fleet(cast(PulsarClient, None), cast(AdminClient, None), "t/ns", FleetSection(heartbeat_ms=10))
-    states = [SimpleNamespace(member=SimpleNamespace(incarnation=each), leaving=True) for each in members]
-    roster = SimpleNamespace(members=dict(enumerate(states)), eligible=[])
-    own = SimpleNamespace(incarnation="own")
-    membership = SimpleNamespace(roster=roster, member=own, holds_lease=lambda _now_ms: held)
-    fleet._membership = cast(Membership, membership)
-    return fleet
+def fleet_with(held: bool, members: list[str]) -> Fleet:
+    """As the gateway with the incarnation ``own`` knows it."""
+    return fleet_of([member_of(each, number) for number, each in enumerate(members)], held=held)
+
+
+class Listener(FleetListener):
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.lease_losses = 0
+
+    def lease_lost(self) -> None:
+        self.lease_losses += 1
+
+    async def release_partitions(self) -> None:
+        if self.failures:
+            raise self.failures.pop()
 
 
 @pytest.mark.parametrize(("held", "members", "expected"), CASES)
 async def test_doubtful(held: bool, members: list[str], expected: bool) -> None:
-    assert fleet_of(held, members).is_doubtful is expected
+    assert fleet_with(held, members).may_send_idempotent() is not expected
 
 
 @pytest.mark.parametrize(("held", "members", "expected"), CASES)
 async def test_it_is_told_again_and_again(held: bool, members: list[str], expected: bool) -> None:
-    fleet = fleet_of(held, members)
-    told: list[None] = []
-    fleet.on_lease_lost.append(lambda: told.append(None))
+    fleet, listener = fleet_with(held, members), Listener()
+    fleet.subscribe(listener)
     ticking = asyncio.create_task(fleet._keep_ticking())
     await asyncio.sleep(0.05)
     ticking.cancel()
-    assert (len(told) >= 2) is expected
+    assert (listener.lease_losses >= 2) is expected
+    assert bool(listener.lease_losses) is expected
 
 
-async def test_what_could_not_be_let_go_of_is_let_go_of_when_it_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_could_not_be_released_is_released_when_it_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the others wait for ever for what this gateway lost."""
     monkeypatch.setattr(background, "RESTART_PAUSE_S", 0)
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-    fleet = fleet_of(True, ["own", "other"])
+    fleet = fleet_with(True, ["own", "other"])
     settled: list[int] = []
-    membership = cast(SimpleNamespace, fleet._membership)
-    membership.roster.epoch, membership.settle = 7, lambda epoch, _now_ms: settled.append(epoch)
-    attempts = iter([KeyError("once"), None])
-
-    async def let_go() -> None:
-        if (error := next(attempts)) is not None:
-            raise error
-
-    fleet.let_go.append(let_go)
-    task = background.keep_running("fleet hand-over", fleet._keep_letting_go)
+    monkeypatch.setattr(Membership, "settle", lambda _membership, epoch, _now_ms: settled.append(epoch))
+    fleet.subscribe(Listener(KeyError("once")))
+    task = background.keep_running("fleet hand-over", fleet._keep_releasing)
     fleet._behind.set()
     async with asyncio.timeout(5):
         while not settled:
             await asyncio.sleep(0)
-    assert settled == [7]
+    assert settled == [1]
     task.cancel()

@@ -160,7 +160,7 @@ async def test_closed_before_it_was_connected() -> None:
 
 async def test_links_to_those_who_are_gone_are_closed() -> None:
     alive = {"old"}
-    fleet = SimpleNamespace(on_change=[], holds=lambda member: member.incarnation in alive)
+    fleet = SimpleNamespace(subscribe=lambda listener: None, is_member=lambda member: member.incarnation in alive)
     peers = Peers(cast(Fleet, fleet))
     lost: list[Any] = []
     async with linked() as (other, _):
@@ -168,7 +168,7 @@ async def test_links_to_those_who_are_gone_are_closed() -> None:
             peers.open(other.member.model_copy(update={"incarnation": name}), "192.0.2.7:1", lost.append)
             for name in ("old", "gone")
         ]
-        fleet.on_change[0]()
+        peers.leaders_changed()
         assert lost == [links[1]]
         assert await links[0].ready()
         links[0].close()

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
+from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Address, Member
 from gateway import fan_out
 from gateway.config import Config
@@ -36,8 +37,9 @@ class Scene:
         self.catalog = TopicCatalog(self.pulsar.client, "t/n", 60_000)
         config = Config.model_validate({"kafka": kafka})
         fleet = SimpleNamespace(
-            members=[MEMBER], node_id=0, epoch=3, leader=lambda *_: MEMBER, is_out_of_touch=False, listener="default"
-        )
+            members=[MEMBER], node_id=0, epoch=3, leader=lambda *_: MEMBER, state=LeadershipState.LEADING,
+            listener="default",
+        )  # fmt: skip
         self.cluster = SimpleNamespace(
             config=config, fleet=fleet, topics=self.catalog, cluster_id="c", partition_rows=PartitionRows()
         )

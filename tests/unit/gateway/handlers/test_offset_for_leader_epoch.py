@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from coordinator.fleet.leadership import PartitionRole
 from gateway.handlers.records import offset_for_leader_epoch
 from gateway.requests.call import Call
 from protocol.kafka.errors import ErrorCode
@@ -17,13 +18,14 @@ async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
     """Of a log that ends at 7; the gateway may lead it as the list says, and then as its last entry does."""
     monkeypatch.setattr(offset_for_leader_epoch, "TAKEN_OVER_CHECK_S", 0)
 
-    def may_lead(_topic: str, _partition: int) -> bool:
-        return takeover.pop(0) if len(takeover) > 1 else takeover[0]
+    def role(_topic: str, _partition: int) -> PartitionRole:
+        leads = takeover.pop(0) if len(takeover) > 1 else takeover[0]
+        return PartitionRole.LEADING if leads else PartitionRole.TAKING_OVER
 
     log = SimpleNamespace(end=SimpleNamespace(refresh=AsyncMock()), end_offset=7)
     cluster = SimpleNamespace(
         topics=SimpleNamespace(get=AsyncMock(return_value=SimpleNamespace(partitions=1))),
-        fleet=SimpleNamespace(leads=lambda *_: True, may_lead=may_lead, epoch=3),
+        fleet=SimpleNamespace(leads=lambda *_: True, role=role, epoch=3),
         logs=SimpleNamespace(open=AsyncMock(return_value=log)),
     )
     asked = SimpleNamespace(partition=0, current_leader_epoch=3, leader_epoch=0)

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from coordinator.fleet.membership import Membership
+from coordinator.fleet.leadership import LeadershipState
+from coordinator.fleet.messages import Address
 from coordinator.fleet.placement import PartitionKey, Placement
-from gateway.config import FleetSection
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.fleet_log import FleetLog
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.client import PulsarClient
 from gateway.requests.brokers import NOBODY, Brokers
 from gateway.requests.call import Call
 from gateway.requests.context import Listener
 from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.fleet import fleet_scene
+from tests.unit.gateway.fleet.fleet_scene import member_of
 
 OWN, OTHER = 1, 2
-ADDRESSES = {"inside": SimpleNamespace(host="h", port=9092)}
+ADDRESSES = {"inside": Address(host="h", port=9092)}
 
 
-def fleet_of(silence_s: float, held: bool, node_ids: tuple[int, ...]) -> Fleet:
+def fleet_of(
+    silence_s: float, held: bool, node_ids: tuple[int, ...], racks: Mapping[int, str | None] | None = None
+) -> Fleet:
     """As gateway 1 knows it. Partition n is led by gateway n."""
-    client = SimpleNamespace(last_receipt_s=asyncio.get_running_loop().time() - silence_s)
-    config = FleetSection(heartbeat_ms=10, lease_ms=100, dead_after_ms=200)
-    fleet = Fleet(cast(PulsarClient, client), cast(AdminClient, None), "t/ns", config)
-    members = {
-        each: SimpleNamespace(incarnation=str(each), node_id=each, addresses=ADDRESSES, rack=None) for each in node_ids
-    }
-    roster = SimpleNamespace(
-        eligible=[*members.values()], leader=lambda key: key.partition, epoch=0,
-        members={each: SimpleNamespace(member=member) for each, member in members.items()},
-    )  # fmt: skip
-    membership = SimpleNamespace(
-        roster=roster, member=members[OWN], holds_lease=lambda _now_ms: held, leads=lambda key: key.partition == OWN
-    )
-    fleet._membership = cast(Membership, membership)
+    members = [
+        member_of(str(each), each).model_copy(update={"addresses": ADDRESSES, "rack": (racks or {}).get(each)})
+        for each in node_ids
+    ]
+    fleet = fleet_scene.fleet_of(members, held=held, silence_s=silence_s, own=str(OWN))
+    assert fleet._membership is not None
+    fleet._membership.roster.leader = lambda key: key.partition  # type: ignore[method-assign]
     return fleet
 
 
@@ -92,7 +87,7 @@ async def test_its_partitions_go_to_all_others_as_without_it() -> None:
 async def test_what_it_did_lead_it_still_answers_for() -> None:
     """Plain reading and writing need no lease, if its clients stay."""
     fleet = fleet_of(9.0, False, (OWN, OTHER))
-    assert fleet.is_out_of_touch
+    assert fleet.state is LeadershipState.PRESUMED_DEAD
     assert fleet.leads("t", OWN)
 
 
@@ -104,10 +99,7 @@ async def test_no_client_is_sent_to_another_listener() -> None:
 
 
 def racked_fleet(racks: dict[int, str | None]) -> Fleet:
-    fleet = fleet_of(0.1, True, tuple(racks))
-    for member in fleet.members:
-        member.rack = racks[member.node_id]
-    return fleet
+    return fleet_of(0.1, True, tuple(racks), racks)
 
 
 async def test_each_rack_has_a_reader_of_every_partition() -> None:

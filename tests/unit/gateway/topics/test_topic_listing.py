@@ -10,7 +10,7 @@ import pytest
 from gateway.errors import KafkaError
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
-from gateway.topics.catalog import MAX_PARALLEL_REQUESTS, TopicCatalog
+from gateway.topics.catalog import MAX_PARALLEL_REQUESTS, TopicCatalog, TopicListener
 from gateway.topics.topic import TOPIC_ID
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
@@ -164,12 +164,23 @@ async def test_names_collide_with_topics_that_nobody_has_looked_up(pulsar: FakeT
     assert raised.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+def heard_gone(catalog: TopicCatalog) -> list[str]:
+    """The names that a listener hears of."""
+    gone: list[str] = []
+
+    class Listener(TopicListener):
+        def topic_gone(self, name: str) -> None:
+            gone.append(name)
+
+    catalog.subscribe(Listener())
+    return gone
+
+
 @pytest.mark.parametrize("again", [True, False])
 async def test_a_topic_that_others_deleted(pulsar: FakeTopics, again: bool) -> None:
     """Or made anew: its logs are forgotten, and the old id names nothing."""
     catalog = new_catalog(pulsar)
-    gone: list[str] = []
-    catalog.on_gone = gone.append
+    gone = heard_gone(catalog)
     pulsar.properties[PREFIX + "t001"] = {TOPIC_ID: str(uuid.uuid4())}
     before = await catalog.get("t001")
     assert before is not None
@@ -189,8 +200,7 @@ async def test_a_topic_that_others_deleted(pulsar: FakeTopics, again: bool) -> N
 async def test_what_this_gateway_makes_is_not_undone_by_an_older_lookup(pulsar: FakeTopics) -> None:
     catalog = new_catalog(pulsar)
     asked, answer = asyncio.Event(), asyncio.Event()
-    gone: list[str] = []
-    catalog.on_gone = gone.append
+    gone = heard_gone(catalog)
     await catalog.all()
 
     async def before(method: str, topic: str) -> None:
