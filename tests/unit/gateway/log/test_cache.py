@@ -1,5 +1,7 @@
 """The tails of logs in memory, against plain lists."""
 
+import tracemalloc
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -10,7 +12,7 @@ from gateway.observability.metrics import Tally
 from gateway.pulsar.position import Position
 from protocol.kafka.offset_span import empty_batch
 
-BUDGET_BYTES = 4_000
+BUDGET_BYTES = 7_000
 
 
 def gauge() -> Tally:
@@ -121,3 +123,19 @@ def test_long_evicted_entries_leave_the_lists() -> None:
     assert found is not None
     assert found.next_offset == 3 * _COMPACT_AFTER
     assert len(found.chunks) == 5
+
+
+def test_the_budget_is_that_of_memory() -> None:
+    """Of entries as they are produced: each is a view of the frame that it came in."""
+    tracemalloc.start()
+    try:
+        cache = TailCache(1 << 30, gauge())
+        tail = LogTail(cache)
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(10_000, 20_000):
+            data = memoryview(bytearray(200))[:150]
+            tail.append(LogEntry(Position(100_000, number), number, number + 1, data))
+        taken_bytes = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * cache.used_bytes < taken_bytes < 1.2 * cache.used_bytes
