@@ -63,10 +63,15 @@ class Sender:
         self.sent: list[bytes] = []
         self.offsets: dict[bytes, int] = {}
         """Of acknowledged values."""
+        self.unplaced: set[bytes] = set()
+        """Acknowledged without an offset: of an idempotent producer, librdkafka takes the answer to a later batch for
+        that to all before it."""
         self.errors: list[KafkaError] = []
         self._topic = topic
         self._partition = partition
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **_dotted(config)})
+        options = {"bootstrap.servers": bootstrap, "linger.ms": 5, **_dotted(config)}
+        self._idempotent = bool(options.get("enable.idempotence"))
+        self._producer = Producer(options)
 
     def send(self, values: Iterable[bytes]) -> None:
         """Hand values to librdkafka, which sends them from threads of its own."""
@@ -88,7 +93,7 @@ class Sender:
     def acknowledged(self) -> int:
         """How many values are acknowledged by now."""
         self._producer.poll(0)
-        return len(self.offsets)
+        return len(self.offsets) + len(self.unplaced)
 
     def flush(self, timeout_s: float = TIMEOUT_S) -> None:
         assert self._producer.flush(timeout_s) == 0, f"some records met no fate in {timeout_s:.0f} s"
@@ -102,10 +107,14 @@ class Sender:
         value, offset = message.value(), message.offset()
         if error is not None:
             self.errors.append(error)
-        else:
-            assert value is not None and offset is not None
-            assert value not in self.offsets
+            return
+        assert value is not None
+        assert value not in self.offsets and value not in self.unplaced
+        if offset is not None:
             self.offsets[value] = offset
+        else:
+            assert self._idempotent, value
+            self.unplaced.add(value)
 
 
 def produce(bootstrap: str, topic: str, records: Sequence[Record], *, partition: int = 0, **config: Any) -> list[int]:

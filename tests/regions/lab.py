@@ -231,6 +231,11 @@ class Writer:
         return {value: offset for sender in self.senders for value, offset in sender.offsets.items()}
 
     @property
+    def unplaced(self) -> set[bytes]:
+        """Acknowledged without an offset."""
+        return {value for sender in self.senders for value in sender.unplaced}
+
+    @property
     def writes(self) -> list[Write]:
         return [write for sender in self.senders for write in sender.writes]
 
@@ -242,7 +247,7 @@ class Writer:
         """Go on writing until every partition has taken what was written after this call; seconds."""
         wanted = [self._value(partition, self._next) for partition in range(len(self.senders))]
         start = time.monotonic()
-        while sum(self.acknowledged) == 0 or not self.offsets.keys() >= set(wanted):
+        while sum(self.acknowledged) == 0 or not self.offsets.keys() | self.unplaced >= set(wanted):
             assert time.monotonic() - start < timeout_s, f"nothing was acknowledged within {timeout_s:.0f} s"
             self.write(0.1)
         return time.monotonic() - start
@@ -257,4 +262,5 @@ class Writer:
             sender.purge()
 
     def check_no_errors(self) -> None:
-        assert not [error for sender in self.senders for error in sender.errors]
+        errors = [error for sender in self.senders for error in sender.errors]
+        assert not errors, f"{len(errors)} records were not acknowledged: {errors[0]}"

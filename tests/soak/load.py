@@ -109,12 +109,14 @@ class Round:
             writer.write(self._seconds / 3, PER_SECOND)
             writer.flush(FLUSH_S)
             writer.check_no_errors()
-            members.await_values({*writer.offsets} - guest.values)
+            members.await_values({*writer.offsets, *writer.unplaced} - guest.values)
         history = History(
             writer.writes, reads=[*members.reads, *(read._replace(member="guest") for read in guest.reads)],
             commits=[*members.commits, *guest.commits],
         )  # fmt: skip
         self._look_up(history, group, topic)
+        lost = writer.unplaced - {value for log in history.logs.values() for _, value in log}
+        assert not lost, f"{len(lost)} values are not in the log: {sorted(lost)[:SHOWN]}"
         assert not (found := kind.violations(history)), "; ".join(found)
         with self._lock:
             self.records += len(history.writes)
