@@ -49,7 +49,7 @@ class Soak:
     def run(self) -> None:
         end = time.monotonic() + self._minutes * 60
         with self._sampler.going_on(), self._faults.going_on():
-            while time.monotonic() < end:
+            while time.monotonic() < end and self._faults.failure is None:
                 self._run_round()
         time.sleep(QUIET_S)
         self.after = sample(self.servers.veteran)

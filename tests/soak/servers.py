@@ -51,6 +51,7 @@ class Faults:
     def __init__(self, servers: Servers, gateway_every_s: float, pulsar_every_s: float) -> None:
         self.gateway_restarts = self.pulsar_restarts = 0
         self.failure: Exception | None = None
+        """Why no more is restarted. What its thread had started has ended with it (see `ChildProcess`)."""
         self._servers = servers
         self._every = gateway_every_s, pulsar_every_s
         self._stop = threading.Event()
