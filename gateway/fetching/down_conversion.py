@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 
 import structlog
 
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
-from gateway.log.entries.decoding import DecodingThreads
+from gateway.fetching.fetch_session import FetchedPartition, Key
+from gateway.log.registry import LogRegistry
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.codec import Buffer, RecordChunks
 from protocol.kafka.compression import DecompressionError, UnsupportedCompression
 from protocol.kafka.down_conversion import down_convert
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.offset_span import batch_extents
 
 FIRST_MAGIC_1_VERSION = 2
 
 log = structlog.get_logger()
 
 
+def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartition]) -> dict[Key, int]:
+    """Have partitions read from behind what no message set can hold, as far as that is known; the offsets asked for.
+
+    Consumers go on behind the last message that they got: nothing would lead them past a long run of empty batches.
+    """
+    asked: dict[Key, int] = {}
+    for part in fetched:
+        asked[part.key] = part.offset
+        found = logs.find(str(part.topic), part.partition)
+        if found is not None:
+            part.offset = found.record_free.end_of(part.offset)
+    return asked
+
+
 async def down_convert_all(
-    answer: FetchAnswer, version: int, limit_bytes: int, threads: DecodingThreads, source: int
+    answer: FetchAnswer, version: int, limit_bytes: int, logs: LogRegistry, source: int, asked: dict[Key, int]
 ) -> list[ErrorCode]:
     """Give the answer's rows the same records in the format of the request's version; return what went wrong.
 
-    `limit_bytes` bounds each batch, uncompressed; `source` numbers the connection, for its turn in the threads.
+    `limit_bytes` bounds each batch, uncompressed; `source` numbers the connection, for its turn in the threads. Where
+    no message comes of a row's batches, the next fetch of the offset that was `asked` for begins behind them.
     """
     magic = 0 if version < FIRST_MAGIC_1_VERSION else 1
     errors = []
     for topic in answer.responses:
         for position, row in enumerate(topic.partitions):
             if row.records.size_bytes:
+                end_offset = max(end for _, _, end in batch_extents(row.records.chunks[-1]))
                 work = partial(_convert, row.records.chunks, magic, row.fetched.offset, limit_bytes)
-                error = await _replace_records(row, threads.run(work, source))
+                error = await _replace_records(row, logs.decoding.run(work, source))
                 if error:
                     topic.partitions[position] = PartitionAnswer(row.fetched, error_code=error)
                     errors.append(error)
+                elif not row.records.size_bytes and (found := logs.find(str(row.fetched.topic), row.partition_index)):
+                    found.record_free.learn(asked[row.fetched.key], end_offset)
     return errors
 
 

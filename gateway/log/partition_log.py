@@ -22,6 +22,7 @@ from gateway.log.opening import LogBounds, Tail, read_tail, settled
 from gateway.log.reading.cache import LogTail
 from gateway.log.reading.positions import SparseIndex
 from gateway.log.receipt_lookup import ReceiptLookup
+from gateway.log.record_free import RecordFree
 from gateway.log.shared import Shared
 from gateway.log.shared_run import SharedRun
 from gateway.log.tail_follower import TailFollower
@@ -66,6 +67,7 @@ class PartitionLog:
         self.start = LogStart(self, bounds)
         self.last_used = time.monotonic()
         self.waiters = Waiters(self)
+        self.record_free = RecordFree()
         self._shared = shared
         self._is_compacted = is_compacted
         self._end = LogEnd(bounds.last, bounds.next_offset)

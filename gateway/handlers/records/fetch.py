@@ -14,7 +14,7 @@ from functools import partial
 from gateway.errors import KafkaError, fetch_error_code
 from gateway.fan_out import Slices
 from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
-from gateway.fetching.down_conversion import down_convert_all
+from gateway.fetching.down_conversion import down_convert_all, skip_empty_batches
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import (
     FINAL_EPOCH,
@@ -61,11 +61,13 @@ def handle(call: Call) -> Reply:
 
 def fetch(call: Call, fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
     """Of logs that this gateway leads."""
+    old = call.version < FIRST_BATCH_VERSION
+    asked = skip_empty_batches(call.cluster.logs, fetched) if old else {}
     if len(fetched) > RESOLVED_AT_ONCE:
         reply = Reply.after(_fetch_many(call, fetched, session))
     else:
         reply = _delay(call, [_resolve(call, part) for part in fetched], session)
-    return reply if call.version >= FIRST_BATCH_VERSION else Reply.after(_message_sets(call, reply))
+    return Reply.after(_message_sets(call, reply, asked)) if old else reply
 
 
 async def _fetch_many(call: Call, fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
@@ -131,10 +133,10 @@ def _point_to_leader(call: Call, topic: str, row: PartitionAnswer, endpoints: li
             endpoints.append(node)
 
 
-async def _message_sets(call: Call, reply: Reply) -> Reply:
+async def _message_sets(call: Call, reply: Reply, asked: dict[Key, int]) -> Reply:
     answer: FetchAnswer = await reply.result()
-    limit_bytes, decoding = call.cluster.config.limits.max_decompressed_bytes, call.cluster.logs.decoding
-    errors = await down_convert_all(answer, call.version, limit_bytes, decoding, call.client.number)
+    limit_bytes, logs = call.cluster.config.limits.max_decompressed_bytes, call.cluster.logs
+    errors = await down_convert_all(answer, call.version, limit_bytes, logs, call.client.number, asked)
     for error in errors:
         call.count_error(error)
     return Reply(answer)
