@@ -17,7 +17,7 @@ import structlog
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import Slices, fan_out
 from gateway.log.partition_log import STALLED_S, PartitionLog
 from gateway.log.writing.checking import (
     FIRST_BATCH_VERSION,
@@ -48,6 +48,7 @@ ANSWERED_BY_THEN_S = STALLED_S + 5.0
 """Also what Pulsar leaves unanswered: its log is opened anew. Longer times need no timer."""
 CHECK_S = 0.02
 """So long a request's batches are judged before the event loop serves others; the rest is judged in slices."""
+APPENDED_AT_ONCE = 200
 ADMIN_CLIENT_ID = "__admin_client"
 """Kafka lets only this client id write to internal topics."""
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
@@ -134,6 +135,8 @@ class ProduceCall:
         self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._parts: list[_Part] = []
         self._open = 1
+        self._waits_since = call.started
+        """For Pulsar."""
 
     def check(self) -> None:
         """Judge each partition's records, as far as that needs no waiting, and does not keep others waiting."""
@@ -201,69 +204,94 @@ class ProduceCall:
             if part.produced is not None
         ) and all(part.topic is not None or part.answer.error_code for part in self._parts)
 
+    @property
+    def is_small(self) -> bool:
+        """Its batches are appended without giving others their turn."""
+        return len(self._parts) <= APPENDED_AT_ONCE
+
     async def prepare(self) -> Reply:
         """Look up topics and open logs, then append what can be within the request's time."""
-        await fan_out(self._prepare_in_time, self._parts)
-        return self.append()
-
-    async def _prepare_in_time(self, part: _Part) -> None:
-        try:
-            async with asyncio.timeout(self._left_s):
-                await self._prepare(part)
-        except TimeoutError as error:
-            self._failed(part, error)
+        await fan_out(self._prepare, self._parts)
+        return await self.append_in_slices()
 
     @property
     def _left_s(self) -> float:
         """The client waits no longer; it then sends everything again."""
         timeout_s: float = max(MIN_TIMEOUT_S, self.call.request.timeout_ms / 1000)
-        return max(0.0, timeout_s - (time.perf_counter() - self.call.started))
+        return max(0.0, timeout_s - (time.perf_counter() - self._waits_since))
 
     async def _prepare(self, part: _Part) -> None:
-        arrived_s = self.call.client.arrived_s
         if part.answer.error_code and not part.tells_start:
             return
         try:
-            if part.tells_start and part.topic is not None:
-                part.log = await self.call.cluster.logs.open(part.topic, part.answer.index, urgent=True)
-                part.answer.log_start_offset = part.log.start.offset
-                return
-            if part.topic is None:
-                if await self.call.cluster.topics.get(part.name) is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                self._find(part)
-                self._judge(part)
+            async with asyncio.timeout(self._left_s):
+                await self._look_up(part)
             if part.is_heavy:
-                work = partial(self._checked, part, None)
-                part.produced = await self.call.cluster.logs.decoding.run(work, self.call.client.number)
-            if part.produced is None or part.topic is None:
-                return
-            part.log = await self.call.cluster.logs.open(part.topic, part.answer.index, urgent=True)
-            # First, so that what a leader before us wrote last is in what the log reads of its producers.
-            self._check_leader(part, part.produced.header)
-            await part.log.prepare(part.produced.header, self.call.client.number, arrived_s)
+                await self._decode(part)
+            async with asyncio.timeout(self._left_s):
+                await self._open_log(part)
         except _STORAGE_ERRORS as error:
             self._failed(part, error)
+
+    async def _look_up(self, part: _Part) -> None:
+        if part.topic is None and not part.answer.error_code:
+            if await self.call.cluster.topics.get(part.name) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._find(part)
+            self._judge(part)
+
+    async def _decode(self, part: _Part) -> None:
+        """However long it takes, as in Kafka, whose time begins when a batch is appended: a batch that takes longer
+        would else be sent again for ever.
+        """
+        work = partial(self._checked, part, None)
+        part.produced = await self.call.cluster.logs.decoding.run(work, self.call.client.number)
+        self._waits_since = time.perf_counter()
+
+    async def _open_log(self, part: _Part) -> None:
+        logs = self.call.cluster.logs
+        if part.tells_start and part.topic is not None:
+            part.log = await logs.open(part.topic, part.answer.index, urgent=True)
+            part.answer.log_start_offset = part.log.start.offset
+        elif part.produced is not None and part.topic is not None:
+            part.log = await logs.open(part.topic, part.answer.index, urgent=True)
+            # First, so that what a leader before us wrote last is in what the log reads of its producers.
+            self._check_leader(part, part.produced.header)
+            await part.log.prepare(part.produced.header, self.call.client.number, self.call.client.arrived_s)
+
+    async def append_in_slices(self) -> Reply:
+        """As ``append``, of very many batches: others have their turn between them."""
+        slices = Slices()
+        for part in self._parts:
+            await slices.pause()
+            self._append(part)
+        return self._appended()
 
     def append(self) -> Reply:
         """Hand the batches over, in order; the answer completes when all are durable."""
         for part in self._parts:
-            if part.produced is None or part.answer.error_code or part.log is None:
-                continue
-            self._open += 1
-            part.waits = True
-            part.answer.log_append_time_ms = part.produced.log_append_time_ms
-            try:
-                self._check_leader(part, part.produced.header)
-                self.call.client.refused.check(part.key, part.answer.index, part.produced.header, part.log)
-                produced, source = part.produced, self.call.client.number
-                if part.log.append(produced.data, produced.header, source, self._done(part), produced.messages):
-                    # Kafka tells the time that the repeated batch was first written with.
-                    part.answer.log_append_time_ms = part.produced.header.max_timestamp
-            except _STORAGE_ERRORS as error:
-                part.waits = False
-                self._failed(part, error)
-                self._open -= 1
+            self._append(part)
+        return self._appended()
+
+    def _append(self, part: _Part) -> None:
+        if part.produced is None or part.answer.error_code or part.log is None:
+            return
+        self._open += 1
+        part.waits = True
+        part.answer.log_append_time_ms = part.produced.log_append_time_ms
+        try:
+            self._check_leader(part, part.produced.header)
+            self.call.client.refused.check(part.key, part.answer.index, part.produced.header, part.log)
+            produced, source = part.produced, self.call.client.number
+            if part.log.append(produced.data, produced.header, source, self._done(part), produced.messages):
+                # Kafka tells the time that the repeated batch was first written with.
+                part.answer.log_append_time_ms = part.produced.header.max_timestamp
+        except _STORAGE_ERRORS as error:
+            part.waits = False
+            self._failed(part, error)
+            self._open -= 1
+
+    def _appended(self) -> Reply:
         self._complete_one()
         # What was sent late, because of another partition, is not answered before Pulsar can have written it.
         left_s = max(MIN_TIMEOUT_S, self._left_s)
@@ -399,4 +427,6 @@ async def look_up_names(call: Call) -> None:
 def _handle_named(call: Call) -> Reply:
     produce = ProduceCall(call)
     produce.check()
-    return produce.append() if produce.ready else Reply.after(produce.prepare())
+    if not produce.ready:
+        return Reply.after(produce.prepare())
+    return produce.append() if produce.is_small else Reply.after(produce.append_in_slices())

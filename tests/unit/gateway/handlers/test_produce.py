@@ -6,6 +6,7 @@ import asyncio
 import time
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -104,7 +105,8 @@ async def test_a_partition_that_does_not_open_costs_only_its_own_row(monkeypatch
         if part is slow:
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(call, "_prepare", prepare)
+    monkeypatch.setattr(call, "_look_up", AsyncMock())
+    monkeypatch.setattr(call, "_open_log", prepare)
     async with asyncio.timeout(5):
         reply = await call.prepare()
     assert reply.future is call.future
@@ -115,13 +117,67 @@ async def test_a_partition_that_does_not_open_costs_only_its_own_row(monkeypatch
 
 async def test_what_is_sent_late_because_of_another_partition_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     call, log = produce(-1, timeout_ms=1_000)
-    call.call.started -= 1.0  # the whole time went to the other partition
+    call._waits_since -= 1.0  # the whole time went to the other partition
     call.append()
     for _ in range(5):
         await asyncio.sleep(0)
     log.done(7, None)
     assert call.future.result() is call.response
     assert call._parts[0].answer.error_code == 0
+
+
+async def test_records_that_take_longer_than_the_time_are_appended_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client would send them again, and again in vain."""
+    monkeypatch.setattr(produce_handler, "MIN_TIMEOUT_S", 0)
+    call, log = produce(-1, timeout_ms=20)
+    [part] = call._parts
+    part.is_heavy, decoded = True, part.produced
+    part.produced, part.log = None, None
+
+    async def decode(*_: Any) -> Any:
+        await asyncio.sleep(0.1)
+        return decoded
+
+    async def opened(part: _Part) -> None:
+        part.log = cast(Any, log)
+
+    cast(Any, call.call.cluster).logs = SimpleNamespace(decoding=SimpleNamespace(run=decode))
+    monkeypatch.setattr(call, "_look_up", AsyncMock())
+    monkeypatch.setattr(call, "_open_log", opened)
+    async with asyncio.timeout(5):
+        await call.prepare()
+    log.done(7, None)
+    assert (part.answer.error_code, part.answer.base_offset) == (0, 7)
+
+
+async def test_batches_that_could_be_appended_at_once_let_others_have_their_turn_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call, log = produce(-1)
+    [part] = call._parts
+    call._parts.extend([part] * 50)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def append(*_: Any) -> bool:
+        time.sleep(0.001)
+        appended_in.append(turns)
+        return False
+
+    appended_in: list[int] = []
+    monkeypatch.setattr(log, "append", append)
+    running = asyncio.create_task(others())
+    await call.append_in_slices()
+    running.cancel()
+    assert len(appended_in) == 51
+    assert len(set(appended_in)) > 1
 
 
 async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
