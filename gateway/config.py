@@ -116,6 +116,8 @@ class GroupsSection(Section):
 
     offsets_topic_partitions: int = Field(default=4, ge=1, le=1_000)
     """Of `__consumer_offsets` when the gateway creates it; afterwards Pulsar knows the count."""
+    offsets_topic_segment_bytes: int = Field(default=100 * 1024 * 1024, ge=1)
+    """So much is written to a partition before what that overwrites may go. A new coordinator has it to load."""
     offsets_retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=1)
     initial_rebalance_delay_ms: int = Field(default=3_000, ge=0)
     min_session_timeout_ms: int = Field(default=6_000, ge=1)

@@ -28,10 +28,12 @@ from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OffsetsListener, OwnTimes
 from coordinator.group.records.codec import MalformedRecordError, encode_record
 from coordinator.group.records.keys_and_values import GroupKey
-from gateway.background import report
+from gateway.background import keep_running, report
 from gateway.coordination.internal_log import InternalLog
+from gateway.coordination.log_trimming import LogTrimming
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ProducerFencedError, PulsarError
+from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 
 PAUSE_FIRST_S = 0.1
@@ -76,6 +78,7 @@ class GroupPartition:
         topics: Topics,
         clock: WallClock,
         role: Callable[[], PartitionRole],
+        trimming: LogTrimming,
         on_offsets_changed: OffsetsListener = lambda group_id, offsets: None,
         on_loaded: OnLoaded = lambda partition, deleted: None,
         own_times: OwnTimes = lambda group_id: None,
@@ -86,6 +89,7 @@ class GroupPartition:
         self._topics = topics
         self._clock = clock
         self._role = role
+        self._trimming = trimming
         self._on_offsets_changed = on_offsets_changed
         self._on_loaded = on_loaded
         self._own_times = own_times
@@ -208,7 +212,7 @@ class GroupPartition:
                 self.tried.set()
                 self.load_failure, is_loaded = None, True
                 pause_s = PAUSE_FIRST_S
-                raise await self._log.wait_lost()
+                raise await self._keep_trimmed(self._log)
             except ProducerFencedError as error:
                 failure = str(error)
                 log.warning("another gateway coordinates these groups", topic=self._topic, error=str(error))
@@ -231,6 +235,14 @@ class GroupPartition:
             await asyncio.sleep(wait_s)
             self._renew()
 
+    async def _keep_trimmed(self, internal_log: InternalLog) -> PulsarError:
+        """Until the log is lost. A snapshot under way ends by itself, and nobody waits for it."""
+        trimming = keep_running("trimming of an internal log", lambda: self._trimming.run(internal_log))
+        try:
+            return await internal_log.wait_lost()
+        finally:
+            trimming.cancel()
+
     async def _until_mine(self) -> None:
         """Without the lease another may be the leader by now: it must not be fenced."""
         while self._role() is not PartitionRole.LEADING:
@@ -248,7 +260,7 @@ class GroupPartition:
 
     async def _load(self, predecessor: Producer | None) -> None:
         started = time.monotonic()
-        await self._log.open(BARRIER, self._replay, predecessor)
+        await self._log.open(BARRIER, self._replay_to, predecessor)
         deleted = await self._finish_loading()
         self._arm_timer()
         log.info("group coordinator ready", topic=self._topic, seconds=round(time.monotonic() - started, 3))
@@ -263,6 +275,9 @@ class GroupPartition:
                 self._coordinator.resume(self._clock.now_ms())  # it may have taken longer than members are waited for
                 return cast(Set[GroupTopicPartition], stop.value)
             await asyncio.sleep(0)
+
+    async def _replay_to(self, end: Position) -> None:
+        await self._trimming.replay(end, self._replay)
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
         try:

@@ -26,12 +26,14 @@ from gateway.background import TaskGroup
 from gateway.config import GroupsSection
 from gateway.coordination.group_configs import GroupConfigs
 from gateway.coordination.group_lag import EndOffsets, GroupLag
-from gateway.coordination.group_partition import GroupPartition, WallClock
+from gateway.coordination.group_partition import BARRIER, GroupPartition, WallClock
 from gateway.coordination.internal_topic import prepare_internal_topic
+from gateway.coordination.log_trimming import LogTrimming
 from gateway.coordination.mirror.cursors import Cursors
 from gateway.coordination.mirror.mirror import OffsetMirror
 from gateway.coordination.mirror.schedule import MirrorKey
 from gateway.coordination.subscribed_topics import SubscribedTopics, Subscriptions
+from gateway.coordination.trimming_cursor import TrimmingCursor
 from gateway.errors import KafkaError
 from gateway.fleet.fleet import Fleet
 from gateway.log.registry import LogRegistry
@@ -72,7 +74,9 @@ class GroupService:
         self._topics = topics
         self._fleet = fleet
         self._config = config
+        self._metrics = metrics
         self._clock = WallClock()
+        self._snapshot_turn = asyncio.Lock()
         self._mirror: OffsetMirror | None = None
         if config.mirror:
             cursors = Cursors(client, admin, replicated=config.mirror_replicated)
@@ -126,11 +130,30 @@ class GroupService:
         self._tasks.keep_running("group lag", self._lag.follow)
 
     def _new_partition(self, pulsar_topic: str, role: Callable[[], PartitionRole]) -> GroupPartition:
-        config, topics = _group_config(self._config), self.subscribed_topics
         return GroupPartition(
-            self._client, pulsar_topic, config, topics, self._clock, role, self._offsets_changed, self._loaded,
+            self._client,
+            pulsar_topic,
+            _group_config(self._config),
+            self.subscribed_topics,
+            self._clock,
+            role,
+            self._new_trimming(pulsar_topic),
+            self._offsets_changed,
+            self._loaded,
             self.configs.own_times,
-        )  # fmt: skip
+        )
+
+    def _new_trimming(self, pulsar_topic: str) -> LogTrimming:
+        return LogTrimming(
+            self._client,
+            TrimmingCursor(self._client, self._admin, pulsar_topic),
+            pulsar_topic,
+            BARRIER,
+            self._clock.now_ms,
+            self._config.offsets_topic_segment_bytes,
+            self._snapshot_turn,
+            self._metrics,
+        )
 
     def _offsets_changed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         if self._mirror is not None:
@@ -167,7 +190,11 @@ class GroupService:
         while True:
             try:
                 return await prepare_internal_topic(
-                    self._topics, self._admin, CONSUMER_OFFSETS, self._config.offsets_topic_partitions
+                    self._topics,
+                    self._admin,
+                    CONSUMER_OFFSETS,
+                    self._config.offsets_topic_partitions,
+                    self._config.offsets_topic_segment_bytes,
                 )
             except (KafkaError, PulsarError) as error:
                 log.warning("topic of the groups is not ready", topic=CONSUMER_OFFSETS, error=str(error))

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import structlog
-
 from gateway.background import report
-from gateway.log.opening import read_entries
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
-from gateway.pulsar.reader import Entry
 from protocol.kafka.errors import ErrorCode
-from protocol.pulsar.entry import EntryError, encode_message, iter_messages
+from protocol.pulsar.entry import encode_message
 
 Record = tuple[bytes, bytes | None]
 """Kafka's record key and value; no value removes the key (a tombstone)."""
 OnAppended = Callable[[ErrorCode, int], None]
-Replay = Callable[[bytes, bytes | None], None]
+AppendFilter = Callable[[Sequence[Record], OnAppended], OnAppended]
+"""Is told of an append, and returns what is to be called when that is done."""
+ReplayTo = Callable[[Position], Awaitable[None]]
+"""Reads what the log holds, up to an entry and with it."""
 
 MAX_ENTRY_BYTES = 1024 * 1024
 """Records that share an entry stay below this; an entry with a larger record holds only that."""
@@ -37,20 +35,17 @@ METADATA_BYTES = 1024
 MAX_IN_FLIGHT_ENTRIES = 8
 """More records wait, and share the next entry."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
-REPLAY_SLICE_RECORDS = 250
-"""After so many records, replay lets other work run."""
 STALLED_S = 20.0
 """What Pulsar has not confirmed by then is answered, and the log is opened anew."""
 LOST = ErrorCode.NOT_LEADER_OR_FOLLOWER
 """How every append of a lost log ends, whatever the reason: another coordinator, or this one when it has loaded anew,
 knows what became of it."""
 
-log = structlog.get_logger()
-
 
 class _Append(NamedTuple):
     messages: list[bytes]
     on_done: OnAppended
+    alone: bool = False
 
 
 @dataclass
@@ -68,6 +63,10 @@ class InternalLog:
     def __init__(self, client: PulsarClient, topic: str, now_ms: Callable[[], int], after: Callable[[], None]) -> None:
         """`after` is called when appends have been answered."""
         self.producer: Producer | None = None
+        self.append_filter: AppendFilter | None = None
+        self.appended_bytes = 0
+        self.durable_up_to = Position(-1, -1)
+        """The last entry that is confirmed: when an append is answered, the entry in which it ends."""
         self._lost: asyncio.Future[PulsarError] = asyncio.get_running_loop().create_future()
         self._client = client
         self._topic = topic
@@ -89,16 +88,15 @@ class InternalLog:
         await asyncio.wait([self._lost])
         return self._lost.result()
 
-    async def open(self, barrier: Record, replay: Replay, predecessor: Producer | None = None) -> None:
-        """Take the partition, and replay its records, oldest first; compaction may have left out overwritten ones.
+    async def open(self, barrier: Record, replay_to: ReplayTo, predecessor: Producer | None = None) -> None:
+        """Take the partition, and have all replayed that was written to it before.
 
         `barrier` is a record that changes nothing. With the `predecessor`, the producer of a lost log, only if nobody
         took the partition since: ProducerFencedError. Raises PulsarError and TimeoutError.
         """
         self.producer = await self._client.open_producer(self._topic, self, fencing=True, predecessor=predecessor)
         self._send([_encode(barrier)], ())
-        end = await self._until_lost(self._barrier)
-        await self._replay(end, replay)
+        await replay_to(await self._until_lost(self._barrier))
         if self.is_lost:
             raise self._lost.result()
 
@@ -108,16 +106,6 @@ class InternalLog:
         if not future.done():
             raise self._lost.result()
         return future.result()
-
-    async def _replay(self, end: Position, replay: Replay) -> None:
-        count = 0
-        async with aclosing(read_entries(self._client, self._topic, "earliest", end, read_compacted=True)) as entries:
-            async for entry in entries:
-                for key, value in _records(self._topic, entry):
-                    replay(key, value)
-                    count += 1
-                    if count % REPLAY_SLICE_RECORDS == 0:
-                        await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Wait for what is in flight. Raises PulsarError if the broker does not confirm."""
@@ -129,11 +117,18 @@ class InternalLog:
 
     # Appending
 
-    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
-        """`on_done` comes later, in the order of appends: with NONE when the records are durable, LOST with the log."""
+    def append(self, records: Sequence[Record], on_done: OnAppended, *, alone: bool = False) -> None:
+        """`on_done` comes later, in the order of appends: with NONE when the records are durable, LOST with the log.
+
+        If they are to be `alone`, no other append has part in their entry.
+        """
+        if self.append_filter is not None:
+            on_done = self.append_filter(records, on_done)
         messages = [_encode(record) for record in records]
-        self._queue.append(_Append(messages, on_done))
-        self._queued_bytes += sum(map(len, messages))
+        size = sum(map(len, messages))
+        self._queue.append(_Append(messages, on_done, alone))
+        self._queued_bytes += size
+        self.appended_bytes += size
         self._schedule_flush()
 
     def _schedule_flush(self) -> None:
@@ -157,7 +152,8 @@ class InternalLog:
         size = 0
         while self._queue:
             append_bytes = sum(map(len, self._queue[0].messages))
-            if batch and size + append_bytes > self._max_entry_bytes():
+            apart = batch and (self._queue[0].alone or batch[-1].alone)
+            if apart or (batch and size + append_bytes > self._max_entry_bytes()):
                 break
             batch.append(self._queue.popleft())
             size += append_bytes
@@ -200,6 +196,7 @@ class InternalLog:
     def on_receipt(self, sequence_id: int, position: Position) -> None:
         if not self._barrier.done():
             self._barrier.set_result(position)
+        self.durable_up_to = position
         if self._in_flight:
             self._answer(self._in_flight.popleft(), ErrorCode.NONE)
         self._answer_refused()
@@ -272,19 +269,3 @@ def _split(messages: list[bytes], max_bytes: int) -> list[list[bytes]]:
         entries[-1].append(message)
         size += len(message)
     return entries
-
-
-def _records(topic: str, entry: Entry) -> list[Record]:
-    """The entry's records that a compaction has left; nothing if it is not an entry of records."""
-    if entry.is_marker:
-        return []
-    try:
-        messages = list(iter_messages(entry.metadata, entry.payload, MAX_QUEUED_BYTES))
-    except EntryError as error:
-        log.warning("unreadable entry in an internal topic", topic=topic, position=entry.position, error=str(error))
-        return []
-    return [
-        (message.key, None if message.null_value else bytes(message.value))
-        for message in messages
-        if message.key is not None and not message.compacted_out
-    ]

@@ -5,24 +5,29 @@ They look to clients like Kafka's own of the same name, and hold Kafka's own rec
 
 from __future__ import annotations
 
+from gateway.coordination.trimming_cursor import SUBSCRIPTION
 from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.local_topics import keep_local
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
-COMPACTION_THRESHOLD_BYTES = 100 * 1024 * 1024
-"""Backlog behind the last compaction that starts the next; Kafka's segment size of these topics."""
+RETENTION_MINUTES = 3 * 24 * 60
+"""Of what is behind a snapshot no more, should the trimming cursor be lost."""
 _CONFIGS = {"cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1"}
-_KEEP_FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+_RETENTION = {"retentionTimeInMinutes": RETENTION_MINUTES, "retentionSizeInMB": -1}
 
 
-async def prepare_internal_topic(topics: TopicCatalog, admin: AdminClient, name: str, partitions: int) -> Topic:
+async def prepare_internal_topic(
+    topics: TopicCatalog, admin: AdminClient, name: str, partitions: int, segment_bytes: int
+) -> Topic:
     """Create the topic if need be, and return it as Pulsar has it: its partition count may be another.
 
-    The policies are set each time: whoever created the topic may have died before. Raises KafkaError and PulsarError.
+    When `segment_bytes` are written behind the last compaction of a partition, Pulsar begins the next. The policies
+    are set each time: whoever created the topic may have died before. Raises KafkaError and PulsarError.
     """
     topic = await topics.get(name, fresh=True)
     if topic is None:
@@ -35,6 +40,17 @@ async def prepare_internal_topic(topics: TopicCatalog, admin: AdminClient, name:
     namespace = topic.pulsar_name.removeprefix("persistent://").rpartition("/")[0]
     parts = [topic.pulsar_topic(number) for number in range(topic.partitions)]
     await keep_local(admin, namespace, topic.pulsar_name, parts)
-    await admin.topics.set_policy(topic.pulsar_name, TopicPolicy.RETENTION, _KEEP_FOR_EVER)
-    await admin.topics.set_policy(topic.pulsar_name, TopicPolicy.COMPACTION_THRESHOLD, COMPACTION_THRESHOLD_BYTES)
+    await _let_be_trimmed(admin, topic.pulsar_name)
+    await admin.topics.set_policy(topic.pulsar_name, TopicPolicy.COMPACTION_THRESHOLD, segment_bytes)
     return topic
+
+
+async def _let_be_trimmed(admin: AdminClient, topic: str) -> None:
+    """In this order: what no cursor holds goes after the retention, and message TTL moves cursors."""
+    try:
+        await admin.topics.create_subscription(topic, SUBSCRIPTION)
+    except AdminError as error:
+        if not error.conflict:
+            raise
+    await admin.topics.set_policy(topic, TopicPolicy.MESSAGE_TTL, 0)
+    await admin.topics.set_policy(topic, TopicPolicy.RETENTION, _RETENTION)

@@ -97,6 +97,9 @@ class Metrics(Collector):
         self.mirror_dropped = self._make(Counter, "mirror_dropped", "Offsets not mirrored because too many wait")
         self.mirror_pending = self._make(Gauge, "mirror_pending", "Offsets that wait to be mirrored")
         self.mirror_lag_seconds = self._make(Gauge, "mirror_lag_seconds", "For how long the oldest of them has waited")
+        self.log_snapshots = self._make(
+            Counter, "internal_log_snapshots", "Snapshots of internal logs, before which Pulsar may delete them"
+        )
         self.tasks = self._make(Gauge, "tasks", "Tasks of the event loop")
         self.loop_stalls = self._make(
             Histogram, "event_loop_stall_seconds", "Times for which the event loop stood still, above 100 ms",

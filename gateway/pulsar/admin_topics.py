@@ -274,6 +274,11 @@ class TopicsAdmin:
         names: list[str] = await self._http.get_json(topic_path(topic, "subscriptions"))
         return names
 
+    async def create_subscription(self, topic: str, subscription: str) -> None:
+        """A durable one at the beginning, in each partition that has none. Status 409 if all have it."""
+        path = topic_path(topic, "subscription", quoted(subscription))
+        await self._http.request("PUT", path, body={"ledgerId": -1, "entryId": -1})
+
     async def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
         path = topic_path(topic, "subscription", quoted(subscription))
         await self._http.request("DELETE", path, params={"force": _bool(force)})

@@ -92,6 +92,27 @@ def test_partitioned_topics_and_their_policies(pulsar: PulsarAddresses) -> None:
     run(pulsar, test)
 
 
+def test_a_subscription_is_made_in_each_partition_that_has_none(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topics, topic, name = cluster.admin.topics, f"persistent://{NAMESPACE}/{secrets.token_hex(6)}", "~name"
+        await topics.create_partitioned(topic, 3, {})
+        producer = await cluster.client.open_producer(f"{topic}-partition-1", sends := Sends())
+        producer.send([b"x"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        await sends.receipt(0)
+        await topics.create_subscription(topic, name)
+        await topics.delete_subscription(f"{topic}-partition-1", name)
+        await topics.create_subscription(topic, name)
+        for number in range(3):
+            assert await topics.subscriptions(f"{topic}-partition-{number}") == [name]
+        cursor = (await topics.internal_stats(f"{topic}-partition-1")).cursors["%7Ename"]
+        assert cursor["markDeletePosition"].endswith(":-1"), "at the beginning"
+        with pytest.raises(AdminError) as conflict:
+            await topics.create_subscription(topic, name)
+        assert conflict.value.conflict
+
+    run(pulsar, test)
+
+
 def test_the_broker_tells_its_settings(pulsar: PulsarAddresses) -> None:
     async def test(cluster: Cluster) -> None:
         assert await cluster.admin.brokers.healthy()

@@ -1,11 +1,21 @@
-"""One partition of an internal topic in memory, behind the ports of the log. A newer producer fences the older one."""
+"""One partition of an internal topic in memory, behind the ports of the log. A newer producer fences the older one.
+
+Its trimming cursor stands before the first entry, unless a test takes it away.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
+from gateway.coordination import trimming_cursor
+from gateway.coordination.log_trimming import LogTrimming
+from gateway.coordination.trimming_cursor import TrimmingCursor
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
@@ -14,6 +24,13 @@ from protocol.pulsar.entry import iter_messages
 from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 
 LEDGER_ID = 3
+BEFORE_ALL = {
+    "kafka.snapshot.ledger": 0,
+    "kafka.snapshot.entry": 0,
+    "kafka.snapshot.timestamp": 1 << 62,
+    "kafka.snapshot.bytes": 0,
+}
+"""A snapshot that is never too old."""
 
 
 class FakeProducer:
@@ -36,6 +53,10 @@ class FakeProducer:
         if not self.topic.holds:
             asyncio.get_running_loop().call_soon(self.confirm)
         return self._sequence_id
+
+    @property
+    def holds_some(self) -> bool:
+        return bool(self._held) and not self.closed
 
     def confirm(self) -> None:
         if self._held and not self.closed:
@@ -66,11 +87,31 @@ class FakeReader:
         self._entries.clear()
 
 
+class FakeSubscription:
+    def __init__(self, topic: FakeInternalTopic) -> None:
+        self._topic = topic
+
+    async def ack_cumulative(self, position: Position, properties: Mapping[str, int]) -> None:
+        await asyncio.sleep(0)
+        if position > self._topic.acknowledged:
+            self._topic.acknowledged, self._topic.cursor_properties = position, dict(properties)
+
+    async def close(self) -> None:
+        pass
+
+
 class FakeInternalTopic:
-    """A PulsarClient for one topic."""
+    """A PulsarClient and an AdminClient for one topic."""
 
     def __init__(self) -> None:
+        self.topics = self
         self.entries: list[Entry] = []
+        self.history: list[Entry] = []
+        """With those that were trimmed: so much a compacted ledger tells."""
+        self.acknowledged = Position(LEDGER_ID, -1)
+        self.cursor_properties = dict(BEFORE_ALL)
+        self.subscription_failures: list[PulsarError] = []
+        self.admin_failures: list[PulsarError] = []
         self.producers: list[FakeProducer] = []
         self.open_failures: list[PulsarError] = []
         self.holds = False
@@ -78,12 +119,17 @@ class FakeInternalTopic:
         """The broker answers nothing any more."""
 
     def write(self, payload: bytes, count: int) -> Position:
-        position = Position(LEDGER_ID, len(self.entries))
+        position = Position(LEDGER_ID, len(self.history))
         metadata = MessageMetadata(
             producer_name="p", sequence_id=position.entry_id, publish_time=1, num_messages_in_batch=count
         )
         self.entries.append(Entry(position, None, metadata, memoryview(bytearray(payload))))
+        self.history.append(self.entries[-1])
         return position
+
+    def trim(self) -> None:
+        """All that the cursor does not hold."""
+        self.entries = [entry for entry in self.entries if entry.position > self.acknowledged]
 
     def records(self) -> list[list[tuple[bytes | None, bytes | None]]]:
         """Key and value of each message, by entry."""
@@ -111,5 +157,28 @@ class FakeInternalTopic:
     async def open_reader(
         self, topic: str, start: Any, listener: EntryListener, *, read_compacted: bool = False
     ) -> FakeReader:
-        assert (start, read_compacted) == ("earliest", True)
-        return FakeReader(self.entries, listener)
+        assert read_compacted == (start == "earliest")
+        stored = self.history if read_compacted else [entry for entry in self.entries if entry.position >= start]
+        return FakeReader(stored, listener)
+
+    async def open_subscription(self, topic: str, name: str, on_closed: Any) -> FakeSubscription:
+        if self.subscription_failures:
+            raise self.subscription_failures.pop(0)
+        assert name == trimming_cursor.SUBSCRIPTION
+        return FakeSubscription(self)
+
+    async def internal_stats(self, topic: str) -> InternalStats:
+        await asyncio.sleep(0)
+        if self.admin_failures:
+            raise self.admin_failures.pop(0)
+        cursors = {"%7Etrimming": {"properties": self.cursor_properties}}
+        return InternalStats((), Position(LEDGER_ID, -1), 0, 0, cursors, Ledger(-1, 0, 0))
+
+
+MARK = (b"mark", None)
+
+
+def new_trimming(topic: FakeInternalTopic, segment_bytes: int = 1 << 30, now_ms: int = 0) -> LogTrimming:
+    client, admin = cast(PulsarClient, topic), cast(AdminClient, topic)
+    cursor = TrimmingCursor(client, admin, "t")
+    return LogTrimming(client, cursor, "t", MARK, lambda: now_ms, segment_bytes, asyncio.Lock(), Metrics())

@@ -104,6 +104,9 @@ class FakeClient:
     async def open_reader(self, topic: str, *args: Any, **options: Any) -> Any:
         return await self.topics[topic].open_reader(topic, *args, **options)
 
+    async def internal_stats(self, topic: str) -> Any:
+        return await self.topics[topic].internal_stats(topic)
+
 
 class Scene:
     def __init__(self) -> None:
@@ -118,7 +121,9 @@ class Scene:
 
         parts: dict[str, Any] = {
             "client": self.client,
-            "admin": SimpleNamespace(topics=SimpleNamespace(partitioned=partitioned)),
+            "admin": SimpleNamespace(
+                topics=SimpleNamespace(partitioned=partitioned, internal_stats=self.client.internal_stats)
+            ),
             "topics": self.catalog,
             "fleet": self.fleet,
             "logs": None,

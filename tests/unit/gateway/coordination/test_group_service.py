@@ -29,7 +29,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
 from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic
+from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic, new_trimming
 
 T0 = TopicPartition("t", 0)
 TIMEOUT_S = 10.0
@@ -79,7 +79,7 @@ class Harness:
         self.clock = FakeClock()
         self.partition = GroupPartition(
             cast(PulsarClient, self.topic), "t", GroupConfig(initial_rebalance_delay_ms=0),
-            SubscribedTopics(cast(TopicCatalog, None)), self.clock, self.leadership,
+            SubscribedTopics(cast(TopicCatalog, None)), self.clock, self.leadership, new_trimming(self.topic),
         )  # fmt: skip
 
     async def start(self) -> "Harness":

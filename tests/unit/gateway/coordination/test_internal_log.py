@@ -7,17 +7,15 @@ import pytest
 
 from gateway.coordination import internal_log
 from gateway.coordination.internal_log import InternalLog, Record
+from gateway.coordination.log_reading import read_records
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError, RequestTimeoutError
+from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic, FakeProducer
 
 BARRIER: Record = (b"barrier", None)
 NOW_MS = 1_000
-
-
-def ignore(key: bytes, value: bytes | None) -> None:
-    pass
 
 
 class Harness:
@@ -28,8 +26,15 @@ class Harness:
         self.log = InternalLog(cast(PulsarClient, self.topic), "t", lambda: NOW_MS, lambda: None)
 
     async def open(self, predecessor: Any = None) -> "Harness":
-        await self.log.open(BARRIER, lambda key, value: self.replayed.append((key, value)), predecessor)
+        await self.log.open(BARRIER, self._replay_to, predecessor)
         return self
+
+    async def _replay_to(self, end: Position) -> None:
+        client = cast(PulsarClient, self.topic)
+        await read_records(client, "t", "earliest", end, self._replay, read_compacted=True)
+
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        self.replayed.append((key, value))
 
     @property
     def producer(self) -> FakeProducer:
@@ -65,6 +70,17 @@ async def test_one_moment_is_one_entry() -> None:
     await harness.settle()
     assert harness.topic.records()[1:] == [[(b"k", b"%d" % number) for number in range(5)]]
     assert [name for name, _ in harness.answers] == list("01234")
+
+
+async def test_what_is_to_be_alone_has_an_entry_of_its_own() -> None:
+    harness = await Harness().open()
+    harness.append("before", (b"k", b"1"))
+    harness.log.append([(b"mark", None)], lambda error, now_ms: marked.append(harness.log.durable_up_to), alone=True)
+    marked: list[Position] = []
+    harness.append("behind", (b"k", b"2"))
+    await harness.settle()
+    assert harness.topic.records()[1:] == [[(b"k", b"1")], [(b"mark", None)], [(b"k", b"2")]]
+    assert marked == [harness.topic.entries[2].position]
 
 
 async def test_nothing_is_answered_inside_append_or_before_the_receipt() -> None:

@@ -1,0 +1,59 @@
+"""Reading the records of an internal log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+import structlog
+
+from gateway.coordination.internal_log import Record
+from gateway.log.opening import read_entries
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry, Start
+from protocol.pulsar.entry import EntryError, iter_messages
+
+Replay = Callable[[bytes, bytes | None], None]
+
+SLICE_RECORDS = 250
+"""After so many records, other work is let run."""
+MAX_ENTRY_BYTES = 64 * 1024 * 1024
+
+log = structlog.get_logger()
+
+
+async def read_records(
+    client: PulsarClient, topic: str, start: Start, end: Position, replay: Replay, *, read_compacted: bool
+) -> int:
+    """Replay the records from one entry to another, oldest first. Returns the bytes of the entries.
+
+    Compaction may have left out overwritten ones. Raises PulsarError and TimeoutError.
+    """
+    count = size = 0
+    async with aclosing(read_entries(client, topic, start, end, read_compacted=read_compacted)) as entries:
+        async for entry in entries:
+            size += len(entry.payload)
+            for key, value in _records(topic, entry):
+                replay(key, value)
+                count += 1
+                if count % SLICE_RECORDS == 0:
+                    await asyncio.sleep(0)
+    return size
+
+
+def _records(topic: str, entry: Entry) -> list[Record]:
+    """The entry's records that a compaction has left; nothing if it is not an entry of records."""
+    if entry.is_marker:
+        return []
+    try:
+        messages = list(iter_messages(entry.metadata, entry.payload, MAX_ENTRY_BYTES))
+    except EntryError as error:
+        log.warning("unreadable entry in an internal topic", topic=topic, position=entry.position, error=str(error))
+        return []
+    return [
+        (message.key, None if message.null_value else bytes(message.value))
+        for message in messages
+        if message.key is not None and not message.compacted_out
+    ]

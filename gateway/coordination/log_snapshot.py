@@ -1,0 +1,116 @@
+"""A snapshot of an internal log: behind a mark, the last record of each key once more (Kafka's log cleaner).
+
+Whoever replays what is behind the mark knows all that the whole log tells, so what is before it may go. Records are
+copied as they are, whatever they mean; tombstones are not. The log goes on meanwhile: a record that is appended behind
+the mark is newer than any copy, so its key is not copied any more. While it is not known whether the log takes such a
+record, its key waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from gateway.coordination.internal_log import InternalLog, OnAppended, Record
+from gateway.coordination.log_reading import Replay
+from gateway.pulsar.position import Position
+from protocol.kafka.errors import ErrorCode
+
+SLICE_RECORDS = 1_000
+SLICE_BYTES = 256 * 1024
+"""So much is copied at a time: a few milliseconds' work, which commits wait for."""
+
+ReadTo = Callable[[Position, Replay], Awaitable[object]]
+
+
+class SnapshotFailedError(Exception):
+    """The log did not take it. What it took does no harm."""
+
+
+class LogSnapshot:
+    """Take it once, while nobody else takes one of the log."""
+
+    def __init__(self, log: InternalLog) -> None:
+        self._log = log
+        self._live: dict[bytes, bytes] = {}
+        self._written: set[bytes] = set()
+        self._unanswered: Counter[bytes] = Counter()
+        self.appended_bytes = 0
+        """All that the log was given before the mark."""
+        self.size_bytes = 0
+        """Keys and values that were copied."""
+
+    async def take(self, mark: Record, read_to: ReadTo) -> Position:
+        """Returns where the mark lies, when all is durable behind it.
+
+        `mark` is a record that changes nothing; `read_to` replays what counted of the log up to a position, and with
+        it. Raises SnapshotFailedError, and what `read_to` raises.
+        """
+        assert self._log.append_filter is None
+        self._log.append_filter = self._follow
+        try:
+            self.appended_bytes = self._log.appended_bytes
+            position = await self._append([mark], alone=True)
+            await read_to(position, self._replay)
+            await self._copy()
+        finally:
+            self._log.append_filter = None
+        return position
+
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        self._live.pop(key, None)  # copies are in the order of the records
+        if value is not None and key not in self._written:
+            self._live[key] = value
+
+    def _follow(self, records: Sequence[Record], on_done: OnAppended) -> OnAppended:
+        keys = [key for key, _ in records]
+        self._unanswered.update(keys)
+
+        def on_answered(error: ErrorCode, now_ms: int) -> None:
+            for key in keys:
+                self._unanswered[key] -= 1
+                if not self._unanswered[key]:
+                    del self._unanswered[key]
+            if error is ErrorCode.NONE:
+                self._written.update(keys)
+            on_done(error, now_ms)
+
+        return on_answered
+
+    async def _copy(self) -> None:
+        """A key that waits is looked at again when all that was appended before is answered: at the next turn."""
+        waiting = deque(self._live)
+        while waiting:
+            await self._append(self._next_slice(waiting))
+
+    def _next_slice(self, waiting: deque[bytes]) -> list[Record]:
+        records: list[Record] = []
+        size = 0
+        for _ in range(min(len(waiting), SLICE_RECORDS)):
+            key = waiting.popleft()
+            if key in self._unanswered:
+                waiting.append(key)
+                continue
+            value = self._live.pop(key)
+            if key not in self._written:
+                records.append((key, value))
+                size += len(key) + len(value)
+                if size >= SLICE_BYTES:
+                    break
+        self.size_bytes += size
+        return records
+
+    async def _append(self, records: Sequence[Record], *, alone: bool = False) -> Position:
+        done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+
+        def on_done(error: ErrorCode, now_ms: int) -> None:
+            if done.done():  # cancelled
+                return
+            if error is ErrorCode.NONE:
+                done.set_result(self._log.durable_up_to)
+            else:
+                done.set_exception(SnapshotFailedError(f"the log answers {error.name}"))
+
+        self._log.append(records, on_done, alone=alone)
+        return await done
