@@ -121,6 +121,7 @@ def _settings(config: Config) -> list[BrokerConfig]:
         ("num.partitions", _I, kafka, "default_partitions"),
         ("offsets.retention.minutes", _I, groups, "offsets_retention_minutes"),
         ("offsets.topic.num.partitions", _I, groups, "offsets_topic_partitions"),
+        ("offsets.topic.segment.bytes", _I, groups, "offsets_topic_segment_bytes"),
         ("socket.request.max.bytes", _I, limits, "max_request_bytes"),
     )
     rows = [
