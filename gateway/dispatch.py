@@ -14,8 +14,10 @@ from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener, RequestContext
 from gateway.requests.reply import Reply
 from protocol.kafka import codec
-from protocol.kafka.codec import Buffer, MalformedRequest
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.value_counts import has_more_rows
 
 API_KEY_BYTES = 2
 LARGE_FRAME_BYTES = 64 * 1024
@@ -97,7 +99,7 @@ class Dispatcher:
         """Encoding it takes so long that it is to be done in another thread."""
         if response is None or call.api.key is ApiKey.Produce or isinstance(response, RelayedResponse):
             return False
-        return codec.has_more_rows(call.api.response, response, LARGE_ANSWER_ROWS)
+        return has_more_rows(call.api.response, response, LARGE_ANSWER_ROWS)
 
     def is_pipelined(self, frame: bytearray, before: Call) -> bool:
         """Whether a request may run though the one before it is not answered."""

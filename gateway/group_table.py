@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.errors import KafkaError, UnknownTopicOrPartitionError
+from kafka.protocol.api_message import ApiMessage
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +23,6 @@ from gateway.coordination.mirror.names import subscription_name
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.topics.catalog import TopicCatalog
-from protocol.kafka.schemas import ConsumerGroupDescribeRequest
 
 BOOTSTRAP_TIMEOUT_MS = 5_000
 REQUEST_TIMEOUT_MS = 10_000
@@ -33,6 +33,14 @@ CLASSIC = "classic"
 
 class KafkaUnreachable(Exception):
     """No Kafka server answered, or it refused; the text says which."""
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json="protocol.kafka.schemas"):  # type: ignore[misc, call-arg]
+    """Key 69 (KIP-848), which kafka-python lacks."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json="protocol.kafka.schemas"):  # type: ignore[misc, call-arg]
+    """Found by kafka-python when it has sent the request."""
 
 
 class _GroupsClient(KafkaAdminClient):  # type: ignore[misc]

@@ -14,7 +14,7 @@ from gateway.fetching.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnsw
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.log.partition_log import PartitionLog
 from gateway.pulsar.errors import PulsarError
-from protocol.kafka.codec import RecordChunks
+from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.errors import ErrorCode
 
 MAX_WAIT_MS = 600_000

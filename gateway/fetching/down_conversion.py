@@ -11,7 +11,7 @@ from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
 from gateway.fetching.fetch_session import FetchedPartition, Key
 from gateway.log.registry import LogRegistry
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
-from protocol.kafka.codec import Buffer, RecordChunks
+from protocol.kafka.buffers import Buffer, RecordChunks
 from protocol.kafka.compression import DecompressionError, UnsupportedCompression
 from protocol.kafka.down_conversion import down_convert
 from protocol.kafka.errors import ErrorCode

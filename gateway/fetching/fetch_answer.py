@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 
 from gateway.fetching.fetch_session import FetchedPartition
-from protocol.kafka.codec import RecordChunks
+from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.errors import ErrorCode
 
 NO_RECORDS = RecordChunks((), 0)

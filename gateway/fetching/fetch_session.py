@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from gateway.errors import KafkaError
-from protocol.kafka.codec import RecordChunks
+from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.errors import ErrorCode
 
 NO_SESSION = 0

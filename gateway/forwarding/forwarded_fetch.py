@@ -13,13 +13,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
 from typing import Any, NamedTuple, Protocol
 
-from kafka.protocol.consumer import FetchRequest
-
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
 from gateway.errors import KafkaError
 from gateway.fetching.delayed_fetch import MAX_WAIT_MS
-from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
+from gateway.fetching.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import (
     FINAL_EPOCH,
     FetchedPartition,
@@ -33,8 +31,8 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Unread
 from gateway.requests.reply import Reply, Response
-from protocol.kafka.codec import RecordChunks
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import FetchRequest
 
 GRACE_S = 0.2
 """After max_wait, for what the leaders then answer; later answers, of one that stands still, go into the next fetch."""
@@ -263,26 +261,22 @@ async def _name(call: Call, topic: str | uuid.UUID | None) -> str | None:
     return name
 
 
-def _request(call: Call, parts: list[FetchedPartition], wait_ms: int, share: int) -> Any:
+def _request(call: Call, parts: list[FetchedPartition], wait_ms: int, share: int) -> FetchRequest:
     """Without a session; for one batch of each while clients leave lying what they asked for."""
     asked, unread = call.request, call.cluster.unread
     max_bytes = 1 if unread.size_bytes > call.cluster.config.limits.fetch_budget_bytes else asked.max_bytes
-    by_id = call.version >= TOPIC_ID_VERSION
-    topics: dict[Any, list[Any]] = {}
+    topics: dict[str | uuid.UUID | None, _Topic] = {}
     for part in parts:
         row = _Partition(
             partition=part.partition, current_leader_epoch=part.leader_epoch, fetch_offset=part.offset,
             last_fetched_epoch=part.fetched_epoch, partition_max_bytes=part.max_bytes,
         )  # fmt: skip
-        topics.setdefault(part.topic, []).append(row)
+        named = _Topic(topic_id=part.topic) if isinstance(part.topic, uuid.UUID) else _Topic(topic=part.topic or "")
+        topics.setdefault(part.topic, named).partitions.append(row)
     return FetchRequest(
         max_wait_ms=wait_ms, min_bytes=asked.min_bytes, max_bytes=max(1, max_bytes // share),
         isolation_level=asked.isolation_level, session_id=0, session_epoch=FINAL_EPOCH, rack_id=asked.rack_id,
-        topics=[
-            _Topic(topic=None if by_id else topic, topic_id=topic if by_id else None, partitions=rows)
-            for topic, rows in topics.items()
-        ],
-        forgotten_topics_data=[],
+        topics=list(topics.values()), forgotten_topics_data=[],
     )  # fmt: skip
 
 
@@ -298,12 +292,9 @@ def _answer(fetched: FetchedPartition, row: Response | None) -> PartitionAnswer:
     """A leader's row, without what it says of other gateways."""
     if row is None:
         return PartitionAnswer(fetched, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    records = row.records
-    if not isinstance(records, RecordChunks):
-        records = RecordChunks((records,), len(records)) if records else RecordChunks((), 0)
     answer = PartitionAnswer(
         fetched, error_code=row.error_code, high_watermark=row.high_watermark,
-        log_start_offset=row.log_start_offset, records=records,
+        log_start_offset=row.log_start_offset, records=row.records or NO_RECORDS,
     )  # fmt: skip
     answer.aborted_transactions = row.aborted_transactions
     return answer

@@ -31,7 +31,8 @@ from gateway.requests.context import Client
 from gateway.requests.reply import Reply, Response
 from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS
-from protocol.kafka.codec import Buffer, decode_response, encode_request, readdress_request
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.codec import decode_response, encode_request, readdress_request
 from protocol.kafka.fetch_request import limit_max_bytes
 from protocol.kafka.produce_response import is_written
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from kafka.protocol import admin, consumer, metadata, producer
-
 from gateway.handlers.cluster import (
     alter_configs,
     api_versions,
@@ -50,8 +48,8 @@ from gateway.handlers.topics import metadata as metadata_handler
 from gateway.requests import routes
 from gateway.requests.call import Api, Call, Right, at_once, awaited
 from gateway.requests.reply import Response
-from protocol.kafka import schemas
 from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.messages import cluster, groups, records, topics
 from protocol.kafka.produce_request import decode_produce
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -70,178 +68,178 @@ def _answer_api_versions(call: Call) -> Response:
 
 _ROWS = (
     Api(
-        producer.ProduceRequest, producer.ProduceResponse,
+        records.ProduceRequest, records.ProduceResponse,
         0, 13, produce.handle,
         _rights((_TOPIC, _WRITE), (ResourceType.TRANSACTIONAL_ID, _WRITE)), route=routes.PRODUCE, pipelined=True,
         decode=decode_produce, encode=produce.encode,
     ),
     Api(
-        consumer.FetchRequest, consumer.FetchResponse,
+        records.FetchRequest, records.FetchResponse,
         0, 18, fetch.handle,
         _rights((_TOPIC, _READ)),
     ),
     Api(
-        consumer.ListOffsetsRequest, consumer.ListOffsetsResponse,
+        records.ListOffsetsRequest, records.ListOffsetsResponse,
         0, 10, list_offsets.handle,
         _rights((_TOPIC, _DESCRIBE)), route=routes.BY_PARTITION_INDEX, pipelined=True, encode=list_offsets.encode,
     ),
     Api(
-        metadata.MetadataRequest, metadata.MetadataResponse,
+        topics.MetadataRequest, topics.MetadataResponse,
         0, 13, awaited(metadata_handler.handle),
         _rights((_TOPIC, _DESCRIBE)),
     ),
     Api(
-        consumer.OffsetCommitRequest, consumer.OffsetCommitResponse,
+        groups.OffsetCommitRequest, groups.OffsetCommitResponse,
         0, 9, offset_commit.handle,
         _rights((_GROUP, _READ), (_TOPIC, _READ)), route=routes.BY_GROUP, pipelined=True,
     ),
     Api(
-        consumer.OffsetFetchRequest, consumer.OffsetFetchResponse,
+        groups.OffsetFetchRequest, groups.OffsetFetchResponse,
         0, 9, offset_fetch.handle,
         _rights((_GROUP, _DESCRIBE), (_TOPIC, _DESCRIBE)), route=routes.OFFSET_FETCH,
     ),
     Api(
-        metadata.FindCoordinatorRequest, metadata.FindCoordinatorResponse,
+        groups.FindCoordinatorRequest, groups.FindCoordinatorResponse,
         0, 6, at_once(find_coordinator.handle),
         _rights((_GROUP, _DESCRIBE)),
     ),
     Api(
-        consumer.JoinGroupRequest, consumer.JoinGroupResponse,
+        groups.JoinGroupRequest, groups.JoinGroupResponse,
         0, 9, join_group.handle,
         _rights((_GROUP, _READ)), route=routes.BY_GROUP,
     ),
     Api(
-        consumer.HeartbeatRequest, consumer.HeartbeatResponse,
+        groups.HeartbeatRequest, groups.HeartbeatResponse,
         0, 4, at_once(heartbeat.handle),
         _rights((_GROUP, _READ)), route=routes.BY_GROUP,
     ),
     Api(
-        consumer.LeaveGroupRequest, consumer.LeaveGroupResponse,
+        groups.LeaveGroupRequest, groups.LeaveGroupResponse,
         0, 5, at_once(leave_group.handle),
         _rights((_GROUP, _READ)), route=routes.BY_GROUP,
     ),
     Api(
-        consumer.SyncGroupRequest, consumer.SyncGroupResponse,
+        groups.SyncGroupRequest, groups.SyncGroupResponse,
         0, 5, sync_group.handle,
         _rights((_GROUP, _READ)), route=routes.BY_GROUP,
     ),
     Api(
-        admin.DescribeGroupsRequest, admin.DescribeGroupsResponse,
+        groups.DescribeGroupsRequest, groups.DescribeGroupsResponse,
         0, 6, at_once(describe_groups.handle),
         _rights((_GROUP, _DESCRIBE)), route=routes.DESCRIBE_GROUPS,
     ),
     Api(
-        admin.ListGroupsRequest, admin.ListGroupsResponse,
+        groups.ListGroupsRequest, groups.ListGroupsResponse,
         0, 5, awaited(list_groups.handle),
         _rights((_GROUP, _DESCRIBE)), route=routes.LIST_GROUPS,
     ),
     Api(
-        metadata.ApiVersionsRequest, metadata.ApiVersionsResponse,
+        cluster.ApiVersionsRequest, cluster.ApiVersionsResponse,
         0, 4, at_once(_answer_api_versions),
         _rights(),
     ),
     Api(
-        admin.CreateTopicsRequest, admin.CreateTopicsResponse,
+        topics.CreateTopicsRequest, topics.CreateTopicsResponse,
         0, 7, awaited(create_topics.handle),
         _rights((_TOPIC, _CREATE)),
     ),
     Api(
-        admin.DeleteTopicsRequest, admin.DeleteTopicsResponse,
+        topics.DeleteTopicsRequest, topics.DeleteTopicsResponse,
         0, 6, awaited(delete_topics.handle),
         _rights((_TOPIC, _DELETE)),
     ),
     Api(
-        admin.DeleteRecordsRequest, admin.DeleteRecordsResponse,
+        records.DeleteRecordsRequest, records.DeleteRecordsResponse,
         0, 2, awaited(delete_records.handle),
         _rights((_TOPIC, _DELETE)), route=routes.BY_PARTITION_INDEX,
     ),
     Api(
-        producer.InitProducerIdRequest, producer.InitProducerIdResponse,
+        records.InitProducerIdRequest, records.InitProducerIdResponse,
         0, 5, at_once(init_producer_id.handle),
         _rights((_CLUSTER, AclOperation.IDEMPOTENT_WRITE)),
     ),
     Api(
-        consumer.OffsetForLeaderEpochRequest, consumer.OffsetForLeaderEpochResponse,
+        records.OffsetForLeaderEpochRequest, records.OffsetForLeaderEpochResponse,
         0, 4, awaited(offset_for_leader_epoch.handle),
         _rights((_TOPIC, _DESCRIBE)), route=routes.OFFSET_FOR_LEADER_EPOCH,
     ),
     Api(
-        admin.DescribeConfigsRequest, admin.DescribeConfigsResponse,
+        cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse,
         0, 4, awaited(describe_configs.handle),
         _rights((_TOPIC, _DESCRIBE_CONFIGS), (_GROUP, _DESCRIBE_CONFIGS), (_CLUSTER, _DESCRIBE_CONFIGS)),
     ),
     Api(
-        admin.AlterConfigsRequest, admin.AlterConfigsResponse,
+        cluster.AlterConfigsRequest, cluster.AlterConfigsResponse,
         0, 2, awaited(alter_configs.handle),
         _rights((_TOPIC, _ALTER_CONFIGS), (_GROUP, _ALTER_CONFIGS), (_CLUSTER, _ALTER_CONFIGS)),
     ),
     Api(
-        admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse,
+        cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse,
         0, 4, awaited(describe_log_dirs.handle),
         _rights((_CLUSTER, _DESCRIBE)), route=routes.DESCRIBE_LOG_DIRS,
     ),
     Api(
-        admin.CreatePartitionsRequest, admin.CreatePartitionsResponse,
+        topics.CreatePartitionsRequest, topics.CreatePartitionsResponse,
         0, 3, awaited(create_partitions.handle),
         _rights((_TOPIC, _ALTER)),
     ),
     Api(
-        admin.DeleteGroupsRequest, admin.DeleteGroupsResponse,
+        groups.DeleteGroupsRequest, groups.DeleteGroupsResponse,
         0, 2, delete_groups.handle,
         _rights((_GROUP, _DELETE)), route=routes.DELETE_GROUPS,
     ),
     Api(
-        admin.ElectLeadersRequest, admin.ElectLeadersResponse,
+        topics.ElectLeadersRequest, topics.ElectLeadersResponse,
         0, 2, awaited(elect_leaders.handle),
         _rights((_CLUSTER, _ALTER)),
     ),
     Api(
-        admin.IncrementalAlterConfigsRequest, admin.IncrementalAlterConfigsResponse,
+        cluster.IncrementalAlterConfigsRequest, cluster.IncrementalAlterConfigsResponse,
         0, 1, awaited(incremental_alter_configs.handle),
         _rights((_TOPIC, _ALTER_CONFIGS), (_GROUP, _ALTER_CONFIGS), (_CLUSTER, _ALTER_CONFIGS)),
     ),
     Api(
-        admin.AlterPartitionReassignmentsRequest, admin.AlterPartitionReassignmentsResponse,
+        topics.AlterPartitionReassignmentsRequest, topics.AlterPartitionReassignmentsResponse,
         0, 1, awaited(alter_partition_reassignments.handle),
         _rights((_CLUSTER, _ALTER)),
     ),
     Api(
-        admin.ListPartitionReassignmentsRequest, admin.ListPartitionReassignmentsResponse,
+        topics.ListPartitionReassignmentsRequest, topics.ListPartitionReassignmentsResponse,
         0, 0, at_once(list_partition_reassignments.handle),
         _rights((_CLUSTER, _DESCRIBE)),
     ),
     Api(
-        consumer.OffsetDeleteRequest, consumer.OffsetDeleteResponse,
+        groups.OffsetDeleteRequest, groups.OffsetDeleteResponse,
         0, 0, offset_delete.handle,
         _rights((_GROUP, _DELETE), (_TOPIC, _READ)), route=routes.BY_GROUP,
     ),
     Api(
-        admin.DescribeClusterRequest, admin.DescribeClusterResponse,
+        cluster.DescribeClusterRequest, cluster.DescribeClusterResponse,
         0, 2, at_once(describe_cluster.handle),
         _rights((_CLUSTER, _DESCRIBE)),
     ),
     Api(
-        admin.DescribeProducersRequest, admin.DescribeProducersResponse,
+        records.DescribeProducersRequest, records.DescribeProducersResponse,
         0, 0, awaited(describe_producers.handle),
         _rights((_TOPIC, _READ)), route=routes.DESCRIBE_PRODUCERS,
     ),
     Api(
-        schemas.ConsumerGroupHeartbeatRequest, schemas.ConsumerGroupHeartbeatResponse,
+        groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse,
         0, 1, consumer_group_heartbeat.handle,
         _rights((_GROUP, _READ), (_TOPIC, _DESCRIBE)), route=routes.BY_GROUP,
     ),
     Api(
-        schemas.ConsumerGroupDescribeRequest, schemas.ConsumerGroupDescribeResponse,
+        groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse,
         0, 1, at_once(consumer_group_describe.handle),
         _rights((_GROUP, _DESCRIBE), (_TOPIC, _DESCRIBE)), route=routes.CONSUMER_GROUP_DESCRIBE,
     ),
     Api(
-        admin.ListConfigResourcesRequest, admin.ListConfigResourcesResponse,
+        cluster.ListConfigResourcesRequest, cluster.ListConfigResourcesResponse,
         0, 1, awaited(list_config_resources.handle),
         _rights((_CLUSTER, _DESCRIBE_CONFIGS)),
     ),
     Api(
-        admin.DescribeTopicPartitionsRequest, admin.DescribeTopicPartitionsResponse,
+        topics.DescribeTopicPartitionsRequest, topics.DescribeTopicPartitionsResponse,
         0, 0, awaited(describe_topic_partitions.handle),
         _rights((_TOPIC, _DESCRIBE)),
     ),

@@ -14,7 +14,8 @@ from gateway.requests.context import Client, RequestContext
 from gateway.requests.reply import Reply, Response
 from gateway.requests.routes import Route
 from protocol.kafka.acl import AclOperation, ResourceType
-from protocol.kafka.codec import Buffer, decode_request, encode_response
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.codec import decode_request, encode_response
 from protocol.kafka.errors import ErrorCode
 
 Handler = Callable[["Call"], Reply]

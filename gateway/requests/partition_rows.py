@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable
 
 from gateway.fan_out import Slices
+from protocol.kafka.messages.topics import MetadataResponse
 
 MAX_ROWS = 50_000
 """About 300 bytes each."""
 CHUNK = 50
 """Rows that are made before others have their turn."""
 
-Make = Callable[[range], list[Any]]
+MetadataPartition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
+Make = Callable[[range], list[MetadataPartition]]
 """The rows of some partitions."""
 
 
@@ -21,7 +22,7 @@ class _Rows:
 
     def __init__(self, view: Hashable) -> None:
         self.view = view
-        self.rows: list[Any] = []
+        self.rows: list[MetadataPartition] = []
         self.kept = True
         """Others may find them, and they count."""
 
@@ -33,7 +34,7 @@ class PartitionRows:
 
     async def get(
         self, topic: str, variant: Hashable, view: Callable[[], Hashable], partitions: int, make: Make, slices: Slices
-    ) -> Sequence[Any]:
+    ) -> list[MetadataPartition]:
         """The rows of a topic's partitions, all of one ``view``. They are shared: nobody may change them.
 
         ``variant`` is whatever else of the request the rows depend on. Who asks meanwhile makes the rows with this

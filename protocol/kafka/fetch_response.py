@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from protocol.kafka.codec import skip_tagged_fields
+from protocol.kafka.fields import skip_tagged_fields
 
 FIRST_SESSION_VERSION = 7
 FIRST_FLEXIBLE_VERSION = 12

@@ -18,7 +18,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.kafka.codec import MalformedRequest, read_varint, skip_tagged_fields, take
+from protocol.kafka.codec import MalformedRequest
+from protocol.kafka.fields import read_varint, skip_tagged_fields, take
 
 FIRST_TRANSACTIONAL_VERSION = 3
 FIRST_FLEXIBLE_VERSION = 9

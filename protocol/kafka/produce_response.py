@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Protocol
 
-from protocol.kafka.codec import read_varint
+from protocol.kafka.fields import read_varint
 from protocol.kafka.lengths import array_length, encoded_string
 
 FIRST_FLEXIBLE_VERSION = 9

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.handlers.table import APIS
 from gateway.requests.call import Api
 from protocol.kafka.codec import MalformedRequest, decode_request, parse_fixed_header, parse_header
-from tests.support.schema_values import ALL_VERSIONS, encode, name_of, values
+from tests.support.schema_values import ALL_VERSIONS, encode, name_of, values, witness
 
 FUZZ = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_version = pytest.mark.parametrize(("api", "version"), ALL_VERSIONS, ids=name_of)
@@ -79,7 +79,7 @@ def test_many_tagged_fields_are_refused() -> None:
 
 def test_fields_within_a_tagged_field_are_checked() -> None:
     """Replica state is a struct within tag 1; it says that it has tagged fields of its own."""
-    value = {part.name: None for part in FETCH.request._struct.tagged_fields(15)._fields} | {
+    value = {part.name: None for part in witness(FETCH.request).tagged_fields(15)._fields} | {
         "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "isolation_level": 0, "session_id": 0, "session_epoch": 0,
         "topics": [], "forgotten_topics_data": [], "rack_id": "",
     }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.support.schema_values import encode
+from tests.support.schema_values import encode, witness
 
 MAX_ITEMS = 3
 _TEXTS = ("", "t", "topic-1", "grüße", "x" * 130)
@@ -16,7 +16,7 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 def encoded(message: Any, version: int, random: Random) -> bytes:
     """A random body."""
-    return encode(message, version, _struct(message._struct, version, random))
+    return encode(message, version, _struct(witness(message), version, random))
 
 
 def _struct(field: Any, version: int, random: Random) -> dict[str, Any]:

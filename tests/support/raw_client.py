@@ -18,14 +18,14 @@ import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
 
-import protocol.kafka.schemas
+from tests.support import consumer_group_messages
 
 MODULES = (
     kafka.protocol.admin,
     kafka.protocol.consumer,
     kafka.protocol.metadata,
     kafka.protocol.producer,
-    protocol.kafka.schemas,
+    consumer_group_messages,
 )
 TIMEOUT_S = 15.0
 MAX_FRAME_BYTES = 64 * 1024 * 1024

@@ -1,18 +1,23 @@
-"""Values for every field of Kafka's message schemas, and kafka-python's field-by-field codec as a witness.
+"""Values for every field of Kafka's message definitions, and kafka-python's field-by-field codec as a witness.
 
-The witness walks the schema and shares no code with the compiled codecs that `protocol.kafka.codec` changes.
+The witness shares no code with `protocol.kafka`, but the JSON files of the APIs that kafka-python lacks.
 """
 
 import io
 import uuid
 from functools import cache
+from importlib import resources
 from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
+from kafka.protocol.schemas import BaseField, StructField, load_json
 
 from gateway.handlers.table import APIS
 from gateway.requests.call import Api
+from protocol.kafka import schemas
+from protocol.kafka.buffers import RecordChunks
+from protocol.kafka.messages.message import Message
 
 ALL_VERSIONS = [(api, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)]
 
@@ -38,10 +43,28 @@ def name_of(parameter: object) -> str | None:
     return parameter.name if isinstance(parameter, Api) else None
 
 
+def witness(message: type[Message]) -> Any:
+    """kafka-python's codec of a message."""
+    return _witness(message.__name__)[0]
+
+
+def is_flexible(message: type[Message], version: int) -> bool:
+    first, last = BaseField.parse_versions(_witness(message.__name__)[1])
+    return bool(first <= version <= last)
+
+
+@cache
+def _witness(name: str) -> tuple[Any, str]:
+    """(codec, flexible versions)."""
+    own = resources.files(schemas).joinpath(f"{name}.json").is_file()
+    definition = load_json(name, package=schemas if own else None)
+    return StructField(definition), definition["flexibleVersions"]
+
+
 @cache
 def values(message: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:
     """Messages as nested dictionaries, with the fields of one version."""
-    return _struct(message._struct, version)
+    return _struct(witness(message), version)
 
 
 def _struct(field: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -66,19 +89,19 @@ def _fields(field: Any, version: int) -> list[Any]:
     return [*field.untagged_fields(version), *field.tagged_fields(version)._fields]
 
 
-def encode(message: Any, version: int, value: dict[str, Any]) -> bytes:
+def encode(message: type[Message], version: int, value: dict[str, Any]) -> bytes:
     """The body, field by field."""
-    flexible = message.flexible_version_q(version)
-    return bytes(message._struct.encode(value, version=version, compact=flexible, tagged=flexible))
+    flexible = is_flexible(message, version)
+    return bytes(witness(message).encode(value, version=version, compact=flexible, tagged=flexible))
 
 
-def decode(message: Any, version: int, body: bytes) -> dict[str, Any]:
+def decode(message: type[Message], version: int, body: bytes) -> dict[str, Any]:
     """The body, field by field; all of it must be used."""
-    flexible = message.flexible_version_q(version)
+    flexible = is_flexible(message, version)
     data = io.BytesIO(body)
-    decoded = message._struct.decode(data, version=version, compact=flexible, tagged=flexible, data_class=message)
+    decoded = witness(message).decode(data, version=version, compact=flexible, tagged=flexible)
     assert data.read() == b""
-    value: dict[str, Any] = as_dict(message._struct, version, decoded)
+    value: dict[str, Any] = as_dict(witness(message), version, decoded)
     return value
 
 
@@ -90,12 +113,12 @@ def as_dict(field: Any, version: int, decoded: Any) -> Any:
         return [as_dict(field.array_of, version, item) for item in decoded]
     if field.is_struct():
         return {part.name: as_dict(part, version, _get(decoded, part)) for part in _fields(field, version)}
-    return bytes(decoded) if isinstance(decoded, memoryview) else decoded
+    return b"".join(decoded.chunks) if isinstance(decoded, RecordChunks) else decoded
 
 
 def _get(decoded: Any, field: Any) -> Any:
     if isinstance(decoded, dict):
-        return decoded.get(field.name)
+        return decoded.get(field.name, None if field.is_struct() else field.default)
     return getattr(decoded, field.name) if hasattr(decoded, field.name) else field.default
 
 

@@ -4,8 +4,6 @@ replaced it for that reason.
 
 from __future__ import annotations
 
-from kafka.protocol.admin import AlterConfigsResponse
-
 from gateway.requests.call import Call
 from gateway.requests.config_resources import (
     ResourceType,
@@ -18,6 +16,7 @@ from gateway.requests.config_resources import (
     unknown_type,
 )
 from gateway.requests.reply import Response
+from protocol.kafka.messages.cluster import AlterConfigsResponse
 
 
 async def handle(call: Call) -> Response:

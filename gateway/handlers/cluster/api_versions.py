@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kafka.protocol.metadata import ApiVersionsResponse
-
 from gateway.requests.call import Api, Call
 from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.cluster import ApiVersionsResponse
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

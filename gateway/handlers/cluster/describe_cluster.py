@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kafka.protocol.admin import DescribeClusterResponse
-
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
+from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.cluster import DescribeClusterResponse
 
 BROKERS, CONTROLLERS = 1, 2
 
@@ -17,7 +17,7 @@ def handle(call: Call) -> Response:
     if call.version >= 1 and request.endpoint_type != BROKERS:
         return _wrong_endpoint(request.endpoint_type)
     brokers = Brokers(call)
-    operations = call.context.policy.cluster_operations()
+    asked = request.include_cluster_authorized_operations
     rows = [
         DescribeClusterResponse.DescribeClusterBroker(
             broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack, is_fenced=False
@@ -26,7 +26,7 @@ def handle(call: Call) -> Response:
     ]
     return DescribeClusterResponse(
         cluster_id=call.cluster.cluster_id, controller_id=brokers.controller_id, brokers=rows,
-        authorized_operations=operations if request.include_cluster_authorized_operations else None,
+        cluster_authorized_operations=bit_field(call.context.policy.cluster_operations()) if asked else NOT_ASKED,
     )  # fmt: skip
 
 

@@ -6,8 +6,6 @@ here.
 
 from __future__ import annotations
 
-from kafka.protocol.admin import DescribeConfigsResponse
-
 from gateway.coordination.group_configs import DOCUMENTATION
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
@@ -20,6 +18,7 @@ from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.config_values import ConfigType
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.cluster import DescribeConfigsResponse
 
 FIRST_SYNONYMS_VERSION, FIRST_DOCUMENTATION_VERSION = 1, 3
 _Result = DescribeConfigsResponse.DescribeConfigsResult

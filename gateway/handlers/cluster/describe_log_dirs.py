@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka.protocol.admin import DescribeLogDirsResponse
-
 from gateway.errors import error_code
 from gateway.fan_out import fan_out
 from gateway.pulsar.admin_http import AdminError
@@ -16,6 +14,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
+from protocol.kafka.messages.cluster import DescribeLogDirsResponse
 
 UNKNOWN_BYTES = -1
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from kafka.protocol.admin import IncrementalAlterConfigsResponse
-
 from gateway.errors import KafkaError
 from gateway.requests.call import Call
 from gateway.requests.config_resources import (
@@ -28,6 +26,7 @@ from gateway.requests.reply import Response
 from gateway.topics.config_values import ConfigType
 from gateway.topics.topic_configs import TOPIC_CONFIGS, list_parts
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.cluster import IncrementalAlterConfigsResponse
 
 
 class Operation(IntEnum):

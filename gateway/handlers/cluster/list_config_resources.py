@@ -6,8 +6,6 @@ have configurations of their own. Kafka 3.9 does not know it.
 
 from __future__ import annotations
 
-from kafka.protocol.admin import ListConfigResourcesResponse
-
 from gateway.errors import KafkaError, error_code
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
@@ -15,6 +13,7 @@ from gateway.requests.call import Call
 from gateway.requests.config_resources import ResourceType
 from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.cluster import ListConfigResourcesResponse
 
 
 async def handle(call: Call) -> Response:

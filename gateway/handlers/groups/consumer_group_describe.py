@@ -11,7 +11,7 @@ from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.schemas import ConsumerGroupDescribeResponse
+from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _GROUP = ConsumerGroupDescribeResponse.DescribedGroup

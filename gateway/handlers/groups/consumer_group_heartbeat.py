@@ -16,7 +16,7 @@ from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, Consum
 from coordinator.group.consumer.topic_regex import InvalidRegexError
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply, Response
-from protocol.kafka.schemas import ConsumerGroupHeartbeatResponse
+from protocol.kafka.messages.groups import ConsumerGroupHeartbeatResponse
 
 OWN_ID_VERSION = 1
 _ASSIGNMENT = ConsumerGroupHeartbeatResponse.Assignment

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from kafka.protocol.admin import DeleteGroupsResponse
-
 from gateway.fan_out import fan_out
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply, Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import DeleteGroupsResponse
 
 
 def handle(call: Call) -> Reply:

@@ -6,13 +6,13 @@ longer only Dead, and errors have messages (KIP-1043).
 
 from __future__ import annotations
 
-from kafka.protocol.admin import DescribeGroupsResponse
-
 from coordinator.group.messages import DescribedGroup
 from coordinator.group.states import GroupState
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
+from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import DescribeGroupsResponse
 
 NOT_FOUND_VERSION = 6
 
@@ -30,6 +30,7 @@ def _row(call: Call, group: DescribedGroup) -> Response:
     error = group.error
     if call.version >= NOT_FOUND_VERSION and group.state == GroupState.DEAD.value:
         error = ErrorCode.GROUP_ID_NOT_FOUND
+    operations = call.context.policy.group_operations(group.group_id)
     asked = error is ErrorCode.NONE and call.request.include_authorized_operations
     call.count_error(error)
     return row(
@@ -50,5 +51,5 @@ def _row(call: Call, group: DescribedGroup) -> Response:
             )
             for member in group.members
         ],
-        authorized_operations=call.context.policy.group_operations(group.group_id) if asked else None,
+        authorized_operations=bit_field(operations) if asked else NOT_ASKED,
     )

@@ -5,14 +5,13 @@ A group's coordinator is the leader of its partition of `__consumer_offsets`. Tr
 
 from __future__ import annotations
 
-from kafka.protocol.metadata import FindCoordinatorResponse
-
 from gateway.requests.brokers import NOBODY, Brokers
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node
 from gateway.requests.reply import Response
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 SEVERAL_VERSION, SHARE_VERSION = 4, 6

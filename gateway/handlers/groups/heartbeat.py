@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kafka.protocol.consumer import HeartbeatResponse
-
 from coordinator.group.messages import HeartbeatRequest
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
+from protocol.kafka.messages.groups import HeartbeatResponse
 
 
 def handle(call: Call) -> Response:

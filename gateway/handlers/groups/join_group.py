@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from kafka.protocol.consumer import JoinGroupResponse
-
 from coordinator.group.messages import JoinRequest, JoinResponse
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply, Response
+from protocol.kafka.messages.groups import JoinGroupResponse
 
 REBALANCE_TIMEOUT_VERSION, KNOWN_ID_VERSION, NULL_NAME_VERSION, SKIP_ASSIGNMENT_VERSION = 1, 4, 7, 9
 

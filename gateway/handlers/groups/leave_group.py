@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kafka.protocol.consumer import LeaveGroupResponse
-
 from coordinator.group.messages import LeaveRequest, LeavingMember
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
+from protocol.kafka.messages.groups import LeaveGroupResponse
 
 SEVERAL_VERSION = 3
 

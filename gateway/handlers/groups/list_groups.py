@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kafka.protocol.admin import ListGroupsResponse
-
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
+from protocol.kafka.messages.groups import ListGroupsResponse
 
 STATES_VERSION, TYPES_VERSION = 4, 5
 

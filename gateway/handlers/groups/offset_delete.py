@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from kafka.protocol.consumer import OffsetDeleteResponse
-
 from coordinator.group.messages import DeleteOffsetsResponse
 from coordinator.group.ports import TopicPartition
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
 from gateway.requests.reply import Reply, Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import OffsetDeleteResponse
 
 
 def handle(call: Call) -> Reply:

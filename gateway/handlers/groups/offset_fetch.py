@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import structlog
-from kafka.protocol.consumer import OffsetFetchResponse
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.group.ports import DeletedTopic, TopicPartition
@@ -24,6 +23,7 @@ from gateway.requests.call import Call
 from gateway.requests.reply import Reply, Response
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import OffsetFetchResponse
 
 OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
 NEVER_MS = 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kafka.protocol.consumer import SyncGroupResponse
-
 from coordinator.group.messages import SyncRequest, SyncResponse
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply, Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import SyncGroupResponse
 
 PROTOCOL_VERSION = 5
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import structlog
-from kafka.protocol.admin import DeleteRecordsResponse
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
@@ -13,6 +12,7 @@ from gateway.requests.named_partitions import led_topic_of
 from gateway.requests.reply import Response
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import DeleteRecordsResponse
 
 HIGH_WATERMARK = -1
 NO_WATERMARK = -1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import structlog
-from kafka.protocol.admin import DescribeProducersResponse
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
@@ -14,6 +13,7 @@ from gateway.requests.named_partitions import led_topic_of
 from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import DescribeProducersResponse
 
 NO_COORDINATOR_EPOCH, NO_TRANSACTION = -1, -1
 

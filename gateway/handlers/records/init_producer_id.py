@@ -5,11 +5,10 @@ Idempotent producers get an id of their own. Transactional ids are refused until
 
 from __future__ import annotations
 
-from kafka.protocol.producer import InitProducerIdResponse
-
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import InitProducerIdResponse
 
 OWN_ID_VERSION = 3
 

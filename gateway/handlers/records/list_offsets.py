@@ -26,7 +26,8 @@ from gateway.requests.call import Call
 from gateway.requests.reply import Reply, Response
 from gateway.topics.topic import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
-from protocol.kafka.codec import Buffer, encode_response
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.list_offsets_response import FIRST_VERSION as FIRST_VERSION_BY_HAND
 from protocol.kafka.list_offsets_response import encode_listed

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, error_code
@@ -20,6 +19,7 @@ from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
 from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import OffsetForLeaderEpochResponse
 
 UNKNOWN_EPOCH, UNKNOWN_OFFSET = -1, -1
 TAKEN_OVER_CHECKS = 50

@@ -34,7 +34,8 @@ from gateway.requests.reply import Reply, Response
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
-from protocol.kafka.codec import Buffer, encode_response
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.produce_request import ProducedTopic
 from protocol.kafka.produce_response import encode_written

@@ -6,8 +6,6 @@ else is refused, and there is never a reassignment to cancel.
 
 from __future__ import annotations
 
-from kafka.protocol.admin import AlterPartitionReassignmentsResponse
-
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
@@ -17,6 +15,7 @@ from gateway.requests.cluster import Node
 from gateway.requests.named_partitions import topic_of
 from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import AlterPartitionReassignmentsResponse
 
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = _Topic.ReassignablePartitionResponse

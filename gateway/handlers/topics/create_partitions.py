@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kafka.protocol.admin import CreatePartitionsResponse
-
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.handlers.topics.create_topics import MAX_PARTITIONS
@@ -15,6 +13,7 @@ from gateway.requests.replica_assignment import check_assignments
 from gateway.requests.reply import Response
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import CreatePartitionsResponse
 
 
 async def handle(call: Call) -> Response:

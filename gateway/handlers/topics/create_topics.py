@@ -8,8 +8,6 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 
-from kafka.protocol.admin import CreateTopicsResponse
-
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
@@ -20,6 +18,7 @@ from gateway.requests.replica_assignment import check_assignments
 from gateway.requests.reply import Response
 from gateway.topics.topic_configs import check_configs
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import CreateTopicsResponse
 
 MAX_PARTITIONS = 9_999
 """Made at once, as in Kafka: its controller writes at most 10,000 records for a request, one for the topic itself."""
@@ -94,7 +93,9 @@ def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
     return len(numbers)
 
 
-def _created(call: Call, name: str, topic_id: object, partitions: int, configs: Mapping[str, str]) -> Response:
+def _created(
+    call: Call, name: str, topic_id: uuid.UUID | None, partitions: int, configs: Mapping[str, str]
+) -> Response:
     row = CreateTopicsResponse.CreatableTopicResult
     return row(
         name=name, topic_id=topic_id, error_code=0, error_message=None, num_partitions=partitions,

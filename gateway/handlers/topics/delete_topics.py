@@ -6,8 +6,6 @@ import asyncio
 import uuid
 from collections import Counter
 
-from kafka.protocol.admin import DeleteTopicsResponse
-
 from gateway.background import run_once
 from gateway.errors import error_code
 from gateway.fan_out import fan_out
@@ -18,6 +16,7 @@ from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import DeleteTopicsResponse
 
 BY_ID_VERSION = 6
 

@@ -6,7 +6,6 @@ import uuid
 from operator import itemgetter
 
 import structlog
-from kafka.protocol.admin import DescribeTopicPartitionsResponse
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
@@ -18,6 +17,7 @@ from gateway.topics import topic_names
 from gateway.topics.topic import Topic
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import DescribeTopicPartitionsResponse
 
 MAX_PARTITIONS = 2_000
 """Of one answer: Kafka's max.request.partition.size.limit."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafka.protocol.admin import ElectLeadersResponse
-
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
@@ -16,6 +14,7 @@ from gateway.requests.call import Call
 from gateway.requests.named_partitions import topic_of
 from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import ElectLeadersResponse
 
 PREFERRED, UNCLEAN = 0, 1
 

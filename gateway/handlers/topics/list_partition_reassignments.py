@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kafka.protocol.admin import ListPartitionReassignmentsResponse
-
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
+from protocol.kafka.messages.topics import ListPartitionReassignmentsResponse
 
 
 def handle(call: Call) -> Response:

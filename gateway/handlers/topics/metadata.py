@@ -12,18 +12,19 @@ from collections.abc import Iterable, Set
 from contextlib import suppress
 
 import structlog
-from kafka.protocol.metadata import MetadataResponse
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import Slices, fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
+from gateway.requests.partition_rows import MetadataPartition
 from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.topic import Topic
-from protocol.kafka.acl import AclOperation
+from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import MetadataResponse
 
 FIRST_CHOICE_VERSION, LISTENER_ERROR_VERSION, FIRST_OPERATIONS_VERSION = 4, 6, 8
 FIRST_ID_VERSION, BY_ID_VERSION = 10, 12
@@ -60,7 +61,7 @@ async def handle(call: Call) -> Response:
         cluster_id=call.cluster.cluster_id,
         controller_id=brokers.controller_id,
         topics=rows,
-        authorized_operations=call.context.policy.cluster_operations() if asked else None,
+        cluster_authorized_operations=bit_field(call.context.policy.cluster_operations()) if asked else NOT_ASKED,
     )
 
 
@@ -178,30 +179,30 @@ async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
         topic_id=topic.topic_id,
         is_internal=topic.name in topic_names.INTERNAL_TOPICS,
         partitions=partitions,
-        authorized_operations=_topic_operations(call, topic.name),
+        topic_authorized_operations=_topic_operations(call, topic.name),
     )
 
 
-def _partitions(call: Call, topic: str, numbers: range) -> list[Response]:
+def _partitions(call: Call, topic: str, numbers: range) -> list[MetadataPartition]:
     brokers = Brokers(call)  # of this moment: the fleet may have changed since the request came
     return [_partition(brokers, call.version, topic, number) for number in numbers]
 
 
-def _partition(brokers: Brokers, version: int, topic: str, number: int) -> Response:
+def _partition(brokers: Brokers, version: int, topic: str, number: int) -> MetadataPartition:
     leader, error = brokers.leader_or_error(topic, number)
     replicas = brokers.replicas(topic, number, leader.node_id)
     if error is ErrorCode.LISTENER_NOT_FOUND and version < LISTENER_ERROR_VERSION:
         error = ErrorCode.LEADER_NOT_AVAILABLE
-    return MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+    return MetadataPartition(
         error_code=error, partition_index=number,
         leader_id=leader.node_id, leader_epoch=brokers.epoch, replica_nodes=replicas,
         isr_nodes=replicas, offline_replicas=[],
     )  # fmt: skip
 
 
-def _topic_operations(call: Call, topic: str) -> Set[AclOperation] | None:
+def _topic_operations(call: Call, topic: str) -> int:
     asked = call.version >= FIRST_OPERATIONS_VERSION and call.request.include_topic_authorized_operations
-    return call.context.policy.topic_operations(topic) if asked else None
+    return bit_field(call.context.policy.topic_operations(topic)) if asked else NOT_ASKED
 
 
 def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID = _NO_ID) -> Response:
@@ -214,5 +215,5 @@ def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID =
         topic_id=topic_id,
         is_internal=False,
         partitions=[],
-        authorized_operations=_topic_operations(call, name or ""),
+        topic_authorized_operations=_topic_operations(call, name or ""),
     )

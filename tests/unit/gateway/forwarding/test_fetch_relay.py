@@ -7,10 +7,11 @@ import uuid
 from typing import Any
 
 import pytest
-from kafka.protocol.consumer import FetchRequest, FetchResponse
 
-from protocol.kafka.codec import RecordChunks, decode_request, parse_header
+from protocol.kafka.buffers import RecordChunks
+from protocol.kafka.codec import decode_request, parse_header
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import FetchRequest, FetchResponse
 from tests.unit.gateway.forwarding.forwarding_scene import Asked, Scene
 from tests.unit.gateway.requests.test_routes import OTHERS
 
@@ -146,7 +147,8 @@ async def test_what_several_lead_is_asked_of_each(unread: int) -> None:
         assert request.max_bytes == (1 if unread else 1_500)
         scene.links[number].answer(0, VERSION, fetched(number))
     response = await asked.decoded()
-    rows = {row.partition_index: bytes(row.records) for topic in response.responses for row in topic.partitions}
+    answered = [row for topic in response.responses for row in topic.partitions]
+    rows = {row.partition_index: b"".join(row.records.chunks) for row in answered}
     assert rows == {1: b"records", 2: b"records"}
 
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kafka.protocol.consumer import FetchRequest
 
 from coordinator.fleet.messages import Member
 from gateway.config import Limits
@@ -23,8 +22,10 @@ from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.context import Client as CallClient
 from gateway.requests.context import Listener, RequestContext
 from gateway.requests.reply import Reply, Response
-from protocol.kafka.codec import RecordChunks, decode_request, encode_request, is_flexible, parse_header
+from protocol.kafka.buffers import RecordChunks
+from protocol.kafka.codec import decode_request, encode_request, is_flexible, parse_header
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import FetchRequest
 from tests.unit.gateway.requests.test_routes import LEADERS, OTHERS
 
 WAIT_S = 10

@@ -7,13 +7,13 @@ import struct
 from typing import Any
 
 import pytest
-from kafka.protocol.consumer import HeartbeatRequest, HeartbeatResponse
-from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from gateway.forwarding.forwarder import merged
 from gateway.requests import routes
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse
+from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.forwarding.forwarding_scene import Asked, Scene
 from tests.unit.gateway.requests.test_routes import OTHERS

@@ -13,7 +13,7 @@ from typing import Any, cast
 from coordinator.fleet.messages import Address, Member
 from gateway.fleet.fleet import Fleet
 from gateway.forwarding.peers import READ_BUFFER_BYTES, PeerLink, Peers
-from protocol.kafka.codec import Buffer
+from protocol.kafka.buffers import Buffer
 
 WAIT_S = 10
 

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kafka.protocol.admin import DescribeGroupsResponse
 
 from coordinator.group.messages import DescribedGroup
 from gateway.handlers.groups import describe_groups
@@ -12,6 +11,7 @@ from gateway.requests.call import Call
 from gateway.requests.policy import ALL_ALLOWED
 from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import DescribeGroupsResponse
 
 DEAD = DescribedGroup(ErrorCode.NONE, "g", "Dead", message="Group g not found.")
 EMPTY = DescribedGroup(ErrorCode.NONE, "g", "Empty")

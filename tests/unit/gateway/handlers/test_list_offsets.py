@@ -10,7 +10,6 @@ from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
-from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
 from gateway.handlers.records import list_offsets
 from gateway.handlers.records.list_offsets import END_AGE_S, START_AGE_S
@@ -18,6 +17,7 @@ from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from protocol.kafka.batch import InvalidBatch
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import ListOffsetsRequest, ListOffsetsResponse
 
 _Topic = ListOffsetsRequest.ListOffsetsTopic
 _Partition = _Topic.ListOffsetsPartition

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kafka.protocol.metadata import MetadataRequest
 
 from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Address, Member
@@ -22,6 +21,7 @@ from gateway.requests.context import Client, Listener, RequestContext
 from gateway.requests.partition_rows import PartitionRows
 from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import MetadataRequest
 from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
 
 MEMBER = Member(

@@ -16,7 +16,8 @@ from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.context import Client, Listener, RequestContext
 from gateway.requests.reply import Reply
-from protocol.kafka.codec import Buffer, MalformedRequest
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.codec import MalformedRequest
 
 NO_CLUSTER = cast(Cluster, None)
 LISTENER = Listener("")

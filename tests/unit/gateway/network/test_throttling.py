@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kafka.protocol.consumer import HeartbeatResponse, ListOffsetsResponse
 
 from gateway.config import Config
 from gateway.dispatch import Dispatcher
@@ -18,6 +17,8 @@ from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener, RequestContext
 from gateway.requests.policy import AllAllowed
 from protocol.kafka.codec import decode_response
+from protocol.kafka.messages.groups import HeartbeatResponse
+from protocol.kafka.messages.records import ListOffsetsResponse
 from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
 
 THROTTLE_TIME_MS = 70

@@ -8,25 +8,28 @@ import pytest
 
 from gateway.fan_out import Slices
 from gateway.requests import partition_rows
-from gateway.requests.partition_rows import CHUNK, PartitionRows
+from gateway.requests.partition_rows import CHUNK, MetadataPartition, PartitionRows
 
 MANY = 4 * CHUNK + 1
 
 
 class Fleet:
-    """Rows are (view, number)."""
+    """Rows have the view as their epoch."""
 
     def __init__(self) -> None:
         self.view = 0
         self.made = 0
 
-    def make(self, numbers: range) -> list[tuple[int, int]]:
+    def make(self, numbers: range) -> list[MetadataPartition]:
         self.made += len(numbers)
-        return [(self.view, number) for number in numbers]
+        return self._rows(numbers)
+
+    def _rows(self, numbers: range) -> list[MetadataPartition]:
+        return [MetadataPartition(leader_epoch=self.view, partition_index=number) for number in numbers]
 
     async def rows(self, rows: PartitionRows, key: str, partitions: int = MANY) -> None:
         found = await rows.get(key, None, lambda: self.view, partitions, self.make, Slices())
-        assert list(found) == [(self.view, number) for number in range(partitions)]
+        assert found == self._rows(range(partitions))
 
 
 async def test_a_topic_that_grows_and_one_that_is_smaller() -> None:

@@ -6,11 +6,11 @@ import uuid
 from typing import Any
 
 import pytest
-from kafka.protocol import admin, consumer, producer
 
 from coordinator.fleet.messages import Member
 from gateway.handlers.table import APIS
 from gateway.requests.routes import Leaders, Route
+from protocol.kafka.messages import cluster, groups, records
 from protocol.kafka.produce_request import Produce, ProducedPartition, ProducedTopic
 
 PRODUCE, LIST_OFFSETS, OFFSET_FETCH, LIST_GROUPS, LOG_DIRS, DELETE_GROUPS, DESCRIBE_PRODUCERS = 0, 2, 9, 16, 35, 42, 61
@@ -47,13 +47,13 @@ LEADERS: Leaders = ByNumber()
 
 
 def listed(*topics: tuple[str, list[int]]) -> Any:
-    topic = consumer.ListOffsetsRequest.ListOffsetsTopic
+    topic = records.ListOffsetsRequest.ListOffsetsTopic
     part = topic.ListOffsetsPartition
     rows = [
         topic(name=name, partitions=[part(partition_index=number, timestamp=-1) for number in numbers])
         for name, numbers in topics
     ]
-    return consumer.ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=rows)
+    return records.ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=rows)
 
 
 def named(request: Any) -> list[tuple[str, list[int]]]:
@@ -79,11 +79,11 @@ def test_a_request_for_one_leader_stays_as_it_is(numbers: list[int], leader: Mem
 
 
 def test_answers_are_merged_by_topic() -> None:
-    topic = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+    topic = records.ListOffsetsResponse.ListOffsetsTopicResponse
     part = topic.ListOffsetsPartitionResponse
 
     def answer(*topics: tuple[str, list[int]]) -> Any:
-        return consumer.ListOffsetsResponse(
+        return records.ListOffsetsResponse(
             topics=[
                 topic(name=name, partitions=[part(partition_index=each) for each in numbers])
                 for name, numbers in topics
@@ -104,8 +104,8 @@ def test_produced_records_are_split_without_a_copy() -> None:
 
 
 def test_rows_may_be_the_partitions_themselves() -> None:
-    topic = admin.DescribeProducersRequest.TopicRequest
-    request = admin.DescribeProducersRequest(topics=[topic(name="a", partition_indexes=[0, 1, 2])])
+    topic = records.DescribeProducersRequest.TopicRequest
+    request = records.DescribeProducersRequest(topics=[topic(name="a", partition_indexes=[0, 1, 2])])
     shares = route(DESCRIBE_PRODUCERS).split(request, 0, LEADERS)
     assert {leader: share.topics[0].partition_indexes for leader, share in shares.items()} == {
         None: [0], OTHERS[0]: [1], OTHERS[1]: [2],
@@ -113,33 +113,33 @@ def test_rows_may_be_the_partitions_themselves() -> None:
 
 
 def test_groups_go_to_their_coordinators() -> None:
-    request = admin.DeleteGroupsRequest(groups_names=["a0", "b1", "c0"])
+    request = groups.DeleteGroupsRequest(groups_names=["a0", "b1", "c0"])
     shares = route(DELETE_GROUPS).split(request, 2, LEADERS)
     assert {leader: share.groups_names for leader, share in shares.items()} == {
         None: ["a0", "c0"], OTHERS[0]: ["b1"],
     }  # fmt: skip
-    row = admin.DeleteGroupsResponse.DeletableGroupResult
+    row = groups.DeleteGroupsResponse.DeletableGroupResult
     answers = [
-        admin.DeleteGroupsResponse(results=[row(group_id=name) for name in share.groups_names])
+        groups.DeleteGroupsResponse(results=[row(group_id=name) for name in share.groups_names])
         for share in shares.values()
     ]
     assert [each.group_id for each in route(DELETE_GROUPS).merge(answers).results] == ["a0", "c0", "b1"]
 
 
 def test_offset_fetch_names_one_group_or_several() -> None:
-    one = consumer.OffsetFetchRequest(group_id="a2", topics=None)
+    one = groups.OffsetFetchRequest(group_id="a2", topics=None)
     assert route(OFFSET_FETCH).split(one, 7, LEADERS) == {OTHERS[1]: one}
-    row = consumer.OffsetFetchRequest.OffsetFetchRequestGroup
-    several = consumer.OffsetFetchRequest(groups=[row(group_id="a0"), row(group_id="b1")])
+    row = groups.OffsetFetchRequest.OffsetFetchRequestGroup
+    several = groups.OffsetFetchRequest(groups=[row(group_id="a0"), row(group_id="b1")])
     assert len(route(OFFSET_FETCH).split(several, 8, LEADERS)) == 2
 
 
 def test_all_are_asked_for_lists() -> None:
-    request = admin.ListGroupsRequest(states_filter=[], types_filter=[])
+    request = groups.ListGroupsRequest(states_filter=[], types_filter=[])
     assert route(LIST_GROUPS).split(request, 5, LEADERS) == dict.fromkeys([None, *OTHERS], request)
-    row = admin.ListGroupsResponse.ListedGroup
+    row = groups.ListGroupsResponse.ListedGroup
     answers = [
-        admin.ListGroupsResponse(error_code=code, groups=[row(group_id=name)]) for code, name in ((0, "a"), (15, "b"))
+        groups.ListGroupsResponse(error_code=code, groups=[row(group_id=name)]) for code, name in ((0, "a"), (15, "b"))
     ]
     merged = route(LIST_GROUPS).merge(answers)
     assert merged.error_code == 15
@@ -147,10 +147,10 @@ def test_all_are_asked_for_lists() -> None:
 
 
 def test_there_is_one_log_directory() -> None:
-    result = admin.DescribeLogDirsResponse.DescribeLogDirsResult
+    result = cluster.DescribeLogDirsResponse.DescribeLogDirsResult
     topic = result.DescribeLogDirsTopic
     answers = [
-        admin.DescribeLogDirsResponse(results=[result(log_dir="d", topics=[topic(name=name, partitions=[])])])
+        cluster.DescribeLogDirsResponse(results=[result(log_dir="d", topics=[topic(name=name, partitions=[])])])
         for name in ("a", "b")
     ]
     merged = route(LOG_DIRS).merge(answers)
@@ -165,17 +165,17 @@ def test_what_has_a_leader_has_a_route() -> None:
         "DescribeGroups", "ListGroups", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeLogDirs", "DeleteGroups",
         "OffsetDelete", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
     }  # fmt: skip
-    assert producer.ProduceRequest.API_KEY == PRODUCE
+    assert records.ProduceRequest.API_KEY == PRODUCE
 
 
 def test_produced_topics_that_have_ids_are_merged_by_them() -> None:
     """Another gateway's answer has no names, this one's own has both."""
-    topic = producer.ProduceResponse.TopicProduceResponse
+    topic = records.ProduceResponse.TopicProduceResponse
     row = topic.PartitionProduceResponse
     a, b = uuid.uuid4(), uuid.uuid4()
 
     def answer(*topics: tuple[str, uuid.UUID, list[int]]) -> Any:
-        return producer.ProduceResponse(
+        return records.ProduceResponse(
             responses=[
                 topic(name=name, topic_id=topic_id, partition_responses=[row(index=number) for number in parts])
                 for name, topic_id, parts in topics

@@ -1,7 +1,6 @@
 """Requests and responses of every API and version, against kafka-python's own field-by-field codec."""
 
 import struct
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +12,28 @@ from hypothesis import strategies as st
 from gateway.handlers.table import APIS
 from gateway.requests.call import Api
 from protocol.kafka import codec
+from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.codec import (
     MalformedRequest,
-    RecordChunks,
     decode_request,
     decode_response,
     encode_request,
     encode_response,
     parse_header,
 )
-from protocol.kafka.schemas import ConsumerGroupDescribeResponse
-from tests.support.schema_values import ALL_VERSIONS, as_dict, as_object, decode, encode, name_of, values
+from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse
+from protocol.kafka.value_counts import count_values, has_more_rows
+from tests.support.schema_values import (
+    ALL_VERSIONS,
+    as_dict,
+    as_object,
+    decode,
+    encode,
+    is_flexible,
+    name_of,
+    values,
+    witness,
+)
 
 EVERY = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(EVERY, max_examples=4)
@@ -40,7 +50,7 @@ def test_requests_decode_as_the_witness_encodes_them_or_not_at_all(api: Api, ver
     before, behind = b"header", b"behind"
     body = encode(api.request, version, value)
     decoded = decode_request(api.request, version, memoryview(before + body + behind), len(before))
-    assert as_dict(api.request._struct, version, decoded) == value
+    assert as_dict(witness(api.request), version, decoded) == value
     if body:  # and one that ends early is malformed
         cut = data.draw(st.integers(0, len(body) - 1))
         with pytest.raises(MalformedRequest):
@@ -52,12 +62,12 @@ def test_requests_decode_as_the_witness_encodes_them_or_not_at_all(api: Api, ver
 @given(data=st.data())
 def test_responses_encode_as_the_witness_decodes_them(api: Api, version: int, data: st.DataObject) -> None:
     value = data.draw(values(api.response, version))
-    response = as_object(api.response._struct, version, value)
+    response = as_object(witness(api.response), version, value)
     if api is FETCH:
         _split_records(response, data)
     frame = b"".join(encode_response(api.response, version, 7, response))
     length, correlation_id = struct.unpack_from(">ii", frame)
-    header_bytes = 5 if api.response.flexible_version_q(version) and api is not API_VERSIONS else 4
+    header_bytes = 5 if is_flexible(api.response, version) and api is not API_VERSIONS else 4
     assert (length, correlation_id) == (len(frame) - 4, 7)
     assert frame[8 : 4 + header_bytes] == b"\0" * (header_bytes - 4)
     assert decode(api.response, version, frame[4 + header_bytes :]) == value
@@ -69,21 +79,21 @@ def test_responses_encode_as_the_witness_decodes_them(api: Api, version: int, da
 def test_what_is_passed_on_stays_what_it_is(api: Api, version: int, data: st.DataObject) -> None:
     """A request decoded and encoded again, and its response encoded and decoded, as another gateway sees them."""
     value = data.draw(values(api.request, version))
-    request = as_object(api.request._struct, version, value)
+    request = as_object(witness(api.request), version, value)
     frame = memoryview(b"".join(encode_request(api.request, version, 7, data.draw(st.none() | st.just("id")), request)))
     assert len(frame) == 4 + int.from_bytes(frame[:4], "big")
     header = parse_header(frame[4:], flexible=codec.is_flexible(api.request, version))
     assert (header.api_key, header.api_version, header.correlation_id) == (api.key, version, 7)
     assert header.client_id in {None, "id"}
     decoded = decode_request(api.request, version, frame[4:], header.body)
-    assert as_dict(api.request._struct, version, decoded) == value
+    assert as_dict(witness(api.request), version, decoded) == value
     answer = data.draw(values(api.response, version))
-    response = as_object(api.response._struct, version, answer)
+    response = as_object(witness(api.response), version, answer)
     if api is FETCH:
         _split_records(response, data)
     frame = memoryview(b"".join(encode_response(api.response, version, 7, response)))
     received = decode_response(api.response, version, frame[4:])
-    assert as_dict(api.response._struct, version, received) == answer
+    assert as_dict(witness(api.response), version, received) == answer
 
 
 @pytest.mark.parametrize("header", [b"", b"\x01", b"\xff" * 9, b"\xff\xff\x03", b"\x01\x01\x7f"])
@@ -113,7 +123,7 @@ def _fetch_response(version: int, *records: RecordChunks | None) -> Any:
             {"topic": "t", "topic_id": None, "partitions": [{**partition, "records": part} for part in records]}
         ],
     }  # fmt: skip
-    return as_object(FETCH.response._struct, version, value)
+    return as_object(witness(FETCH.response), version, value)
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
@@ -211,26 +221,16 @@ def test_values_of_all_levels_are_counted() -> None:
     member = SimpleNamespace(assignment=assignment, subscribed_topic_names=("a", "b"))
     answer = SimpleNamespace(groups=[SimpleNamespace(members=[member, member]), SimpleNamespace(members=None)])
     count = 2 + 2 + 2 * (2 + 1 + 3)
-    assert codec.count_values(ConsumerGroupDescribeResponse, answer) == count
-    assert codec.has_more_rows(ConsumerGroupDescribeResponse, answer, count - 1)
-    assert not codec.has_more_rows(ConsumerGroupDescribeResponse, answer, count)
+    assert count_values(ConsumerGroupDescribeResponse, answer) == count
+    assert has_more_rows(ConsumerGroupDescribeResponse, answer, count - 1)
+    assert not has_more_rows(ConsumerGroupDescribeResponse, answer, count)
 
 
-def test_one_thread_at_a_time_compiles_a_schema() -> None:
-    """Else one takes the class away that another one compiles for."""
-    inside: list[int] = []
-    most: list[int] = []
-
-    def compile_schema(version: int, **_: Any) -> Any:
-        inside.append(version)
-        most.append(len(inside))
-        time.sleep(0.01)  # others may run
-        inside.remove(version)
-
-    schema = SimpleNamespace(compiled_decode_from=compile_schema, compiled_encode_into=compile_schema)
-    message = type("M", (), {"_struct": schema, "API_KEY": 0, "flexible_version_q": staticmethod(lambda version: True)})
-    with ThreadPoolExecutor(6) as threads:
-        parts = [(part, version) for version in range(3) for part in (codec._decoder, codec._encoder)]
-        done = [threads.submit(part, message, version) for part, version in parts]
-        assert all(each.exception() is None for each in done)
-    assert most == [1] * 6
+def test_threads_may_compile_the_same_at_once() -> None:
+    """Large requests are decoded beside small ones."""
+    body = struct.pack(">ih", 1, 1) + b"t"
+    for version in range(1, 4):
+        codec._decoders.pop((METADATA.request, version), None)
+        with ThreadPoolExecutor(6) as threads:
+            done = [threads.submit(decode_request, METADATA.request, version, memoryview(body), 0) for _ in range(6)]
+            assert [[topic.name for topic in each.result().topics] for each in done] == [["t"]] * 6

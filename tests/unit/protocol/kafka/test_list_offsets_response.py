@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.consumer import ListOffsetsResponse
 
 from protocol.kafka.codec import encode_response
 from protocol.kafka.list_offsets_response import FIRST_VERSION, encode_listed
+from protocol.kafka.messages.records import ListOffsetsResponse
 
 OFFSETS = st.integers(-1, 2**63 - 1)
 _Topic: Any = ListOffsetsResponse.ListOffsetsTopicResponse

@@ -1,5 +1,7 @@
-"""The message classes are those of Kafka's definitions."""
+"""The message classes are those of Kafka's definitions, and kafka-python is as it was for everybody else."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,27 @@ def test_versions_of_fields() -> None:
 def test_unknown_messages() -> None:
     with pytest.raises(FileNotFoundError):
         schema_of("NoSuchRequest")
+
+
+_LOOK = """
+import kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer, sys
+def state():
+    return {
+        (name, kind, each): repr(value)
+        for name, module in list(sys.modules.items()) if name.startswith("kafka.")
+        for kind, members in vars(module).items() if isinstance(members, type)
+        for each, value in vars(members).items()
+    }
+before = state()
+from gateway.handlers.table import APIS
+from protocol.kafka.codec import decode_request, encode_response
+for api in APIS.values():
+    encode_response(api.response, api.max_version, 1, api.response())
+assert state() == before, "kafka-python's classes were changed"
+"""
+
+
+def test_kafka_python_is_not_changed() -> None:
+    """Its clients, and Spark's, may run in the same process."""
+    root = PACKAGE.parents[2]
+    subprocess.run([sys.executable, "-W", "ignore", "-c", _LOOK], cwd=root, check=True, timeout=60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from protocol.kafka.codec import (
     MalformedRequest,
@@ -15,6 +14,7 @@ from protocol.kafka.codec import (
 )
 from protocol.kafka.fetch_request import limit_max_bytes
 from protocol.kafka.fetch_response import session_id
+from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
 VERSIONS = range(18)
 

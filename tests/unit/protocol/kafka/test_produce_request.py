@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.producer import ProduceRequest
 
 from protocol.kafka.codec import MalformedRequest, decode_request
+from protocol.kafka.messages.records import ProduceRequest
 from protocol.kafka.produce_request import MAX_PARTITIONS, Produce, decode_produce
+from tests.support.schema_values import encode
 
 VERSIONS = range(14)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=150)
@@ -28,7 +30,7 @@ REQUESTS = st.builds(
 
 
 def body(request: Any, version: int) -> bytearray:
-    return bytearray(request.encode(version=version))
+    return bytearray(encode(ProduceRequest, version, asdict(request)))
 
 
 def plain(request: Any) -> tuple[Any, ...]:

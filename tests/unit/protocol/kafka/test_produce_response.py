@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.producer import ProduceResponse
 
 from protocol.kafka.codec import encode_response
+from protocol.kafka.messages.records import ProduceResponse
 from protocol.kafka.produce_response import encode_written, is_written
 
 OFFSETS = st.integers(-1, 2**63 - 1)
