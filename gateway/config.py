@@ -129,6 +129,8 @@ class GroupsSection(Section):
     consumer_max_size: int = Field(default=2**31 - 1, ge=1)
     consumer_migration_policy: Literal["disabled", "upgrade", "downgrade", "bidirectional"] = "bidirectional"
     """Which way a group may change its protocol while it has members: to the consumer protocol, back, or both."""
+    max_lag_series: int = Field(default=10_000, ge=0)
+    """Committed offsets that have a gauge of their lag; another gauge tells how many there are besides."""
     mirror: bool = True
     """Show each group to Pulsar as a subscription that stands where the group does."""
     mirror_replicated: bool = False
@@ -163,10 +165,16 @@ class FleetSection(Section):
     producers, until it can."""
     dead_after_ms: int = Field(default=2_500, ge=33)
     """Of silence; then the others take over."""
+    cut_off_ms: int = Field(default=20_000, ge=33)
+    """A gateway whose writes Pulsar has not acknowledged for so long, and that knows of others, is not ready: it may be
+    cut off with its region. Longer than Pulsar needs to move topics, and than writes wait for Pulsar (20 s)."""
+    hand_over_ms: int = Field(default=6_000, ge=0)
+    """A gateway that stops waits so long for the others to take over: longer than ``dead_after_ms``, should one of them
+    be dead."""
 
     @property
     def times(self) -> FleetTimes:
-        return FleetTimes(self.heartbeat_ms, self.lease_ms, self.dead_after_ms)
+        return FleetTimes(self.heartbeat_ms, self.lease_ms, self.dead_after_ms, self.cut_off_ms)
 
     @model_validator(mode="after")
     def _agree(self) -> FleetSection:
@@ -188,6 +196,8 @@ class Limits(Section):
 
     max_connections: int = Field(default=20_000, ge=1)
     connection_idle_ms: int = Field(default=600_000, ge=1_000)
+    stop_drain_ms: int = Field(default=2_000, ge=0)
+    """Of a gateway that stops: so long it waits for the answers to requests that have come."""
     max_request_bytes: int = Field(default=100 * MIB, ge=1024)
     """Kafka's socket.request.max.bytes."""
     max_control_request_bytes: int = Field(default=4 * MIB, ge=1024)

@@ -10,7 +10,7 @@ acknowledged none of its writes. `Permissions` says what each column means.
 | LAPSED | its lease ran out; nobody else is a member | no | yes | yes | yes |
 | DOUBTFUL | it has no lease, and others are members | no | no | yes | yes |
 | PRESUMED_DEAD | and nothing was acknowledged for `dead_after_ms` | no | no | no | yes |
-| CUT_OFF | nor for CUT_OFF_MS; another gateway is there to stay | no | no | no | no |
+| CUT_OFF | nor for `cut_off_ms`; another gateway is there to stay | no | no | no | no |
 | ALL_CUT_OFF | as CUT_OFF, but so are the other gateways | no | no | yes | no |
 
 While Pulsar is away from all gateways, they stay DOUBTFUL and advertise the leaders of the epoch: a client that hears
@@ -27,9 +27,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-CUT_OFF_MS = 20_000
-"""Longer than Pulsar needs to move topics. By then what clients had in flight has been answered
-(`partition_log.STALLED_S`), so that no client is left in doubt when its connection ends."""
+from coordinator.fleet.times import FleetTimes
 
 
 class LeadershipState(Enum):
@@ -105,14 +103,14 @@ class Silence(NamedTuple):
     """Pulsar is known to be away from the other gateways, too."""
 
 
-def leadership_state(standing: Standing, silence: Silence, dead_after_ms: int) -> LeadershipState:
+def leadership_state(standing: Standing, silence: Silence, times: FleetTimes) -> LeadershipState:
     """The row of the table."""
     if standing.holds_lease:
         return LeadershipState.LEADING
     if not standing.others:
         return LeadershipState.LAPSED if standing.is_member else LeadershipState.OUTSIDE
-    if silence.duration_ms <= dead_after_ms:
+    if silence.duration_ms <= times.dead_after_ms:
         return LeadershipState.DOUBTFUL
-    if silence.duration_ms <= CUT_OFF_MS or not standing.staying_others:
+    if silence.duration_ms <= times.cut_off_ms or not standing.staying_others:
         return LeadershipState.DOUBTFUL if silence.of_all else LeadershipState.PRESUMED_DEAD
     return LeadershipState.ALL_CUT_OFF if silence.of_all else LeadershipState.CUT_OFF

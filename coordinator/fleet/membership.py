@@ -83,7 +83,7 @@ class Membership:
 
     def state(self, now_ms: int, silence: Silence) -> LeadershipState:
         """What it may do."""
-        return leadership_state(self._standing(now_ms), silence, self._times.dead_after_ms)
+        return leadership_state(self._standing(now_ms), silence, self._times)
 
     def role(self, key: PartitionKey, now_ms: int) -> PartitionRole:
         if not self.is_placed_here(key):

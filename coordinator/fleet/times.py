@@ -18,6 +18,8 @@ class FleetTimes:
     """Counted from the moment when a heartbeat was sent, by the sender's clock."""
     dead_after_ms: int
     """Counted from the moment when the last heartbeat was read, by the reader's clock: it starts later."""
+    cut_off_ms: int
+    """Counted from the last write that Pulsar acknowledged: then a gateway is not ready, if others are."""
 
     def contradiction(self) -> str | None:
         """Why these times cannot be, in one sentence."""

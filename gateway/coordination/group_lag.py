@@ -30,7 +30,6 @@ from gateway.topics.catalog import TopicCatalog
 REFRESH_S = 15.0
 PAUSE_S = 0.01
 """After each partition; asking for its end takes a gateway a millisecond of CPU (measured)."""
-MAX_SERIES = 10_000
 
 log = structlog.get_logger()
 
@@ -68,9 +67,12 @@ class EndOffsets:
 
 
 class GroupLag(Collector):
-    def __init__(self, ends: EndOffsets, partitions: Callable[[], Sequence[GroupPartition]], metrics: Metrics) -> None:
+    def __init__(
+        self, ends: EndOffsets, partitions: Callable[[], Sequence[GroupPartition]], metrics: Metrics, max_series: int
+    ) -> None:
         self._ends = ends
         self._partitions = partitions
+        self._max_series = max_series
         self._series: dict[tuple[str, TopicPartition], int] = {}
         self._coordinators: dict[str, GroupPartition] = {}
         """By group; one that does not serve, for now or for good, has no gauges: another gateway may have them."""
@@ -121,12 +123,12 @@ class GroupLag(Collector):
     async def _committed(
         self, coordinators: dict[str, GroupPartition]
     ) -> tuple[dict[tuple[str, TopicPartition], int], int]:
-        """The first MAX_SERIES committed offsets, and how many more there are. Enters their groups' coordinators."""
+        """The first `max_series` committed offsets, and how many more there are. Enters their groups' coordinators."""
         committed: dict[tuple[str, TopicPartition], int] = {}
         omitted = 0
         for coordinator in self._partitions():
             async for group, offsets in iter_committed(coordinator):
-                if len(committed) + len(offsets) > MAX_SERIES:
+                if len(committed) + len(offsets) > self._max_series:
                     omitted += len(offsets)
                 else:
                     coordinators[group] = coordinator

@@ -81,7 +81,8 @@ class GroupService:
         if config.mirror:
             cursors = Cursors(client, admin, replicated=config.mirror_replicated)
             self._mirror = OffsetMirror(cursors, topics, logs, self._committed, metrics, self._clock.now_ms)
-        self._lag = GroupLag(EndOffsets(client, admin, topics, logs), lambda: self._partitions, metrics)
+        ends = EndOffsets(client, admin, topics, logs)
+        self._lag = GroupLag(ends, lambda: self._partitions, metrics, config.max_lag_series)
         self.subscribed_topics = SubscribedTopics(topics)
         self.configs = GroupConfigs(admin, topics, config)
         self._deleted: deque[DeletedTopic] = deque(maxlen=MAX_DELETED_TOPICS)

@@ -16,7 +16,7 @@ from gateway.background import report
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position
-from gateway.pulsar.producer import Producer
+from gateway.pulsar.producer import METADATA_BYTES, STALLED_S, Producer
 from protocol.kafka.errors import ErrorCode
 from protocol.pulsar.entry import encode_message
 
@@ -30,13 +30,9 @@ ReplayTo = Callable[[Position], Awaitable[None]]
 
 MAX_ENTRY_BYTES = 1024 * 1024
 """Records that share an entry stay below this; an entry with a larger record holds only that."""
-METADATA_BYTES = 1024
-"""Room for what Pulsar writes in front of an entry's payload."""
 MAX_IN_FLIGHT_ENTRIES = 8
 """More records wait, and share the next entry."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
-STALLED_S = 20.0
-"""What Pulsar has not confirmed by then is answered, and the log is opened anew."""
 LOST = ErrorCode.NOT_LEADER_OR_FOLLOWER
 """How every append of a lost log ends, whatever the reason: another coordinator, or this one when it has loaded anew,
 knows what became of it."""

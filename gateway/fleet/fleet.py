@@ -26,8 +26,6 @@ TICKS_A_HEARTBEAT = 5
 """How often it is looked whether something is due."""
 RELEASE_S = 5.0
 """What is not released by then is fenced by its next leader; of a plain partition, what is in flight is stopped."""
-HAND_OVER_S = 6.0
-"""A leaving gateway waits this long for the others: as long as it takes to see that one of them is dead, and more."""
 JOIN_CHECK_S = 0.005
 ANNOUNCE_AGAIN_S = 2.0
 """What was sent is in the log by then, or is sent again."""
@@ -120,7 +118,7 @@ class Fleet:
         self._membership.leave(lease_now_ms())
         self._tick()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HAND_OVER_S):
+            async with asyncio.timeout(self._config.hand_over_ms / 1000):
                 while not self._membership.handed_over:
                     await asyncio.sleep(JOIN_CHECK_S)
 

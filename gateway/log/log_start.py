@@ -17,6 +17,8 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 CHECK_S = 15.0
+START_AGE_S = 1.0
+"""Requests for a log's start, and readers sent elsewhere, take one that was looked up so shortly ago."""
 NO_LEDGER = -1
 
 

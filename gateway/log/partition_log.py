@@ -34,14 +34,11 @@ from gateway.log.writing.producer_state import ActiveProducer, Done
 from gateway.log.writing.writer import Writer
 from gateway.pulsar.errors import ClientClosedError, ListenerError, PulsarError
 from gateway.pulsar.position import Position
-from gateway.pulsar.producer import Producer
+from gateway.pulsar.producer import STALLED_S, Producer
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, stamp_offsets
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batches
-
-STALLED_S = 20.0
-"""So long nothing was heard of what was sent to Pulsar; clients give their requests up after 30 s and more."""
 
 log = structlog.get_logger()
 

@@ -16,7 +16,7 @@ from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.pulsar.errors import PulsarError
 
 LOOK_UP_AFTER_S = 2.0
-"""Readers bring entries within milliseconds; and a write is given up after `partition_log.STALLED_S`."""
+"""Readers bring entries within milliseconds; and a write is given up after `producer.STALLED_S`."""
 
 log = structlog.get_logger()
 

@@ -17,6 +17,7 @@ import structlog
 from gateway.log.entries.chunked_messages import ChunkedMessages
 from gateway.log.entries.decoding import HEAVY_MESSAGES, converted
 from gateway.log.entries.log_entry import Buffer, LogEntry, from_pulsar
+from gateway.log.log_start import START_AGE_S
 from gateway.log.opening import read_entries, scan_start
 from gateway.log.partition_log import PartitionLog
 from gateway.pulsar.position import Position
@@ -27,7 +28,6 @@ from protocol.kafka.records import iter_records
 T = TypeVar("T")
 logger = structlog.get_logger()
 
-START_AGE_S = 1.0
 CLOCK_SKEW_MS = 60_000
 """How far a producer's clock may be ahead of the one that stamped the entry."""
 

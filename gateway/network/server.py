@@ -21,7 +21,6 @@ from gateway.requests.context import Listener
 
 SWEEP_S = 10.0
 BACKLOG = 4_096
-DRAIN_S = 2.0
 CODEC_THREADS = 2
 """They share one interpreter: more would be no faster."""
 
@@ -89,7 +88,7 @@ class KafkaServer:
         for server in self._listening:
             server.close()
         await self._tasks.close()
-        deadline = asyncio.get_running_loop().time() + DRAIN_S
+        deadline = asyncio.get_running_loop().time() + self.limits.stop_drain_ms / 1000
         while any(not c.idle for c in self._connections) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
         for connection in tuple(self._connections):

@@ -25,6 +25,11 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     ProducerAccessMode,
 )
 
+STALLED_S = 20.0
+"""A send that the broker leaves unanswered for so long is given up; Kafka's clients wait for 30 s and more."""
+METADATA_BYTES = 1024
+"""More than an entry's metadata takes of `Producer.max_message_bytes`."""
+
 
 class SendListener(Protocol):
     """Learns the fate of what a producer sent. Called from the event loop; must not block."""

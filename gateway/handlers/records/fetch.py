@@ -25,6 +25,7 @@ from gateway.fetching.fetch_session import (
     Key,
     record_if_changed,
 )
+from gateway.log.log_start import START_AGE_S
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers, check_leader, preferred_reader
 from gateway.requests.call import Call
@@ -37,8 +38,6 @@ RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
 NO_EPOCH = -1
 """What Kafka takes every negative one for, here."""
-START_AGE_S = 1.0
-"""Of the start of a log that consumers read elsewhere."""
 RESOLVED_AT_ONCE = 500
 """Partitions that are looked at without giving others their turn."""
 WHOLE_FIRST_BATCH_VERSION = 3

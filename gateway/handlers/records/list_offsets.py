@@ -18,6 +18,7 @@ import structlog
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
+from gateway.log.log_start import START_AGE_S
 from gateway.log.partition_log import PartitionLog
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from gateway.pulsar.errors import PulsarError
@@ -37,7 +38,6 @@ FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
 NOT_FOUND = FoundOffset(-1, -1)
-START_AGE_S = 1.0
 END_AGE_S = 0.05
 """Of what others write: native producers, or a gateway that has just lost the partition. To name the last entry, the
 broker reads it, and Spark asks for both ends with every 500 records that it reads."""

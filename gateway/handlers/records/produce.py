@@ -18,7 +18,7 @@ import structlog
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
 from gateway.fan_out import Slices, fan_out
-from gateway.log.partition_log import STALLED_S, PartitionLog
+from gateway.log.partition_log import PartitionLog
 from gateway.log.writing.checking import (
     FIRST_BATCH_VERSION,
     IN_THE_LOOP,
@@ -28,6 +28,7 @@ from gateway.log.writing.checking import (
     check_produced,
 )
 from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.producer import STALLED_S
 from gateway.requests.brokers import Brokers, LeaderHint, check_leader
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.reply import Reply, Response

@@ -20,7 +20,7 @@ from gateway.log.writing.producer_state import Done, SequencedBatch
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
-from gateway.pulsar.producer import Producer
+from gateway.pulsar.producer import METADATA_BYTES, Producer
 from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
 
@@ -29,8 +29,6 @@ SHARE_ABOVE_IN_FLIGHT = 2
 UNANSWERED_S = 0.05
 """A broker that answers at all has answered by then. With the usual times it is less than what lies between the end of
 a lease and its holder's death (`coordinator/fleet/times.py`)."""
-METADATA_BYTES = 1_024
-"""More than Pulsar's metadata takes of an entry's size."""
 LARGE_BATCH_BYTES = 16 * 1024
 """So much waiting data is worth an entry of its own right away."""
 

@@ -293,7 +293,7 @@ def _snapshot(count: int) -> Snapshot:
 def _membership(number: int) -> Membership:
     addresses = {"default": Address(host=f"gateway-{number}.example.org", port=9092)}
     identity = Identity(number, f"gateway-{number} 10.0.0.{number}:9092", addresses, started_ms=0)
-    return Membership(identity, FleetTimes(500, 2_000, 2_500), lambda: str(uuid.UUID(int=number)), 0)
+    return Membership(identity, FleetTimes(500, 2_000, 2_500, 20_000), lambda: str(uuid.UUID(int=number)), 0)
 
 
 def _heartbeat(snapshot: Snapshot) -> Any:

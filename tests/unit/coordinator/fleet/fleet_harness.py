@@ -10,7 +10,7 @@ from coordinator.fleet.messages import Address, LogPosition, Message, decode_mes
 from coordinator.fleet.placement import PartitionKey
 from coordinator.fleet.times import FleetTimes
 
-TIMES = FleetTimes(heartbeat_ms=500, lease_ms=2_000, dead_after_ms=2_500)
+TIMES = FleetTimes(heartbeat_ms=500, lease_ms=2_000, dead_after_ms=2_500, cut_off_ms=20_000)
 KEYS = [PartitionKey("t", number) for number in range(8)]
 LEDGER_ID = 7
 _incarnations = count()

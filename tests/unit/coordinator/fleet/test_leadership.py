@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 from coordinator.fleet import leadership
 from coordinator.fleet.leadership import (
-    CUT_OFF_MS,
     LeadershipState,
     PartitionRole,
     Permissions,
@@ -21,7 +21,7 @@ from coordinator.fleet.leadership import (
 )
 from tests.unit.coordinator.fleet.fleet_harness import KEYS, TIMES, World
 
-DEAD_AFTER_MS = 2_500
+DEAD_AFTER_MS, CUT_OFF_MS = TIMES.dead_after_ms, TIMES.cut_off_ms
 WITH_LEASE = Standing(is_member=True, holds_lease=True, others=2, staying_others=2)
 WITHOUT_LEASE = WITH_LEASE._replace(holds_lease=False)
 ALONE = Standing(is_member=True, holds_lease=False, others=0, staying_others=0)
@@ -48,7 +48,7 @@ State = LeadershipState
     ],
 )
 def test_state(standing: Standing, silence_ms: float, expected: LeadershipState) -> None:
-    assert leadership_state(standing, Silence(silence_ms), DEAD_AFTER_MS) is expected
+    assert leadership_state(standing, Silence(silence_ms), TIMES) is expected
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_state(standing: Standing, silence_ms: float, expected: LeadershipState)
     ],
 )
 def test_state_while_pulsar_is_away_from_all(standing: Standing, silence_ms: float, expected: LeadershipState) -> None:
-    assert leadership_state(standing, Silence(silence_ms, of_all=True), DEAD_AFTER_MS) is expected
+    assert leadership_state(standing, Silence(silence_ms, of_all=True), TIMES) is expected
 
 
 def documented() -> Iterator[tuple[LeadershipState, Permissions]]:
@@ -92,13 +92,14 @@ durations_ms = st.floats(0, 60_000)
 def test_longer_silence_never_permits_more(
     standing: Standing, durations_ms: tuple[float, float], of_all: bool, dead_after_ms: int
 ) -> None:
-    earlier, later = (leadership_state(standing, Silence(each, of_all), dead_after_ms) for each in sorted(durations_ms))
+    times = replace(TIMES, dead_after_ms=dead_after_ms)
+    earlier, later = (leadership_state(standing, Silence(each, of_all), times) for each in sorted(durations_ms))
     assert all(was or not is_now for was, is_now in zip(earlier.permissions, later.permissions, strict=True))
 
 
 @given(standings, st.builds(Silence, durations_ms, st.booleans()))
 def test_who_coordinates_excludes_others(standing: Standing, silence: Silence) -> None:
-    permissions = leadership_state(standing, silence, DEAD_AFTER_MS).permissions
+    permissions = leadership_state(standing, silence, TIMES).permissions
     assert permissions.coordinates == standing.holds_lease
     assert permissions.excludes_others == standing.holds_lease
 

@@ -222,8 +222,8 @@ def test_epochs_go_on_over_an_empty_fleet() -> None:
 @pytest.mark.parametrize(
     ("times", "named"),
     [
-        (FleetTimes(500, 1_499, 9_000), "heartbeat_ms"),
-        (FleetTimes(500, 2_000, 2_199), "dead_after_ms"),
+        (FleetTimes(500, 1_499, 9_000, 20_000), "heartbeat_ms"),
+        (FleetTimes(500, 2_000, 2_199, 20_000), "dead_after_ms"),
     ],
 )
 def test_times_that_contradict(times: FleetTimes, named: str) -> None:
@@ -231,7 +231,7 @@ def test_times_that_contradict(times: FleetTimes, named: str) -> None:
 
 
 def test_times_that_agree() -> None:
-    assert FleetTimes(500, 1_500, 1_650).contradiction() is None
+    assert FleetTimes(500, 1_500, 1_650, 20_000).contradiction() is None
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"{}", b'{"kind":"heartbeat"}', b'{"kind":"?"}'])

@@ -5,10 +5,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from coordinator.group.ports import TopicPartition
-from gateway.coordination import group_lag
 from gateway.coordination.group_lag import EndOffsets, GroupLag
 from gateway.coordination.group_partition import GroupPartition
 from gateway.log.registry import LogRegistry
@@ -40,12 +37,12 @@ class FakeEnds:
 
 
 class Harness:
-    def __init__(self, ends: Mapping[TopicPartition, int | PulsarError | None]) -> None:
+    def __init__(self, ends: Mapping[TopicPartition, int | PulsarError | None], max_series: int = 100) -> None:
         self.metrics = Metrics()
         self.ends = FakeEnds(ends)
         self.coordinators: list[FakeCoordinator] = []
         self.lag = GroupLag(
-            cast(EndOffsets, self.ends), lambda: cast(list[GroupPartition], self.coordinators), self.metrics
+            cast(EndOffsets, self.ends), lambda: cast(list[GroupPartition], self.coordinators), self.metrics, max_series
         )
 
     async def series(self, *groups: dict[str, dict[TopicPartition, int]]) -> dict[tuple[str, str], float]:
@@ -82,9 +79,8 @@ async def test_unknown_ends_have_no_lag() -> None:
     assert await harness.series({"a": {T0: 4, T1: 3}}) == {}
 
 
-async def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_lag, "MAX_SERIES", 2)
-    harness = Harness({T0: 10})
+async def test_series_are_bounded() -> None:
+    harness = Harness({T0: 10}, max_series=2)
     assert len(await harness.series({f"g{number}": {T0: 1} for number in range(5)})) == 2
     assert harness.metrics.registry.get_sample_value("kafka_gateway_group_lag_omitted") == 3
 

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from coordinator.fleet.leadership import CUT_OFF_MS
-from gateway.log.partition_log import STALLED_S
+from gateway.config import FleetSection
+from gateway.pulsar.producer import STALLED_S
 from tests.unit.gateway.fleet.fleet_scene import OWN, fleet_of, member_of
 
-CUT_OFF_S = CUT_OFF_MS / 1000
+CUT_OFF_S = FleetSection().cut_off_ms / 1000
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.handlers.records import list_offsets
-from gateway.handlers.records.list_offsets import END_AGE_S, START_AGE_S
+from gateway.handlers.records.list_offsets import END_AGE_S
+from gateway.log.log_start import START_AGE_S
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from protocol.kafka.batch import InvalidBatch
