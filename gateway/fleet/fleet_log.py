@@ -26,6 +26,7 @@ from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClosedByBrokerError, PulsarError, TopicClosedError
+from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry, Reader, Start
@@ -118,7 +119,7 @@ class FleetLog:
         self._reader: Reader | None = None
         self._reader_closed = asyncio.Event()
         self._producer_closed = asyncio.Event()
-        self._permits = 0
+        self._window = FlowWindow()
         self._producer: Producer | None = None
         self.is_lost_by_all = False
         """Its broker ended the last producer, as it ended those of the other gateways, and nothing was confirmed since.
@@ -211,21 +212,17 @@ class FleetLog:
                     self._reader = await self._client.open_reader(
                         self._topic, self._start, self, inclusive=self._inclusive, backoff_max_ms=BACKOFF_MAX_MS
                     )
-                    self._permits = 0
-                    self._grant()
+                    self._window = FlowWindow()
+                    self._window.top_up(self._reader, PERMITS)
                     await self._reader_closed.wait()
                 except PulsarError as error:
                     log.warning("cannot read the fleet's log", error=str(error))
 
-    def _grant(self) -> None:
-        if self._reader is not None and self._permits <= PERMITS // 2:
-            self._reader.flow(PERMITS - self._permits)
-            self._permits = PERMITS
-
     def on_entry(self, entry: Entry) -> None:
         self._start, self._inclusive = entry.position, False
-        self._permits -= entry.permits
-        self._grant()
+        self._window.used(entry)
+        if self._reader is not None:
+            self._window.top_up(self._reader, PERMITS)
         message = self._decode(entry)
         if message is not None:
             self._on_message(LogPosition(*entry.position), message)

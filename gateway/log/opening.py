@@ -20,6 +20,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
+from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry, Reader, Start
 
@@ -116,15 +117,14 @@ async def read_on(
 
     Raises as ``read_entries`` does.
     """
-    outstanding, permits = 0, 1
+    window, permits = FlowWindow(), 1
     while True:
-        if outstanding <= permits // 2:
-            reader.flow(permits - outstanding)
-            outstanding, permits = permits, min(MAX_PERMITS, permits * PERMITS_GROWTH)
+        if window.top_up(reader, permits):
+            permits = min(MAX_PERMITS, permits * PERMITS_GROWTH)
         entry = await _next_entry(queue, behind, all_came)
         if entry is None:
             return
-        outstanding -= entry.permits
+        window.used(entry)
         behind = entry.position
         yield entry
         if entry.position >= last:

@@ -16,6 +16,7 @@ from gateway.config import Limits
 from gateway.log.shared_run import outcome_of
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError, PulsarError
+from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 
@@ -55,7 +56,7 @@ class TailFollower:
         self._log = log
         self._reader: Reader | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._permits = 0
+        self._window = FlowWindow()
         self._message_bytes = FIRST_MESSAGE_BYTES
         self._echo_entries = 0
         self._closed = False
@@ -101,7 +102,7 @@ class TailFollower:
         self._drop()
 
     def on_entry(self, entry: Entry) -> None:
-        self._permits -= entry.permits
+        self._window.used(entry)
         size_bytes = max(1, len(entry.payload) // entry.permits)
         self._message_bytes = max(size_bytes, (7 * self._message_bytes + size_bytes) // 8)
         self._echo_entries = max(0, self._echo_entries - 1)
@@ -111,7 +112,6 @@ class TailFollower:
 
     def on_reader_closed(self, error: PulsarError) -> None:
         self._reader = None
-        self._permits = 0
         self._log.reader_failed(error)
         if self._log.wants_entries():
             self.follow()
@@ -119,12 +119,11 @@ class TailFollower:
     def _top_up(self, reader: Reader) -> None:
         """What is on its way fits the budget of a reader, and nothing more comes while entries wait for a thread."""
         permits = max(1, min(PERMITS, self._log.limits.reader_budget_bytes // self._message_bytes))
-        if self._permits <= permits // 2 and not self._log.converting:
-            reader.flow(permits - self._permits)
-            self._permits = permits
+        if not self._log.converting:
+            self._window.top_up(reader, permits)
 
     def _drop(self) -> None:
-        reader, self._reader, self._permits = self._reader, None, 0
+        reader, self._reader = self._reader, None
         if reader is not None and not reader.closed:
             run_once("close reader", reader.close())
 
@@ -142,8 +141,7 @@ class TailFollower:
                 self._log.reader_failed(error)
             return
         self._opening = None
-        self._reader = reader
-        self._permits = 0
+        self._reader, self._window = reader, FlowWindow()
         if self._log.wants_entries():
             self._top_up(reader)
 

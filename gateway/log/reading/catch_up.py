@@ -24,6 +24,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 from protocol.kafka.errors import ErrorCode
@@ -94,7 +95,7 @@ class CatchUpReader:
         self.buffered_bytes = 0
         self._entries: list[LogEntry] = []
         self._reader: Reader | None = None
-        self._outstanding = 0
+        self._window = FlowWindow()
         self._messages = 0
         self._bytes = 0
         self._verified = False
@@ -194,7 +195,7 @@ class CatchUpReader:
         return from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes, chunked=self._chunked)
 
     def _converted(self, entry: Entry, read: LogEntry | None) -> None:
-        self._outstanding -= entry.permits
+        self._window.used(entry)
         self._position = entry.position
         if read is None or read.next_offset <= max(self.offset, self._next_offset):
             self._top_up()
@@ -244,7 +245,7 @@ class CatchUpReader:
             self._fail(error)
             self.log.waiters.wake()
         else:
-            self._looking_back, self._outstanding = None, 0
+            self._looking_back, self._window = None, FlowWindow()
             self._top_up()
 
     # The end of a log, behind what brokers send
@@ -347,9 +348,7 @@ class CatchUpReader:
         wanted = min(MAX_PERMITS, int(budget_bytes / average_bytes), 1 + PERMITS_GROWTH * self._messages)
         if not self._entries:
             wanted = max(1, wanted)  # one entry comes, however large and however small the share
-        if wanted > 0 and self._outstanding <= wanted // 2:
-            self._reader.flow(wanted - self._outstanding)  # the broker too counts below zero
-            self._outstanding = wanted
+        self._window.top_up(self._reader, wanted)
 
     async def _open(self) -> None:
         try:

@@ -1,0 +1,24 @@
+"""How many messages a broker may still send to one reader."""
+
+from __future__ import annotations
+
+from gateway.pulsar.reader import Entry, Reader
+
+
+class FlowWindow:
+    """Permits count messages, also those of a batch. They are given in one piece when half of them are used up."""
+
+    def __init__(self) -> None:
+        self._outstanding = 0
+
+    def used(self, entry: Entry) -> None:
+        """An entry has come. It may take more than was left: brokers send whole entries, and count below zero too."""
+        self._outstanding -= entry.permits
+
+    def top_up(self, reader: Reader, messages: int) -> bool:
+        """Let so many be on their way; none if that is 0. True if the broker got permits."""
+        if messages <= 0 or self._outstanding > messages // 2:
+            return False
+        reader.flow(messages - self._outstanding)
+        self._outstanding = messages
+        return True
