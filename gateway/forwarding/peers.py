@@ -18,8 +18,8 @@ import structlog
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
 from gateway.fleet.fleet import Fleet, FleetListener
+from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
-from protocol.kafka.frames import FrameReceiver
 from protocol.proxy.header import Endpoint, encode_proxy_header
 
 CONNECT_S = 2.0

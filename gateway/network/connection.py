@@ -12,8 +12,8 @@ import structlog
 from gateway.config import Networks
 from gateway.network.pipeline import Host, Pipeline
 from gateway.requests.context import Client, Listener
+from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
-from protocol.kafka.frames import FrameReceiver
 from protocol.proxy.header import MAX_HEADER_BYTES, MalformedProxyHeaderError, parse_proxy_header
 
 READ_BUFFER_BYTES = 256 * 1024

@@ -21,9 +21,9 @@ from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.context import RequestContext
 from gateway.requests.reply import Reply, Response
+from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
-from protocol.kafka.frames import LENGTH_BYTES
 from protocol.kafka.value_counts import count_values
 
 T = TypeVar("T")

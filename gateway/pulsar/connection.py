@@ -28,6 +28,7 @@ from gateway.pulsar.keepalive import Keepalive
 from gateway.pulsar.login import auth_response, connect_command
 from gateway.pulsar.position import Position
 from gateway.pulsar.settings import PulsarSettings
+from protocol.framing import FrameReceiver
 from protocol.pulsar.frames import FRAME_PADDING_BYTES, Buffer, FrameError, encode_command, parse_command
 from protocol.pulsar.pulsar_commands_pb2 import (
     BaseCommand,
@@ -35,7 +36,6 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     CommandPong,
     CommandSendError,
 )
-from protocol.pulsar.receiver import SHARED_BUFFER_BYTES, FrameReceiver
 
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """What a broker takes that does not say."""
@@ -44,13 +44,13 @@ TURN_BYTES = 128 * 1024
 a broker has sent."""
 
 # Filled and emptied within one callback of the loop, so every connection may use it.
-_shared_buffer = bytearray(SHARED_BUFFER_BYTES)
+_shared_buffer = memoryview(bytearray(128 * 1024))
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 log = structlog.get_logger()
 
-Handler = Callable[[BaseCommand, memoryview, int, bool], None]
+Handler = Callable[[BaseCommand, memoryview, int], None]
 Condition = Callable[[], bool]
 """Whether something may still be sent. Must not block."""
 
@@ -88,7 +88,7 @@ class ProducerHandler(Protocol):
 class ConsumerHandler(Protocol):
     """Receives what the broker sends to one consumer. What it raises is its own end, and not the connection's."""
 
-    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None: ...
+    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None: ...
     def handle_closed(self, error: PulsarError) -> None: ...
     def fail(self, error: PulsarError) -> None: ...
 
@@ -138,7 +138,8 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._turn_bytes = 0
-        self._receiver = FrameReceiver(self._on_frame, _shared_buffer, DEFAULT_MAX_MESSAGE_BYTES + FRAME_PADDING_BYTES)
+        most_bytes = DEFAULT_MAX_MESSAGE_BYTES + FRAME_PADDING_BYTES
+        self._receiver = FrameReceiver(_shared_buffer, most_bytes, first_allocation_bytes=most_bytes)
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
@@ -290,7 +291,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._turn_bytes >= TURN_BYTES:
             self._end_turn()
         try:
-            self._receiver.buffer_updated(nbytes)
+            for frame in self._receiver.buffer_updated(nbytes):
+                self._take(memoryview(frame))
         except FrameError as error:
             self.close(ProtocolError(f"{self.address.url}: {error}"))
 
@@ -351,19 +353,21 @@ class Connection(asyncio.BufferedProtocol):
 
     # Dispatch.
 
-    def _on_frame(self, frame: memoryview, private: bool) -> None:
+    def _take(self, frame: memoryview) -> None:
         if self.state is ConnectionState.CLOSED:
             return
+        if not frame:
+            raise FrameError(f"a frame that is empty, or has more than {self._receiver.max_frame_bytes} bytes")
         command, offset = parse_command(frame)
         handler = self._handlers.get(command.type)
         if handler is not None:
-            handler(command, frame, offset, private)
+            handler(command, frame, offset)
 
-    def _on_message(self, command: BaseCommand, frame: memoryview, offset: int, private: bool) -> None:
+    def _on_message(self, command: BaseCommand, frame: memoryview, offset: int) -> None:
         message = command.message
         consumer = self.consumers.get(message.consumer_id)
         if consumer is not None:  # else it was closed while this was on its way
-            self._tell(consumer, consumer.handle_message, message, frame, offset, private)
+            self._tell(consumer, consumer.handle_message, message, frame, offset)
 
     def _on_send_receipt(self, command: BaseCommand, *_: object) -> None:
         receipt = command.send_receipt

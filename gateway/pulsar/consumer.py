@@ -52,7 +52,7 @@ class Consumer:
         """Let the broker forget the consumer, without waiting for it. Nothing follows."""
         self._forget()
 
-    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
+    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None:
         """A MESSAGE frame whose command ends at `offset`. Raises FrameError: then nothing more comes."""
 
     def handle_closed(self, error: PulsarError) -> None:

@@ -130,7 +130,7 @@ class Reader(Consumer):
             frame = encode_flow(self._id, permits)
             self.connection.write(frame)
 
-    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
+    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None:
         broker_metadata, metadata, payload = parse_message(frame, offset)
         message_id = command.message_id
         position = Position(message_id.ledger_id, message_id.entry_id)
@@ -138,7 +138,7 @@ class Reader(Consumer):
         if position == self._dropped:
             self.flow(_counted(metadata))
             return
-        if not private:
+        if 2 * len(payload) < len(frame):  # it would keep the rest of the frame in memory
             payload = memoryview(bytearray(payload))
         self._listener.on_entry(Entry(position, broker_metadata, metadata, payload))
 

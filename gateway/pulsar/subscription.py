@@ -79,7 +79,7 @@ class Subscription(Consumer):
             async with asyncio.timeout(timeout_s):
                 await self._delivered.wait()
 
-    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int, private: bool) -> None:
+    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None:
         """Not looked at: it stays unacknowledged until the cursor is moved past it."""
         self._delivered.set()
 

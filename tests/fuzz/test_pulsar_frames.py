@@ -7,6 +7,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.framing import NOT_A_FRAME, FrameReceiver
 from protocol.pulsar.entry import EntryError, encode_message, iter_messages
 from protocol.pulsar.frames import FrameError, parse_command, parse_message
 from protocol.pulsar.pulsar_commands_pb2 import (
@@ -16,7 +17,6 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     MessageIdData,
     MessageMetadata,
 )
-from protocol.pulsar.receiver import FrameReceiver
 
 MAX_BYTES = 1 << 16
 FUZZ = settings(max_examples=300, deadline=None)
@@ -107,14 +107,14 @@ def test_odd_metadata(metadata: MessageMetadata, payload: bytes) -> None:
 @FUZZ
 @given(st.lists(any_bytes, max_size=20))
 def test_arbitrary_streams(reads: list[bytes]) -> None:
-    receiver = FrameReceiver(lambda frame, private: None, bytearray(64), MAX_BYTES)
-    with contextlib.suppress(FrameError):
-        for data in reads:
-            rest = data
-            while rest:
-                buffer = receiver.get_buffer()
-                count = min(len(buffer), len(rest))
-                assert 0 < count <= MAX_BYTES
-                buffer[:count] = rest[:count]
-                receiver.buffer_updated(count)
-                rest = rest[count:]
+    receiver = FrameReceiver(memoryview(bytearray(64)), MAX_BYTES, MAX_BYTES)
+    for data in reads:
+        rest = data
+        while rest:
+            buffer = receiver.get_buffer()
+            count = min(len(buffer), len(rest))
+            assert 0 < count <= MAX_BYTES
+            buffer[:count] = rest[:count]
+            if NOT_A_FRAME in receiver.buffer_updated(count):
+                return
+            rest = rest[count:]

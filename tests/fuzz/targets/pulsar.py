@@ -14,6 +14,7 @@ from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
 from gateway.log.entries.log_entry import collect, from_pulsar
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
+from protocol.framing import FrameReceiver
 from protocol.kafka.batch import HEADER_BYTES, InvalidBatch, iter_headers
 from protocol.kafka.records import Record, decode_records, encode_batch
 from protocol.pulsar.entry import EntryError, compress, encode_message, iter_messages
@@ -27,7 +28,6 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     MessageIdData,
     MessageMetadata,
 )
-from protocol.pulsar.receiver import FrameReceiver
 from tests.fuzz.target import Target, reason
 from tests.fuzz.targets.records import batches
 
@@ -154,14 +154,14 @@ def check_frames(data: bytes) -> str:
     """A stream of frames, cut anywhere; each is parsed as a consumer does."""
     outcomes: list[str] = []
 
-    def on_frame(frame: memoryview, private: bool) -> None:
+    def on_frame(frame: memoryview) -> None:
         command, offset = parse_command(frame)
         outcomes.append(BaseCommand.Type.Name(command.type))
         if command.type == BaseCommand.MESSAGE:
             parts = parse_message(frame, offset)
             assert len(parts.payload) <= len(frame)
 
-    receiver = FrameReceiver(on_frame, bytearray(256), 1 << 20)
+    receiver = FrameReceiver(memoryview(bytearray(256)), 1 << 20, 1 << 20)
     rest = memoryview(data)
     step = 1 + zlib.crc32(data) % 300
     try:
@@ -170,7 +170,8 @@ def check_frames(data: bytes) -> str:
             count = min(len(buffer), len(rest), step)
             assert count > 0
             buffer[:count] = rest[:count]
-            receiver.buffer_updated(count)
+            for frame in receiver.buffer_updated(count):
+                on_frame(memoryview(frame))
             rest = rest[count:]
     except FrameError as error:
         outcomes.append(reason(error))

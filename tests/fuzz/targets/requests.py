@@ -16,11 +16,11 @@ from gateway.handlers.table import APIS
 from gateway.requests.call import Api
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener
+from protocol.framing import NOT_A_FRAME, FrameReceiver
 from protocol.kafka import codec
 from protocol.kafka.codec import MalformedRequest, decode_request, decode_response, encode_response, is_flexible
 from protocol.kafka.fetch_request import FIRST_BOUNDED_VERSION, limit_max_bytes
 from protocol.kafka.fetch_response import session_id
-from protocol.kafka.frames import NOT_A_FRAME, FrameReceiver
 from protocol.kafka.list_offsets_response import FIRST_VERSION, encode_listed
 from protocol.kafka.produce_request import MAX_PARTITIONS
 from protocol.kafka.produce_response import encode_written, is_written

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gateway.config import LOOPBACK, MIB
 from gateway.network.connection import READ_BUFFER_BYTES
 from gateway.requests.call import ClosesConnection
-from protocol.kafka.frames import DIRECT_READ_BYTES
+from protocol.framing import DIRECT_READ_BYTES
 from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
 
 

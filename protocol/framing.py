@@ -1,4 +1,4 @@
-"""Cuts a byte stream into frames: a length (int32), then so many bytes (https://kafka.apache.org/protocol)."""
+"""Cuts a byte stream into frames, as Kafka and Pulsar have them: a length (big-endian int32), then so many bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ LENGTH_BYTES = 4
 DIRECT_READ_BYTES = 32 * 1024
 """A frame with more bytes to come than this is read straight into its own buffer."""
 FIRST_ALLOCATION_BYTES = 64 * 1024
-"""A frame's buffer grows with what came of it, to half as much again: a length alone costs a client nothing."""
+"""A client's frame gets a buffer that grows with what came of it, by half each time: a length alone takes no memory."""
 NOT_A_FRAME = bytearray()
 """Stands for a length that is not allowed: behind it, the stream means nothing."""
 
@@ -18,11 +18,15 @@ class FrameReceiver:
     left of an incomplete frame is kept here.
     """
 
-    __slots__ = ("_filled", "_frame", "_length", "_max_frame_bytes", "_rest", "_shared")
+    __slots__ = ("_filled", "_first_allocation_bytes", "_frame", "_length", "_rest", "_shared", "max_frame_bytes")
 
-    def __init__(self, shared: memoryview, max_frame_bytes: int) -> None:
+    def __init__(
+        self, shared: memoryview, max_frame_bytes: int, first_allocation_bytes: int = FIRST_ALLOCATION_BYTES
+    ) -> None:
+        """``first_allocation_bytes``: what a frame may take at once because its length says so."""
+        self.max_frame_bytes = max_frame_bytes
         self._shared = shared
-        self._max_frame_bytes = max_frame_bytes
+        self._first_allocation_bytes = first_allocation_bytes
         self._rest = b""
         self._frame: bytearray | None = None
         self._filled = self._length = 0
@@ -58,7 +62,7 @@ class FrameReceiver:
         self._rest = b""
         while end - position >= LENGTH_BYTES:
             length = int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True)
-            if not 0 < length <= self._max_frame_bytes:
+            if not 0 < length <= self.max_frame_bytes:
                 return [*frames, NOT_A_FRAME]
             start = position + LENGTH_BYTES
             if end - start < length:
@@ -77,7 +81,7 @@ class FrameReceiver:
 
     def _begin(self, length: int, head: memoryview) -> None:
         self._length = length
-        self._frame = bytearray(min(length, max(len(head) * 3 // 2, FIRST_ALLOCATION_BYTES)))
+        self._frame = bytearray(min(length, max(len(head) * 3 // 2, self._first_allocation_bytes)))
         self._filled = len(head)
         self._frame[: self._filled] = head
 
