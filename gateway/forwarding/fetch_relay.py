@@ -9,23 +9,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from coordinator.fleet.messages import Member
 from gateway.errors import KafkaError
 from gateway.fetching.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key
 from gateway.handlers.records.fetch import ISOLATION_LEVELS, SESSION_VERSION, TOPIC_ID_VERSION
 from gateway.requests.call import Call
+from gateway.requests.routes import Leaders
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.fetch_response import session_id
-
-
-class Leaders(Protocol):
-    @property
-    def epoch(self) -> int:
-        """Rises when leaders change."""
-
-    def of_partition(self, topic: str, partition: int) -> Member | None: ...
 
 
 @dataclass(slots=True)

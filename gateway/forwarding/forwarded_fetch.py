@@ -11,7 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
@@ -31,6 +31,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Unread
 from gateway.requests.reply import Reply, Response
+from gateway.requests.routes import Leaders
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest
 
@@ -44,10 +45,6 @@ _Partition = _Topic.FetchPartition
 
 Ask = Callable[[Call, Member | None], Coroutine[Any, Any, Response]]
 """The answer of a leader, or of this gateway (None), to a request of its own."""
-
-
-class Leaders(Protocol):
-    def of_partition(self, topic: str, partition: int) -> Member | None: ...
 
 
 class _Part(NamedTuple):

@@ -22,6 +22,10 @@ class Leaders(Protocol):
     """Of partitions and groups; None is this gateway itself, or nobody."""
 
     @property
+    def epoch(self) -> int:
+        """Rises when leaders change."""
+
+    @property
     def others(self) -> Sequence[Member]: ...
 
     def of_partition(self, topic: str, partition: int) -> Member | None: ...

@@ -34,6 +34,7 @@ def route(api_key: int) -> Route:
 class ByNumber:
     """Partition 0 is led here, 1 and 2 by the others, and so on; a group's number is its name's last digit."""
 
+    epoch = 1
     others = OTHERS
 
     def of_partition(self, _topic: str, partition: int) -> Member | None:
