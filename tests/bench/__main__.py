@@ -1,4 +1,4 @@
-"""The gateway, Pulsar and Kafka side by side: `python -m tests.bench [--only PART] [--quick]`."""
+"""The gateway, Pulsar and Kafka side by side: `python -m tests.bench [--only PART] [--quick] [--against REV]`."""
 
 import argparse
 import shutil
@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench import report
+from tests.bench.against import compare
 from tests.bench.parts import PARTS
 from tests.bench.plan import QUICK, Plan
 from tests.bench.run import Run
@@ -26,7 +27,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="run this part; may be given several times")
     parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--against", metavar="REV", help="compare the CPU of this tree with that of a commit")
     options = parser.parse_args()
+    if options.against:
+        compare(options.against)
+        return
     began = time.monotonic()
     run = _run(options.only or list(PARTS), QUICK if options.quick else Plan())
     duration_s = time.monotonic() - began

@@ -9,7 +9,7 @@ from tests.bench.meter import Result, latencies
 from tests.bench.plan import Plan
 from tests.bench.process import cpu_seconds
 from tests.bench.run import Run
-from tests.bench.servers import Servers
+from tests.bench.servers import Servers, create_topic
 from tests.support.names import unique_topic
 
 RECORDS = 20
@@ -21,7 +21,7 @@ def cold_start(servers: Servers, run: Run, plan: Plan) -> None:
     """One consumer of all partitions of a topic, of a gateway that has just started; then single writes meanwhile."""
     for target in ("gateway", "kafka"):
         topic, bootstrap = unique_topic("bench"), servers.bootstrap(target)
-        servers.create_topic_on(bootstrap, topic, plan.cold_partitions)
+        create_topic(bootstrap, topic, plan.cold_partitions)
         _write_all(bootstrap, topic, plan.cold_partitions)
         for writes in (False, True):
             pid = servers.gateway.pid if target == "gateway" else servers.kafka.pid

@@ -5,7 +5,7 @@ import time
 from tests.bench.plan import Plan
 from tests.bench.process import cpu_seconds, resident_mb
 from tests.bench.run import Run
-from tests.bench.servers import Servers, run_load
+from tests.bench.servers import Servers, create_topic, run_load
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
@@ -62,7 +62,7 @@ def _loading(servers: Servers, run: Run, plan: Plan) -> None:
     try:
         own.start()
         own.wait_ready()
-        servers.create_topic_on(own.bootstrap, topic, STORED_PARTITIONS)
+        create_topic(own.bootstrap, topic, STORED_PARTITIONS)
         offsets = plan.stored_offsets
         stored = run_load(
             "groups.store", bootstrap=own.bootstrap, topic=topic, groups=offsets // STORED_PARTITIONS,

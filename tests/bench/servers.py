@@ -34,24 +34,10 @@ class Servers:
 
     def create_topic(self, target: str, name: str) -> None:
         """One partition; a topic for Pulsar alone is made by way of the gateway."""
-        self.create_topic_on(self.gateway.bootstrap if target == "pulsar" else self.bootstrap(target), name, 1)
-
-    def create_topic_on(self, bootstrap: str, name: str, partitions: int) -> None:
-        topic = {
-            "name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
-            "configs": [{"name": "max.message.bytes", "value": "2097152"}],
-        }  # fmt: skip
-        with connected(bootstrap, timeout_s=TOPIC_TIMEOUT_S) as client:
-            answer = client.call("CreateTopics", 4, topics=[topic], timeout_ms=30_000, validate_only=False)
-        error = answer["topics"][0]["error_code"]
-        if error:
-            raise RuntimeError(f"{bootstrap} did not create {name}: error {error}")
+        create_topic(self.gateway.bootstrap if target == "pulsar" else self.bootstrap(target), name)
 
     def end_offset(self, target: str, topic: str) -> int:
-        query = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
-        with connected(self.bootstrap(target), timeout_s=TOPIC_TIMEOUT_S) as client:
-            answer = client.call("ListOffsets", 2, replica_id=-1, isolation_level=0, topics=[query])
-        return int(answer["topics"][0]["partitions"][0]["offset"])
+        return end_offset(self.bootstrap(target), topic)
 
     def restart_gateway(self) -> None:
         """A gateway with nothing in memory."""
@@ -75,6 +61,27 @@ def running_servers(work_dir: Path) -> Iterator[Servers]:
         servers.gateway.stop()
         servers.kafka.kill()
         servers.pulsar.kill()
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+    """Raises RuntimeError."""
+    topic = {
+        "name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
+        "configs": [{"name": "max.message.bytes", "value": "2097152"}],
+    }  # fmt: skip
+    with connected(bootstrap, timeout_s=TOPIC_TIMEOUT_S) as client:
+        answer = client.call("CreateTopics", 4, topics=[topic], timeout_ms=30_000, validate_only=False)
+    error = answer["topics"][0]["error_code"]
+    if error:
+        raise RuntimeError(f"{bootstrap} did not create {name}: error {error}")
+
+
+def end_offset(bootstrap: str, topic: str) -> int:
+    """Of the topic's one partition."""
+    query = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
+    with connected(bootstrap, timeout_s=TOPIC_TIMEOUT_S) as client:
+        answer = client.call("ListOffsets", 2, replica_id=-1, isolation_level=0, topics=[query])
+    return int(answer["topics"][0]["partitions"][0]["offset"])
 
 
 def pulsar_topic(topic: str) -> str:

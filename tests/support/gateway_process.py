@@ -30,6 +30,8 @@ class GatewayProcess:
         self.work_dir = work_dir
         self.prefix: list[str] = []
         """Of its command, to run it elsewhere."""
+        self.sources = REPOSITORY
+        """Where its code is."""
         self._workers = workers
         self.config = _merge(
             {
@@ -67,9 +69,9 @@ class GatewayProcess:
         self.work_dir.mkdir(parents=True, exist_ok=True)
         file = self.work_dir / "gateway.toml"
         file.write_text(to_toml(self.config))
-        command = [sys.executable, "-m", "gateway.cli", "serve", "--config", str(file)]
+        command = [sys.executable, "-P", "-m", "gateway.cli", "serve", "--config", str(file)]
         command += ["--workers", str(self._workers)] if self._workers > 1 else []
-        self._process.start([*self.prefix, *command], env={"PYTHONPATH": str(REPOSITORY)})
+        self._process.start([*self.prefix, *command], env={"PYTHONPATH": str(self.sources)})
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Raises StartError with the end of the log."""
