@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+import yaml
+
 DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
 COLUMNS, PANEL_WIDTH, PANEL_HEIGHT = 24, 12, 8
 
@@ -47,29 +49,29 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
     ),
 }  # fmt: skip
 
-PROVIDERS = """\
-apiVersion: 1
-providers:
-  - name: kafka-gateway
-    options:
-      path: /var/lib/grafana/dashboards
-"""
-DATASOURCES = """\
-apiVersion: 1
-datasources:
-  - name: Prometheus
-    type: prometheus
-    uid: prometheus
-    url: http://prometheus:9090
-    isDefault: true
-"""
+PROVIDERS = {
+    "apiVersion": 1,
+    "providers": [{"name": "kafka-gateway", "options": {"path": "/var/lib/grafana/dashboards"}}],
+}
+DATASOURCES = {
+    "apiVersion": 1,
+    "datasources": [
+        {
+            "name": "Prometheus",
+            "type": "prometheus",
+            "uid": "prometheus",
+            "url": "http://prometheus:9090",
+            "isDefault": True,
+        }
+    ],
+}
 
 
 def files() -> dict[str, str]:
     """By path under Grafana's folder."""
     made = {f"dashboards/{name}.json": _dashboard(name, panels) for name, panels in DASHBOARDS.items()}
-    made["provisioning/dashboards/kafka-gateway.yaml"] = PROVIDERS
-    made["provisioning/datasources/prometheus.yaml"] = DATASOURCES
+    made["provisioning/dashboards/kafka-gateway.yaml"] = yaml.safe_dump(PROVIDERS, sort_keys=False)
+    made["provisioning/datasources/prometheus.yaml"] = yaml.safe_dump(DATASOURCES, sort_keys=False)
     return made
 
 

@@ -5,13 +5,13 @@ A test says when they are out of date. Every node is a container that has its na
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+import yaml
+
 from deploy.compose import dashboards
-from deploy.local.toml import to_toml
 from deploy.topology import settings
 from deploy.topology.description import Kind, Node, Topology, load
 from deploy.topology.places import PORTS, Places, by_host_name
@@ -43,7 +43,8 @@ def files(name: str) -> dict[str, str]:
     for node in topology.of(Kind.GATEWAY):
         sections = settings.gateway_sections(places, node)
         listening = {"kafka": {"host": "0.0.0.0"}, "http": {"host": "0.0.0.0"}}
-        made[f"{node.name}.toml"] = to_toml({key: {**sections[key], **listening.get(key, {})} for key in sections})
+        listens_everywhere = {key: {**sections[key], **listening.get(key, {})} for key in sections}
+        made[f"{node.name}.toml"] = tomli_w.dumps(listens_everywhere)
     for kind in CONFIG_FILE:
         made |= {f"{node.name}.conf": _conf(places, node) for node in topology.of(kind)}
     for node in topology.of(Kind.HAPROXY):
@@ -69,7 +70,8 @@ def _compose(places: Places) -> str:
     }
     services["grafana"]["volumes"].append("../grafana/dashboards:/var/lib/grafana/dashboards:ro")
     head = f"# {topology.about}\n# Made by deploy.compose.generate from deploy/topology/{topology.name}.toml.\n"
-    return head + _yaml({"name": f"kafka-gateway-{topology.name}", "services": services})
+    compose = {"name": f"kafka-gateway-{topology.name}", "services": services}
+    return head + yaml.safe_dump(compose, sort_keys=False, width=120)
 
 
 def _service(places: Places, node: Node) -> Service:
@@ -158,20 +160,7 @@ def _prometheus(topology: Topology) -> str:
             for node in topology.of(kind)
         ]
         scraped.append({"job_name": job, "static_configs": targets})
-    return _yaml({"global": {"scrape_interval": "5s"}, "scrape_configs": scraped})
-
-
-def _yaml(value: Mapping[str, Any], indent: int = 0) -> str:
-    """Block style; every string in double quotes, as JSON writes it."""
-    lines = []
-    for key, item in value.items():
-        if isinstance(item, dict):
-            lines += [f"{' ' * indent}{key}:", _yaml(item, indent + 2).rstrip("\n")]
-        elif isinstance(item, list):
-            lines += [f"{' ' * indent}{key}:", *(f"{' ' * indent}  - {json.dumps(each)}" for each in item)]
-        else:
-            lines.append(f"{' ' * indent}{key}: {json.dumps(item)}")
-    return "\n".join(lines) + "\n"
+    return yaml.safe_dump({"global": {"scrape_interval": "5s"}, "scrape_configs": scraped}, sort_keys=False)
 
 
 def grafana_files() -> dict[str, str]:

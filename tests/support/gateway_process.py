@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from deploy.local.process import ChildProcess, free_port
-from deploy.local.toml import to_toml
 
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 90.0
@@ -68,7 +69,7 @@ class GatewayProcess:
     def start(self) -> None:
         self.work_dir.mkdir(parents=True, exist_ok=True)
         file = self.work_dir / "gateway.toml"
-        file.write_text(to_toml(self.config))
+        file.write_text(tomli_w.dumps(self.config))
         command = [sys.executable, "-P", "-m", "gateway.cli", "serve", "--config", str(file)]
         command += ["--workers", str(self._workers)] if self._workers > 1 else []
         self._process.start([*self.prefix, *command], env={"PYTHONPATH": str(self.sources)})

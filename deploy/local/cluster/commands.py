@@ -9,10 +9,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import tomli_w
+
 from deploy.local.jars import classpath
 from deploy.local.java import MissingToolError, java_executable
 from deploy.local.standalone import ADD_OPENS, LOG4J_CONFIG, LOW_LATENCY_SETTINGS
-from deploy.local.toml import to_toml
 from deploy.topology import settings
 from deploy.topology.description import Kind, Node
 from deploy.topology.places import Places
@@ -68,7 +69,7 @@ def prepare(places: Places, node: Node, folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     if node.kind is Kind.GATEWAY:
         file = folder / "gateway.toml"
-        file.write_text(to_toml(settings.gateway_sections(places, node)))
+        file.write_text(tomli_w.dumps(settings.gateway_sections(places, node)))
         return [sys.executable, "-m", "gateway.cli", "serve", "--config", str(file)]
     if node.kind is Kind.HAPROXY:
         file = folder / "haproxy.cfg"
