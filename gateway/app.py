@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Address
 from coordinator.group.ports import DeletedTopic
 from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
@@ -153,7 +152,7 @@ class Gateway:
         )
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
-        self.metrics.fleet_lease.set_function(lambda: self._fleet.state is LeadershipState.LEADING)
+        self.metrics.fleet_lease.set_function(lambda: self._fleet.state.permissions.coordinates)
         self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(self._loop)))
         self._tasks = TaskGroup()
         _Changes(self._fleet, self._topics, self._partition_rows, self._logs, self._groups, self._tasks)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.pulsar.admin_http import AdminError, AdminHttp, quoted
+from gateway.pulsar.admin_http import AdminHttp, quoted
 from gateway.pulsar.admin_topics import TopicsAdmin
 from gateway.pulsar.settings import PulsarSettings
 
@@ -20,15 +20,6 @@ class NamespacesAdmin:
         """Status 409 if it exists."""
         body = {"allowedClusters": list(allowed_clusters)}
         await self._http.request("PUT", f"tenants/{quoted(tenant)}", body=body)
-
-    async def list_tenants(self) -> list[str]:
-        names: list[str] = await self._http.get_json("tenants")
-        return names
-
-    async def list_namespaces(self, tenant: str) -> list[str]:
-        """Names as `tenant/namespace`."""
-        names: list[str] = await self._http.get_json(f"namespaces/{quoted(tenant)}")
-        return names
 
     async def create(
         self, namespace: str, *, retention_minutes: int, retention_mb: int = -1,
@@ -78,14 +69,6 @@ class BrokersAdmin:
     async def clusters(self) -> list[str]:
         names: list[str] = await self._http.get_json("clusters")
         return names
-
-    async def healthy(self) -> bool:
-        """Whether a broker can write to and read from itself."""
-        try:
-            response = await self._http.request("GET", "brokers/health")
-        except AdminError:
-            return False
-        return response.body.strip() == b"ok"
 
     async def runtime_configuration(self) -> dict[str, str]:
         """Every setting of the broker that answers, as text."""

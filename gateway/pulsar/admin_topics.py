@@ -26,12 +26,6 @@ class TopicPolicy(StrEnum):
     """{"retentionTimeInMinutes": int, "retentionSizeInMB": int}, -1 for no limit."""
     COMPACTION_THRESHOLD = "compactionThreshold"
     """Bytes of backlog that start a compaction, 0 for never."""
-    MAX_MESSAGE_SIZE = "maxMessageSize"
-    """Bytes."""
-    DEDUPLICATION = "deduplicationEnabled"
-    """bool."""
-    INACTIVE_TOPIC = "inactiveTopicPolicies"
-    """{"deleteWhileInactive": bool, …}."""
     MESSAGE_TTL = "messageTTL"
     """Seconds after which the broker acknowledges a message for every subscription, 0 for never."""
     REPLICATION = "replication"
@@ -251,24 +245,7 @@ class TopicsAdmin:
         found = await self._http.get_json(topic_path(topic, "messageid", str(timestamp_ms)))
         return Position(found["ledgerId"], found["entryId"])
 
-    # Operations.
-
-    async def unload(self, topic: str) -> None:
-        """Close the topic; its next user loads it again, perhaps on another broker."""
-        await self._http.request("PUT", topic_path(topic, "unload"))
-
-    async def truncate(self, topic: str) -> None:
-        """Drop the data of every closed ledger, consumed or not."""
-        await self._http.request("DELETE", topic_path(topic, "truncate"))
-
-    async def compact(self, topic: str) -> None:
-        """Start a compaction."""
-        await self._http.request("PUT", topic_path(topic, "compaction"))
-
-    async def compaction_status(self, topic: str) -> str:
-        """NOT_RUN, RUNNING, SUCCESS or ERROR."""
-        found = await self._http.get_json(topic_path(topic, "compaction"))
-        return str(found["status"])
+    # Subscriptions.
 
     async def subscriptions(self, topic: str) -> list[str]:
         names: list[str] = await self._http.get_json(topic_path(topic, "subscriptions"))

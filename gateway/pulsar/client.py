@@ -48,10 +48,6 @@ class PulsarClient:
         """When any broker last confirmed an entry, by the loop's clock; minus infinity if none ever did."""
         return max(self._closed_last_receipt_s, *(c.last_receipt_s for c in self._live), -math.inf)
 
-    def connection_states(self) -> list[tuple[str, ConnectionState]]:
-        """Broker URL and state of every connection that is not closed."""
-        return [(connection.address.url, connection.state) for connection in self._live]
-
     async def close(self) -> None:
         """End every connection. Producers and readers learn a ClientClosedError."""
         self._closed = True

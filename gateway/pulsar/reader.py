@@ -52,13 +52,6 @@ class Entry:
         return broker_metadata.index
 
     @property
-    def broker_timestamp_ms(self) -> int | None:
-        broker_metadata = self._broker_metadata
-        if broker_metadata is None or not broker_metadata.HasField("broker_timestamp"):
-            return None
-        return broker_metadata.broker_timestamp
-
-    @property
     def num_messages(self) -> int:
         """How many messages, hence indexes, the entry counts for."""
         return self.metadata.num_messages_in_batch

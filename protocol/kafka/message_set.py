@@ -63,22 +63,6 @@ class LegacyMessage(NamedTuple):
         return bool(self.attributes & TIMESTAMP_TYPE_MASK)
 
 
-def parse_message_set(data: Buffer, max_bytes: int) -> list[LegacyMessage]:
-    """The messages of a set with absolute offsets, wrappers unwrapped to at most `max_bytes` in all.
-
-    Raises CorruptBatch (checksums, sizes) and InvalidBatch (bad wrappers).
-    """
-    messages: list[LegacyMessage] = []
-    for message in iter_messages(data):
-        if message.compression == NONE:
-            messages.append(message)
-        else:
-            inner = unwrap(message, max_bytes)
-            max_bytes -= sum(len(each.key or b"") + len(each.value or b"") for each in inner)
-            messages += inner
-    return messages
-
-
 def iter_messages(data: Buffer) -> Iterator[LegacyMessage]:
     """The messages of a set as they stand, wrappers unopened, checksums verified. Raises CorruptBatch, InvalidBatch.
 

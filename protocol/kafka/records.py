@@ -62,13 +62,11 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-def decode_records(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> list[Record]:
-    """The records of the batch at `position`, which unfold to at most `max_bytes`. Raises InvalidBatch."""
-    return list(iter_records(buffer, position, header, max_bytes))
-
-
 def iter_records(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
-    """As `decode_records`, without a list of them: a batch of 64 MB may hold nine million."""
+    """The records of the batch at `position`, which unfold to at most `max_bytes`. Raises InvalidBatch.
+
+    Not a list: a batch of 64 MB may hold nine million.
+    """
     end = position + header.batch_length + LOG_OVERHEAD_BYTES
     try:
         body = decompress(header.compression, memoryview(buffer)[position + HEADER_BYTES : end], max_bytes)

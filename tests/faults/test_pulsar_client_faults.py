@@ -161,7 +161,7 @@ def test_without_the_right_token_it_stays_shut(
             with pytest.raises(NotAuthorizedError):
                 await client.open_producer("persistent://public/default/shut-partition-0", Log())
             with pytest.raises(AdminError) as refused:
-                await admin.namespaces.list_tenants()
+                await admin.namespaces.policies("public/default")
             assert refused.value.status in {401, 403}
             await client.close()
             await admin.close()

@@ -20,9 +20,10 @@ from protocol.kafka.batch import (
 )
 from protocol.kafka.compression import DecompressionError, UnsupportedCompression, compress, decompress
 from protocol.kafka.down_conversion import down_convert
-from protocol.kafka.message_set import LegacyMessage, encode_message_set, parse_message_set
-from protocol.kafka.records import Record, decode_records, encode_batch
+from protocol.kafka.message_set import LegacyMessage, encode_message_set
+from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.up_conversion import up_convert
+from tests.support.records import decode_records, parse_message_set
 
 MAX_BYTES = 1 << 16
 FUZZ = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_http import AdminError, AdminHttp
+from gateway.pulsar.admin_topics import topic_path
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
@@ -78,6 +79,32 @@ class Entries:
         return [await self.entry() for _ in range(count)]
 
 
+class Operations:
+    """What operators do by the admin API, and the gateway does not."""
+
+    def __init__(self, settings: PulsarSettings) -> None:
+        self._http = AdminHttp(settings)
+
+    async def unload(self, topic: str) -> None:
+        """Close the topic; its next user loads it again."""
+        await self._http.request("PUT", topic_path(topic, "unload"))
+
+    async def truncate(self, topic: str) -> None:
+        """Drop the data of every closed ledger, consumed or not."""
+        await self._http.request("DELETE", topic_path(topic, "truncate"))
+
+    async def compact(self, topic: str) -> None:
+        """Start a compaction."""
+        await self._http.request("PUT", topic_path(topic, "compaction"))
+
+    async def compaction_status(self, topic: str) -> str:
+        """NOT_RUN, RUNNING, SUCCESS or ERROR."""
+        return str((await self._http.get_json(topic_path(topic, "compaction")))["status"])
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
 @dataclass
 class Cluster:
     """Both our clients on one broker, and the addresses for the native one."""
@@ -85,6 +112,7 @@ class Cluster:
     settings: PulsarSettings
     client: PulsarClient
     admin: AdminClient
+    operations: Operations
 
     async def new_topic(self) -> str:
         """One partition, as the gateway makes them."""
@@ -104,7 +132,7 @@ class Cluster:
 @contextlib.asynccontextmanager
 async def cluster_at(addresses: PulsarAddresses) -> AsyncIterator[Cluster]:
     settings = PulsarSettings(service_url=addresses.service_url, admin_url=addresses.admin_url)
-    client, admin = PulsarClient(settings), AdminClient(settings)
+    client, admin, operations = PulsarClient(settings), AdminClient(settings), Operations(settings)
     try:
         clusters = await admin.brokers.clusters()
         for creating in (
@@ -116,10 +144,11 @@ async def cluster_at(addresses: PulsarAddresses) -> AsyncIterator[Cluster]:
             except AdminError as error:
                 if not error.conflict:
                     raise
-        yield Cluster(settings, client, admin)
+        yield Cluster(settings, client, admin, operations)
     finally:
         await client.close()
         await admin.close()
+        await operations.close()
 
 
 def run(pulsar: PulsarAddresses, test: Callable[[Cluster], Awaitable[None]]) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.standalone import PulsarStandalone
-from protocol.kafka.message_set import parse_message_set
 from tests.integration.confluent import Record, create_topic, produce
 from tests.integration.odd_entries import Odd, write
 from tests.integration.servers import lone_gateway_on, running
@@ -19,6 +18,7 @@ from tests.integration.test_random_entries import fetch
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
+from tests.support.records import parse_message_set
 
 EMPTY, FETCHED_BYTES, MAX_FETCHES = 200, 1_000, 100
 """An empty batch takes 61 bytes."""

@@ -177,7 +177,7 @@ def test_unloads_while_sending_and_reading_lose_and_misplace_nothing(pulsar: Pul
             contents.append(secrets.token_bytes(20))
             producer.send([contents[-1]], num_messages=3, publish_time_ms=PUBLISH_TIME_MS)
             if unloading is None and len(sends.receipts) >= between:
-                unloading = asyncio.create_task(cluster.admin.topics.unload(producer.topic))
+                unloading = asyncio.create_task(cluster.operations.unload(producer.topic))
             await sends.until(lambda: len(sends.receipts) > len(contents) - in_flight or sends.closed is not None)
         assert unloading is not None
         await unloading
@@ -255,7 +255,7 @@ def test_an_exclusive_producer_survives_an_unload(pulsar: PulsarAddresses) -> No
     async def test(cluster: Cluster) -> None:
         topic, sends = await cluster.new_topic(), Sends()
         producer = await cluster.client.open_producer(topic, sends, fencing=True)
-        await cluster.admin.topics.unload(topic)
+        await cluster.operations.unload(topic)
         await sends.until(lambda: sends.closed is not None)
         again = await cluster.client.open_producer(topic, sends, fencing=True, predecessor=producer)
         assert again.topic_epoch == producer.topic_epoch

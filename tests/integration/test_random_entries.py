@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from deploy.local.standalone import PulsarStandalone
-from protocol.kafka.message_set import parse_message_set
 from protocol.kafka.offset_span import batch_extents
 from tests.fuzz.test_connections import events
 from tests.integration.confluent import (
@@ -32,6 +31,7 @@ from tests.integration.servers import lone_gateway_on, metric, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
+from tests.support.records import parse_message_set
 
 SEED = int(os.environ.get("FUZZ_SEED", "1"))
 ENTRIES = int(os.environ.get("FUZZ_ENTRIES", "400"))

@@ -16,7 +16,7 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.framing import FrameReceiver
 from protocol.kafka.batch import HEADER_BYTES, InvalidBatch, iter_headers
-from protocol.kafka.records import Record, decode_records, encode_batch
+from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import EntryError, compress, encode_message, iter_messages
 from protocol.pulsar.frames import FrameError, encode_command, parse_command, parse_message
 from protocol.pulsar.pulsar_commands_pb2 import (
@@ -30,6 +30,7 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 )
 from tests.fuzz.target import Target, reason
 from tests.fuzz.targets.records import batches
+from tests.support.records import decode_records
 
 MAX_BYTES = 1 << 17
 _TYPES = dict(BaseCommand.Type.items())

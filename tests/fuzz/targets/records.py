@@ -22,12 +22,13 @@ from protocol.kafka.batch import (
 )
 from protocol.kafka.compression import DecompressionError, UnsupportedCompression, compress, decompress
 from protocol.kafka.down_conversion import down_convert
-from protocol.kafka.message_set import LegacyMessage, encode_message_set, parse_message_set
+from protocol.kafka.message_set import LegacyMessage, encode_message_set
 from protocol.kafka.offset_span import batch_extents
 from protocol.kafka.recompression import recompress
-from protocol.kafka.records import Record, check_records, decode_records, encode_batch
+from protocol.kafka.records import Record, check_records, encode_batch
 from protocol.kafka.up_conversion import up_convert
 from tests.fuzz.target import Target, reason
+from tests.support.records import decode_records, parse_message_set
 
 MAX_BYTES = 1 << 17
 """What compressed records may unfold to here."""

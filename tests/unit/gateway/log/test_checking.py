@@ -15,7 +15,8 @@ from protocol.kafka.batch import CorruptBatch, InvalidBatch, check_batch, parse_
 from protocol.kafka.compression import GZIP, ZSTD
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.message_set import LegacyMessage, encode_message_set
-from protocol.kafka.records import Record, decode_records, encode_batch
+from protocol.kafka.records import Record, encode_batch
+from tests.support.records import decode_records
 
 NOW_MS = 1_700_000_000_000
 LIMITS = Limits()

@@ -13,8 +13,8 @@ from gateway.log.entries.log_entry import Buffer, from_pulsar
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import iter_headers
-from protocol.kafka.records import decode_records
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, CompressionType, MessageMetadata
+from tests.support.records import decode_records
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.log_scene import Scene as LogScene
 from tests.unit.gateway.log.log_scene import settle

@@ -13,9 +13,10 @@ from gateway.log.entries.message_entry import FORMAT_PROPERTY
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import iter_headers
-from protocol.kafka.records import Record, decode_records, encode_batch
+from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import encode_message
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
+from tests.support.records import decode_records
 
 MAX_BYTES = 1 << 20
 AT = Position(7, 3)

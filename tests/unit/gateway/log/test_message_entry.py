@@ -14,9 +14,10 @@ from gateway.log.entries.message_entry import (
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
-from protocol.kafka.records import Headers, Record, decode_records, encode_batch
+from protocol.kafka.records import Headers, Record, encode_batch
 from protocol.pulsar.entry import iter_messages
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
+from tests.support.records import decode_records
 
 MAX_BYTES = 1 << 24
 BASE = 1_000

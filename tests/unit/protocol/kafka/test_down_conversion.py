@@ -8,8 +8,9 @@ from kafka.record.memory_records import MemoryRecords
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.compression import UnsupportedCompression
 from protocol.kafka.down_conversion import down_convert
-from protocol.kafka.message_set import LegacyMessage, iter_messages, parse_message_set
+from protocol.kafka.message_set import LegacyMessage, iter_messages
 from protocol.kafka.records import Record, encode_batch
+from tests.support.records import parse_message_set
 
 T0 = 1_700_000_000_000
 MAX_BYTES = 1 << 20

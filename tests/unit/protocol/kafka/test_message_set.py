@@ -11,8 +11,9 @@ from kafka.record.memory_records import MemoryRecords
 
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.compression import GZIP, UnsupportedCompression, compress, decompress
-from protocol.kafka.message_set import LegacyMessage, encode_message_set, iter_messages, parse_message_set
+from protocol.kafka.message_set import LegacyMessage, encode_message_set, iter_messages
 from protocol.kafka.records import Record, encode_batch
+from tests.support.records import parse_message_set
 
 KAFKA = json.loads((Path(__file__).parent / "kafka_3_9_2_records.json").read_text())
 CODECS = ["none", "gzip", "snappy", "lz4"]

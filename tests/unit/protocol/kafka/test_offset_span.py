@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from protocol.kafka.batch import CRC_START, HEADER_BYTES, parse_header
 from protocol.kafka.offset_span import empty_batch, span_offsets
-from protocol.kafka.records import Record, decode_records, encode_batch
+from protocol.kafka.records import Record, encode_batch
+from tests.support.records import decode_records
 
 MAX_BYTES = 1 << 16
 

@@ -10,7 +10,8 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 
 from protocol.kafka.batch import InvalidBatch, check_batch, parse_header
 from protocol.kafka.compression import UnsupportedCompression
-from protocol.kafka.records import Record, decode_records, encode_batch
+from protocol.kafka.records import Record, encode_batch
+from tests.support.records import decode_records
 
 KAFKA = json.loads((Path(__file__).parent / "kafka_3_9_2_records.json").read_text())
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
