@@ -23,14 +23,14 @@ LOOPBACK: Networks = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 class AddressSection(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=9092, ge=0, le=65_535)
     advertised_host: str | None = None
-    """Where those that came by this listener are sent; the listening host by default."""
+    """Where those that came by this address are told to connect; the listening host by default."""
     advertised_port: int | None = Field(default=None, ge=1, le=65_535)
 
 
@@ -42,7 +42,8 @@ class ListenerSection(AddressSection):
     trusted_proxies: Networks = Field(default=LOOPBACK, strict=False)
     """From where such connections are taken: networks or addresses of load balancers. Others are closed."""
     single_address: bool = False
-    """The advertised address is that of all gateways: clients see one broker, and what others lead is passed on."""
+    """The advertised address is that of all gateways: clients see one broker, and requests for what another gateway
+    leads are forwarded to it."""
 
 
 class NamedListenerSection(ListenerSection):
@@ -58,12 +59,12 @@ class KafkaSection(ListenerSection):
     """The Kafka side: where clients connect, and what they are told."""
 
     listeners: tuple[NamedListenerSection, ...] = Field(default=(), strict=False)
-    """More of them, besides the one of this section."""
+    """More of them, besides the one of this section, as `[[kafka.listeners]]`: the seven keys above, and `name`."""
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Of each gateway in a namespace its own; by default the lowest that is free when it starts."""
     rack: str | None = Field(default=None, min_length=1)
-    """Kafka's broker.rack: the region or zone in which this gateway is. A consumer that has the same as client.rack
-    reads from a gateway of its rack, whoever leads (KIP-392)."""
+    """Kafka's `broker.rack`: the region or zone in which this gateway is. A consumer that has the same as
+    `client.rack` reads from a gateway of its rack, whoever leads (KIP-392)."""
     cluster_id: str | None = Field(default=None, min_length=1)
     """By default one that the first gateway of the namespace makes up, for all that come after it."""
     auto_create_topics: bool = True
@@ -98,9 +99,10 @@ class PulsarSection(PulsarSettings):
     namespace: str = "default"
     system_namespace: str | None = None
     """Of the same tenant, for the state of the gateways: what may write there can mislead clients, so grant it to no
-    role. By default the namespace's name with -gateway behind it."""
+    role. By default the namespace's name with `-gateway` behind it."""
     retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=-1)
-    """Set when the gateway creates the namespace; -1 keeps everything."""
+    """Set when the gateway creates the namespace; -1 keeps everything. Clients see it as the default of
+    `retention.ms`."""
 
     @property
     def full_namespace(self) -> str:
@@ -124,7 +126,7 @@ class GroupsSection(Section):
     max_session_timeout_ms: int = Field(default=1_800_000, ge=1)
     max_size: int = Field(default=2**31 - 1, ge=1)
     consumer_heartbeat_interval_ms: int = Field(default=5_000, ge=1)
-    """Of members of the new consumer protocol (KIP-848), whom the coordinator tells both; Kafka's group.consumer.*"""
+    """Of members of the consumer protocol (KIP-848), whom the coordinator tells both; Kafka's `group.consumer.*`."""
     consumer_session_timeout_ms: int = Field(default=45_000, ge=1)
     consumer_max_size: int = Field(default=2**31 - 1, ge=1)
     consumer_migration_policy: Literal["disabled", "upgrade", "downgrade", "bidirectional"] = "bidirectional"

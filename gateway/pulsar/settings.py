@@ -12,7 +12,7 @@ DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 class PulsarSettings(BaseModel):
     """Settings of the Pulsar client and of the admin client."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
     service_url: str = "pulsar://127.0.0.1:6650"
     """`pulsar://host:port[,host:port…]`, or `pulsar+ssl://…`."""
