@@ -21,17 +21,18 @@ from enum import Enum, auto
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import JoinReply, SyncReply
 from coordinator.group.classic.rebalance import TimerKey, TimerKind
+from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup
+from coordinator.group.consumer.heartbeats import (
+    ASSIGNORS,
+    ConsumerHeartbeatReply,
+)
 from coordinator.group.consumer.messages import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     DescribedConsumerGroup,
     Topics,
-)
-from coordinator.group.consumer.protocol import (
-    ASSIGNORS,
-    ConsumerHeartbeatReply,
 )
 from coordinator.group.consumer.validation import RefusedError, check_request
 from coordinator.group.loading import Loader
@@ -62,9 +63,8 @@ from coordinator.group.ports import (
     OwnTimes,
     TopicPartition,
 )
-from coordinator.group.records.keys_and_values import OffsetValue
+from coordinator.group.records.offset_commit import OffsetCommitValue
 from coordinator.group.slices import Background, SliceCounter, Steps
-from coordinator.group.states import GroupState
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -305,7 +305,7 @@ class GroupCoordinator:
             return
         self._offsets.delete(group, partitions, now_ms, reply)
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitValue]:
         """What is durable of the group; a view that changes. Empty if nothing can be said about the group."""
         group = None if self._status(group_id, may_be_unnamed=True) else self._groups.get(group_id)
         return {} if group is None else group.offsets.durable
@@ -357,7 +357,7 @@ class GroupCoordinator:
             if error:
                 return DescribedGroup(error, group_id)
             why = "not found" if group_id not in self._groups else "is not a classic group"
-            return DescribedGroup(error, group_id, GroupState.DEAD.value, message=f"Group {group_id} {why}.")
+            return DescribedGroup(error, group_id, ClassicGroupState.DEAD.value, message=f"Group {group_id} {why}.")
         return group.describe()
 
     def delete_groups(self, group_ids: Collection[str], now_ms: int, reply: DeleteGroupsReply) -> None:

@@ -11,8 +11,9 @@ from coordinator.group.offsets.commands import Group
 from coordinator.group.offsets.group_offsets import GroupOffsets
 from coordinator.group.ports import GroupTopicPartition, Log, TopicPartition
 from coordinator.group.records.codec import MalformedRecordError, decode_record
-from coordinator.group.records.consumer_records import ConsumerGroupKey
-from coordinator.group.records.keys_and_values import GroupKey, GroupValue, OffsetKey
+from coordinator.group.records.consumer_group import ConsumerGroupMetadataKey
+from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from coordinator.group.records.offset_commit import OffsetCommitKey
 from coordinator.group.slices import SliceCounter
 
 
@@ -21,7 +22,7 @@ class Loader:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._classic: dict[str, GroupValue] = {}
+        self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
         self._offsets: dict[str, GroupOffsets] = {}
         self._deleted: set[GroupTopicPartition] = set()
@@ -39,19 +40,19 @@ class Loader:
             raise MalformedRecordError(str(error)) from error
 
     def _apply(self, key: Any, value: Any) -> None:
-        if isinstance(key, OffsetKey):
+        if isinstance(key, OffsetCommitKey):
             partition = TopicPartition(sys.intern(key.topic), key.partition)
             if value is not None and value.topic_id:
                 value = replace(value, topic_id=self._topic_ids.setdefault(value.topic_id, value.topic_id))
             self._offsets.setdefault(key.group, GroupOffsets()).replay(partition, value)
             (self._deleted.add if value is None else self._deleted.discard)((key.group, partition))
-        elif isinstance(key, GroupKey):
+        elif isinstance(key, GroupMetadataKey):
             self._classic.pop(key.group, None)
             if value is not None:
                 self._classic[key.group] = value
         else:
             self._consumer.setdefault(key.group, ConsumerGroup(key.group, self._log)).apply(Change(key, value))
-            if isinstance(key, ConsumerGroupKey) and value is None:
+            if isinstance(key, ConsumerGroupMetadataKey) and value is None:
                 del self._consumer[key.group]
 
     @property
@@ -67,7 +68,7 @@ class Loader:
         groups: dict[str, Group] = {}
         counter = SliceCounter()
         for group_id, value in self._classic.items():
-            groups[group_id] = group_from_record(GroupKey(group_id), value, now_ms)
+            groups[group_id] = group_from_record(GroupMetadataKey(group_id), value, now_ms)
             if counter.is_full(1 + len(value.members)):
                 yield
         for group_id, group in self._consumer.items():

@@ -12,9 +12,9 @@ from coordinator.group.classic.rebalance import ClassicRebalance, TimerKey, Time
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.classic_members import ClassicMembers
 from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.heartbeats import CONSUMER_TIMERS, ConsumerHeartbeatReply, ConsumerProtocol
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, Topics
-from coordinator.group.consumer.protocol import CONSUMER_TIMERS, ConsumerHeartbeatReply, ConsumerProtocol
 from coordinator.group.consumer.validation import RefusedError
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,

@@ -7,30 +7,30 @@ last member of the consumer protocol has gone. Generations go on as epochs, and 
 
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
+from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.consumer.assignment import Assignment, to_assignment, to_value
 from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.consumer.member import ClassicProtocols, ConsumerMember
 from coordinator.group.consumer.messages import Topics
-from coordinator.group.consumer.subscription import (
+from coordinator.group.ports import Log
+from coordinator.group.records.codec import encode_record
+from coordinator.group.records.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from coordinator.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
     PartitionsByTopic,
     read_assignment,
     read_subscription,
     write_assignment,
 )
-from coordinator.group.ports import Log
-from coordinator.group.records.codec import encode_record
-from coordinator.group.records.consumer_records import (
-    ConsumerGroupKey,
-    ConsumerGroupValue,
-    ConsumerMemberKey,
-    CurrentMemberKey,
-    TargetEpochKey,
-    TargetEpochValue,
-    TargetMemberKey,
-    TargetMemberValue,
-)
-from coordinator.group.states import GroupState
 
 
 def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> ConsumerGroup:
@@ -42,15 +42,18 @@ def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> Consumer
     made.offsets = group.offsets
     group_id, epoch = group.group_id, group.generation
     changes = [
-        Change(ConsumerGroupKey(group_id), ConsumerGroupValue(epoch)),
-        Change(TargetEpochKey(group_id), TargetEpochValue(epoch)),
+        Change(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch)),
+        Change(ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch)),
     ]
     for classic in group.members.values():
         member, key = _to_consumer(group, classic, topics), (group_id, classic.member_id)
         changes += [
-            Change(ConsumerMemberKey(*key), member.subscription()),
-            Change(TargetMemberKey(*key), TargetMemberValue(to_value(member.assigned))),
-            Change(CurrentMemberKey(*key), member.current()),
+            Change(ConsumerGroupMemberMetadataKey(*key), member.subscription()),
+            Change(
+                ConsumerGroupTargetAssignmentMemberKey(*key),
+                ConsumerGroupTargetAssignmentMemberValue(to_value(member.assigned)),
+            ),
+            Change(ConsumerGroupCurrentMemberAssignmentKey(*key), member.current()),
         ]
     for change in changes:
         made.apply(change)
@@ -102,7 +105,7 @@ def to_classic_group(group: ConsumerGroup, now_ms: int) -> ClassicGroup:
     made = ClassicGroup(group.group_id, now_ms)
     made.offsets = group.offsets
     made.generation = group.epoch
-    made.state = GroupState.STABLE
+    made.state = ClassicGroupState.STABLE
     for member in group.members.values():
         if member.classic is not None:
             made.add(_to_classic(group, member), CONSUMER_PROTOCOL_TYPE)

@@ -27,7 +27,7 @@ from coordinator.group.consumer.messages import Topics
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OffsetsListener, OwnTimes
 from coordinator.group.records.codec import MalformedRecordError, encode_record
-from coordinator.group.records.keys_and_values import GroupKey
+from coordinator.group.records.group_metadata import GroupMetadataKey
 from gateway.background import keep_running, report
 from gateway.coordination.internal_log import InternalLog
 from gateway.coordination.log_trimming import LogTrimming
@@ -44,7 +44,7 @@ RESIGN_S = 2.0
 """The producer that is not closed by then is fenced by the next leader's."""
 LAPSED_TICK_S = 0.2
 """Timers wait for the lease: who cannot answer heartbeats must not take members for dead."""
-BARRIER = encode_record(GroupKey(""), None)
+BARRIER = encode_record(GroupMetadataKey(""), None)
 """The tombstone of a group that cannot be: groups with members have names. Every reader passes it over."""
 
 _WITH_LEASE = {PartitionRole.TAKING_OVER, PartitionRole.LEADING}

@@ -5,13 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.group.classic.member import ClassicMember, JoinReply, SyncReply
-from coordinator.group.consumer.subscription import (
-    CONSUMER_PROTOCOL_TYPE,
-    MalformedSubscriptionError,
-    read_assignment,
-    read_subscription,
-    subscribed_topics,
-)
+from coordinator.group.classic.states import PREVIOUS_STATES, ClassicGroupState
 from coordinator.group.messages import (
     NO_TIMESTAMP,
     DescribedGroup,
@@ -21,10 +15,16 @@ from coordinator.group.messages import (
     ListedGroup,
     SyncResponse,
 )
-from coordinator.group.offsets.group_offsets import ExpiryRule, GroupOffsets
+from coordinator.group.offsets.group_offsets import GroupOffsets, OffsetExpirationCondition
 from coordinator.group.records.codec import Record, encode_record
-from coordinator.group.records.keys_and_values import GroupKey, GroupValue, MemberValue
-from coordinator.group.states import PREVIOUS_STATES, GroupState
+from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from coordinator.group.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    MalformedSubscriptionError,
+    read_assignment,
+    read_subscription,
+    subscribed_topics,
+)
 from protocol.kafka.errors import ErrorCode
 
 CLASSIC_TYPE = "classic"
@@ -44,7 +44,7 @@ class ClassicGroup:
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
-        self.state = GroupState.EMPTY
+        self.state = ClassicGroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms
         self.generation = 0
         self.protocol_type: str | None = None
@@ -163,14 +163,14 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is GroupState.EMPTY
+        return self.state is ClassicGroupState.EMPTY
 
     @property
     def is_dead(self) -> bool:
-        return self.state is GroupState.DEAD
+        return self.state is ClassicGroupState.DEAD
 
     def die(self, now_ms: int) -> None:
-        self.transition_to(GroupState.DEAD, now_ms)
+        self.transition_to(ClassicGroupState.DEAD, now_ms)
 
     # --- Protocols and generations
 
@@ -180,7 +180,7 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
         """Whether a member with these protocols could be one of this group."""
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(name in self._candidates() for name in _names(protocols))
 
@@ -193,7 +193,7 @@ class ClassicGroup:
     def _candidates(self) -> set[str]:
         return {name for name, count in self._supporters.items() if count == len(self.members)}
 
-    def transition_to(self, state: GroupState, now_ms: int) -> None:
+    def transition_to(self, state: ClassicGroupState, now_ms: int) -> None:
         assert self.state in PREVIOUS_STATES[state], f"{self.group_id}: {self.state} to {state}"
         self.state = state
         self.state_timestamp_ms = now_ms
@@ -205,7 +205,7 @@ class ClassicGroup:
         self.refresh_subscribed_topics()
         self.pending_sync.clear()
         self.stores_assignment = False
-        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+        self.transition_to(ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY, now_ms)
 
     def elect_joined_leader(self) -> bool:
         """Keep the leader if it has rejoined, else take a member who has; False if there is none."""
@@ -238,24 +238,24 @@ class ClassicGroup:
             return None
         return frozenset(topics)
 
-    def may_be_subscribed_to(self, topic: str) -> bool:
-        if self.state is GroupState.EMPTY:
+    def is_subscribed_to_topic(self, topic: str) -> bool:
+        if self.state is ClassicGroupState.EMPTY:
             return False
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def offsets_deletion_error(self) -> ErrorCode:
         """Offsets of a live group go only if it is known which topics its members read."""
-        deletable = self.state is GroupState.EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        deletable = self.state is ClassicGroupState.EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return ErrorCode.NONE if deletable else ErrorCode.NON_EMPTY_GROUP
 
-    def expiry_rule(self) -> ExpiryRule | None:
+    def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
         """How offsets expire now (KIP-211); None: they do not."""
         if self.protocol_type is None:  # a simple consumer's
-            return ExpiryRule()
-        if self.state is GroupState.EMPTY:
-            return ExpiryRule(since_ms=self.state_timestamp_ms)
-        if self.state is GroupState.STABLE and self.subscribed_topics is not None:
-            return ExpiryRule(subscribed_topics=self.subscribed_topics)
+            return OffsetExpirationCondition()
+        if self.state is ClassicGroupState.EMPTY:
+            return OffsetExpirationCondition(since_ms=self.state_timestamp_ms)
+        if self.state is ClassicGroupState.STABLE and self.subscribed_topics is not None:
+            return OffsetExpirationCondition(subscribed_topics=self.subscribed_topics)
         return None
 
     # --- Answers and records
@@ -284,7 +284,7 @@ class ClassicGroup:
 
     def record(self, assignments: Mapping[str, bytes]) -> Record:
         """The group as of this generation; `assignments` has an entry for every member."""
-        value = GroupValue(
+        value = GroupMetadataValue(
             self.protocol_type or "",
             self.generation,
             self.protocol_name,
@@ -292,11 +292,11 @@ class ClassicGroup:
             NO_TIMESTAMP if self.state_timestamp_ms is None else self.state_timestamp_ms,
             [self._member_value(member, assignments[member.member_id]) for member in self.members.values()],
         )
-        return encode_record(GroupKey(self.group_id), value)
+        return encode_record(GroupMetadataKey(self.group_id), value)
 
-    def _member_value(self, member: ClassicMember, assignment: bytes) -> MemberValue:
+    def _member_value(self, member: ClassicMember, assignment: bytes) -> MemberMetadata:
         assert self.protocol_name is not None
-        return MemberValue(
+        return MemberMetadata(
             member.member_id,
             member.client_id,
             member.client_host,
@@ -309,11 +309,11 @@ class ClassicGroup:
 
     def tombstones(self) -> list[Record]:
         """A group that never had a generation was never written."""
-        return [encode_record(GroupKey(self.group_id), None)] if self.generation > 0 else []
+        return [encode_record(GroupMetadataKey(self.group_id), None)] if self.generation > 0 else []
 
     def describe(self) -> DescribedGroup:
         """Metadata and assignments are shown only while they hold."""
-        stable = self.state is GroupState.STABLE and self.protocol_name is not None
+        stable = self.state is ClassicGroupState.STABLE and self.protocol_name is not None
         protocol = self.protocol_name if stable else None
         members = [
             DescribedMember(
@@ -334,10 +334,10 @@ class ClassicGroup:
         return ListedGroup(self.group_id, self.protocol_type or "", self.state.value, CLASSIC_TYPE)
 
 
-def group_from_record(key: GroupKey, value: GroupValue, now_ms: int) -> ClassicGroup:
+def group_from_record(key: GroupMetadataKey, value: GroupMetadataValue, now_ms: int) -> ClassicGroup:
     """A group as its last record has it: stable if it had members, and each of their sessions starts anew."""
     group = ClassicGroup(key.group, now_ms)
-    group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+    group.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
     group.state_timestamp_ms = None if value.state_timestamp_ms == NO_TIMESTAMP else value.state_timestamp_ms
     group.generation = value.generation
     for member in value.members:
@@ -350,7 +350,7 @@ def group_from_record(key: GroupKey, value: GroupValue, now_ms: int) -> ClassicG
     return group
 
 
-def _member_from_record(member: MemberValue, protocol: str) -> ClassicMember:
+def _member_from_record(member: MemberMetadata, protocol: str) -> ClassicMember:
     had_rebalance_timeout = member.rebalance_timeout_ms >= 0  # version 0 records have none
     return ClassicMember(
         member.member_id,

@@ -9,10 +9,10 @@ from dataclasses import replace
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember, JoinReply
 from coordinator.group.classic.rebalance import ClassicRebalance, TimerKey, TimerKind
+from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from coordinator.group.messages import UNKNOWN_MEMBER_ID, JoinRequest, JoinResponse, LeavingMember, SyncResponse
 from coordinator.group.ports import GROUP_APPEND_ERRORS, Log, NewId
-from coordinator.group.states import GroupState
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -43,9 +43,9 @@ class ClassicJoin:
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether the group has room. While it gathers members the first ones to join win, old members or not."""
         member = group.members.get(member_id)
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             return True
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             already_in = member is not None and member.join_reply is not None
             return already_in or group.joining_count < self._config.max_size
         return member is not None or len(group.members) < self._config.max_size
@@ -114,7 +114,8 @@ class ClassicJoin:
         unchanged = list(member.protocols) == list(request.protocols)
         leads = group.leader_id == member.member_id
         repeats = unchanged and (
-            group.state is GroupState.COMPLETING_REBALANCE or (group.state is GroupState.STABLE and not leads)
+            group.state is ClassicGroupState.COMPLETING_REBALANCE
+            or (group.state is ClassicGroupState.STABLE and not leads)
         )
         if repeats:
             reply(group.join_response(member.member_id))
@@ -141,9 +142,9 @@ class ClassicJoin:
         old_leader_id = group.leader_id or ""
         self._take_over(group, member, self._new_member_id(request), now_ms)
         self._update(group, member, request, reply)
-        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+        if group.state is ClassicGroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._store_replacement(group, member, before, request.can_skip_assignment, old_leader_id)
-        elif group.state is not GroupState.PREPARING_REBALANCE:
+        elif group.state is not ClassicGroupState.PREPARING_REBALANCE:
             # The leader may be assigning to the old id just now, so even the same metadata needs a new generation.
             self._rebalance.prepare(group, now_ms)
 
@@ -153,7 +154,7 @@ class ClassicJoin:
         generation, reply = group.generation, member.join_reply
 
         def on_stored(error: ErrorCode, now_ms: int) -> None:
-            still_parked = member.join_reply is reply and group.state is GroupState.STABLE
+            still_parked = member.join_reply is reply and group.state is ClassicGroupState.STABLE
             if not still_parked or group.generation != generation:
                 return  # a rebalance has taken over, and answers
             if error is not ErrorCode.NONE:

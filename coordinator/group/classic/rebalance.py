@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from coordinator.group.classic.group import ClassicGroup, InitialDelay
 from coordinator.group.classic.member import ClassicMember, SyncReply
+from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,
@@ -21,7 +22,6 @@ from coordinator.group.messages import (
     SyncResponse,
 )
 from coordinator.group.ports import GROUP_APPEND_ERRORS, Log
-from coordinator.group.states import GroupState
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -116,7 +116,7 @@ class ClassicRebalance:
     def remove_member(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
         """The member left or fell silent; the rest rebalance."""
         self.drop_member(group, member)
-        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             self.prepare(group, now_ms)
         else:
             self.complete_join_if_ready(group, now_ms)
@@ -131,26 +131,26 @@ class ClassicRebalance:
     # --- Gathering members
 
     def prepare_if_possible(self, group: ClassicGroup, now_ms: int) -> None:
-        if group.state is not GroupState.PREPARING_REBALANCE:
+        if group.state is not ClassicGroupState.PREPARING_REBALANCE:
             self.prepare(group, now_ms)
 
     def prepare(self, group: ClassicGroup, now_ms: int) -> None:
         """Start to gather members; those who wait for an assignment must join again."""
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._end_sync(group, {}, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         group.pending_sync.clear()
         self._timers.cancel(TimerKey(TimerKind.SYNC, group.group_id))
         timeout_ms = group.rebalance_timeout_ms
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             delay_ms = self._config.initial_rebalance_delay_ms
             group.initial_delay = InitialDelay(delay_ms, max(timeout_ms - delay_ms, 0))
             timeout_ms = delay_ms
-        group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
+        group.transition_to(ClassicGroupState.PREPARING_REBALANCE, now_ms)
         self._timers.set(TimerKey(TimerKind.JOIN, group.group_id), now_ms + timeout_ms)
         self.complete_join_if_ready(group, now_ms)
 
     def complete_join_if_ready(self, group: ClassicGroup, now_ms: int) -> None:
-        preparing = group.state is GroupState.PREPARING_REBALANCE
+        preparing = group.state is ClassicGroupState.PREPARING_REBALANCE
         if preparing and group.initial_delay is None and group.all_have_joined:
             self._complete_join(group, now_ms)
 
@@ -174,7 +174,7 @@ class ClassicRebalance:
             return
         self._timers.cancel(TimerKey(TimerKind.JOIN, group.group_id))
         group.start_generation(now_ms)
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             self._log.append([group.record({})], lambda error, now_ms: None)  # lost, the old members just time out
         else:
             self._announce_generation(group, now_ms)
@@ -198,7 +198,7 @@ class ClassicRebalance:
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             self._timers.cancel(TimerKey(TimerKind.SYNC, group.group_id))
-        if group.state is GroupState.STABLE:
+        if group.state is ClassicGroupState.STABLE:
             reply(group.sync_response(member))
             self.restart_session(group, member, now_ms)
             return
@@ -213,11 +213,11 @@ class ClassicRebalance:
         group.stores_assignment = True
 
         def on_stored(error: ErrorCode, now_ms: int) -> None:
-            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
+            if group.state is not ClassicGroupState.COMPLETING_REBALANCE or group.generation != generation:
                 return
             self._end_sync(group, complete, GROUP_APPEND_ERRORS.get(error, error), now_ms)
             if error is ErrorCode.NONE:
-                group.transition_to(GroupState.STABLE, now_ms)
+                group.transition_to(ClassicGroupState.STABLE, now_ms)
             else:
                 self.prepare(group, now_ms)
 
@@ -233,7 +233,10 @@ class ClassicRebalance:
 
     def on_sync_timeout(self, group: ClassicGroup, now_ms: int) -> None:
         """Members that never asked for their assignment are gone."""
-        if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_sync:
+        if (
+            group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
+            or not group.pending_sync
+        ):
             return
         for member_id in list(group.pending_sync):
             self.drop_member(group, group.members[member_id])
@@ -246,7 +249,7 @@ class ClassicRebalance:
         if request.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         self.restart_session(group, group.members[request.member_id], now_ms)
-        preparing = group.state is GroupState.PREPARING_REBALANCE
+        preparing = group.state is ClassicGroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
     def commit_error(self, group: ClassicGroup, request: CommitRequest, now_ms: int) -> ErrorCode:
@@ -261,7 +264,7 @@ class ClassicRebalance:
             return error
         if request.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self.restart_session(group, group.members[request.member_id], now_ms)
         return ErrorCode.NONE
@@ -277,6 +280,6 @@ def _sync_error(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if request.protocol_name is not None and request.protocol_name != group.protocol_name:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordinator.group.records.consumer_records import TopicPartitionsValue
+from coordinator.group.records.consumer_group import TopicPartitions
 
 TopicId = bytes
 TopicIdPartition = tuple[TopicId, int]
@@ -43,9 +43,9 @@ def to_assignment(partitions: Iterable[TopicIdPartition]) -> Assignment:
     return assignment
 
 
-def to_value(assignment: Assignment) -> list[TopicPartitionsValue]:
-    return [TopicPartitionsValue(topic_id, sorted(assignment[topic_id])) for topic_id in sorted(assignment)]
+def to_value(assignment: Assignment) -> list[TopicPartitions]:
+    return [TopicPartitions(topic_id, sorted(assignment[topic_id])) for topic_id in sorted(assignment)]
 
 
-def from_value(value: Iterable[TopicPartitionsValue]) -> Assignment:
+def from_value(value: Iterable[TopicPartitions]) -> Assignment:
     return to_assignment((topic.topic_id, partition) for topic in value for partition in topic.partitions)

@@ -10,14 +10,9 @@ from dataclasses import replace
 from coordinator.group.classic.member import JoinReply, SyncReply
 from coordinator.group.classic.rebalance import TimerKey, TimerKind
 from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.heartbeats import Changes, ConsumerProtocol
 from coordinator.group.consumer.member import JOIN_EPOCH, ClassicProtocols, ConsumerMember, MemberState
 from coordinator.group.consumer.messages import Topics
-from coordinator.group.consumer.protocol import Changes, ConsumerProtocol
-from coordinator.group.consumer.subscription import (
-    CONSUMER_PROTOCOL_TYPE,
-    MalformedSubscriptionError,
-    read_subscription,
-)
 from coordinator.group.consumer.validation import RefusedError, check_room
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,
@@ -30,6 +25,11 @@ from coordinator.group.messages import (
 )
 from coordinator.group.migration import encoded_assignment, with_ids
 from coordinator.group.ports import GROUP_APPEND_ERRORS, NewId
+from coordinator.group.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    MalformedSubscriptionError,
+    read_subscription,
+)
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
 

@@ -18,25 +18,25 @@ from coordinator.group.consumer.assignment import (
     from_value,
     partitions_of,
 )
+from coordinator.group.consumer.durable_writer import DurableWriter
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember, MemberState
 from coordinator.group.consumer.messages import DescribedConsumer, DescribedConsumerGroup
-from coordinator.group.consumer.subscription import CONSUMER_PROTOCOL_TYPE
 from coordinator.group.messages import CommitRequest, ListedGroup
-from coordinator.group.offsets.group_offsets import ExpiryRule, GroupOffsets
+from coordinator.group.offsets.group_offsets import GroupOffsets, OffsetExpirationCondition
 from coordinator.group.ports import Log
 from coordinator.group.records.codec import Record, encode_record
-from coordinator.group.records.consumer_records import (
-    ConsumerGroupKey,
-    ConsumerMemberKey,
-    ConsumerMemberValue,
-    CurrentMemberKey,
-    CurrentMemberValue,
-    RegexKey,
-    TargetEpochKey,
-    TargetMemberKey,
-    TopicsKey,
+from coordinator.group.records.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
 )
-from coordinator.group.records.durable_writer import DurableWriter
+from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from protocol.kafka.errors import ErrorCode
 
 CONSUMER_TYPE = "consumer"
@@ -56,7 +56,7 @@ class ConsumerGroupState(Enum):
 
 @dataclass(frozen=True)
 class Change:
-    """One record, decoded: a key and a value of `consumer_records`; None removes."""
+    """One record, decoded: a key and a value of `records.consumer_group`; None removes."""
 
     key: Any
     value: Any | None
@@ -84,27 +84,27 @@ class ConsumerGroup:
         """ValueError if the record cannot be one of Kafka's."""
         key, value = change.key, change.value
         match key:
-            case ConsumerGroupKey():
+            case ConsumerGroupMetadataKey():
                 self.epoch = 0 if value is None else value.epoch
-            case TopicsKey():
+            case ConsumerGroupPartitionMetadataKey():
                 topics = () if value is None else value.topics
                 self.topics = {topic.topic_name: TopicInfo(topic.topic_id, topic.num_partitions) for topic in topics}
-            case RegexKey():
+            case ConsumerGroupRegularExpressionKey():
                 self.matches.pop(key.regex, None)
                 if value is not None:
                     self.matches[key.regex] = frozenset(value.topics)
-            case ConsumerMemberKey():
+            case ConsumerGroupMemberMetadataKey():
                 self._apply_member(key.member_id, value)
-            case TargetEpochKey():
+            case ConsumerGroupTargetAssignmentMetadataKey():
                 self.target_epoch = 0 if value is None else value.assignment_epoch
-            case TargetMemberKey():
+            case ConsumerGroupTargetAssignmentMemberKey():
                 self.target.pop(key.member_id, None)
                 if value is not None:
                     self.target[key.member_id] = from_value(value.topic_partitions)
-            case CurrentMemberKey():
+            case ConsumerGroupCurrentMemberAssignmentKey():
                 self._apply_current(key.member_id, value)
 
-    def _apply_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
+    def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         if value is not None:
             member = self.members.get(member_id, ConsumerMember(member_id)).with_subscription(value)
             self.members[member_id] = member
@@ -116,7 +116,7 @@ class ConsumerGroup:
         if removed is not None and self.static_members.get(removed.instance_id or "") == member_id:
             del self.static_members[removed.instance_id or ""]
 
-    def _apply_current(self, member_id: str, value: CurrentMemberValue | None) -> None:
+    def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         self._release(member_id)
         member = self.members.get(member_id, ConsumerMember(member_id))
         if value is not None:
@@ -229,14 +229,14 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
-    def may_be_subscribed_to(self, topic: str) -> bool:
+    def is_subscribed_to_topic(self, topic: str) -> bool:
         return topic in self.subscribed_names()
 
     def offsets_deletion_error(self) -> ErrorCode:
         return ErrorCode.NONE
 
-    def expiry_rule(self) -> ExpiryRule:
-        return ExpiryRule(subscribed_topics=self.subscribed_names())
+    def offset_expiration_condition(self) -> OffsetExpirationCondition:
+        return OffsetExpirationCondition(subscribed_topics=self.subscribed_names())
 
     def overview(self) -> ListedGroup:
         return ListedGroup(self.group_id, CONSUMER_PROTOCOL_TYPE, self.state.value, CONSUMER_TYPE)
@@ -258,10 +258,18 @@ class ConsumerGroup:
         members = [
             key(self.group_id, member_id)
             for member_id in self.members
-            for key in (CurrentMemberKey, TargetMemberKey, ConsumerMemberKey)
+            for key in (
+                ConsumerGroupCurrentMemberAssignmentKey,
+                ConsumerGroupTargetAssignmentMemberKey,
+                ConsumerGroupMemberMetadataKey,
+            )
         ]
-        regexes = [RegexKey(self.group_id, regex) for regex in self.matches]
-        own = [TargetEpochKey(self.group_id), TopicsKey(self.group_id), ConsumerGroupKey(self.group_id)]
+        regexes = [ConsumerGroupRegularExpressionKey(self.group_id, regex) for regex in self.matches]
+        own = [
+            ConsumerGroupTargetAssignmentMetadataKey(self.group_id),
+            ConsumerGroupPartitionMetadataKey(self.group_id),
+            ConsumerGroupMetadataKey(self.group_id),
+        ]
         gone = [encode_record(key, None) for key in (*members, *regexes, *own)]
         keys = {record.key for record in gone}
         return [*(record for record in self.writer.unwritten if record.key not in keys), *gone]

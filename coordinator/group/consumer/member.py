@@ -16,11 +16,11 @@ from coordinator.group.consumer.assignment import (
     to_assignment,
     to_value,
 )
-from coordinator.group.records.consumer_records import (
-    ClassicMemberValue,
-    ClassicProtocolValue,
-    ConsumerMemberValue,
-    CurrentMemberValue,
+from coordinator.group.records.consumer_group import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
 )
 
 JOIN_EPOCH = 0
@@ -44,14 +44,14 @@ class ClassicProtocols:
     protocols: Sequence[tuple[str, bytes]]
 
     @classmethod
-    def from_value(cls, value: ClassicMemberValue | None) -> "ClassicProtocols | None":
+    def from_value(cls, value: ClassicMemberMetadata | None) -> "ClassicProtocols | None":
         if value is None:
             return None
         return cls(value.session_timeout_ms, tuple((each.name, each.metadata) for each in value.protocols))
 
-    def value(self) -> ClassicMemberValue:
-        return ClassicMemberValue(
-            self.session_timeout_ms, [ClassicProtocolValue(name, data) for name, data in self.protocols]
+    def value(self) -> ClassicMemberMetadata:
+        return ClassicMemberMetadata(
+            self.session_timeout_ms, [ClassicProtocol(name, data) for name, data in self.protocols]
         )
 
 
@@ -74,7 +74,7 @@ class ConsumerMember:
     classic: ClassicProtocols | None = None
     """None: the member uses the consumer protocol."""
 
-    def with_subscription(self, value: ConsumerMemberValue) -> "ConsumerMember":
+    def with_subscription(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
         return replace(
             self,
             instance_id=value.instance_id,
@@ -88,8 +88,8 @@ class ConsumerMember:
             classic=ClassicProtocols.from_value(value.classic),
         )
 
-    def subscription(self) -> ConsumerMemberValue:
-        return ConsumerMemberValue(
+    def subscription(self) -> ConsumerGroupMemberMetadataValue:
+        return ConsumerGroupMemberMetadataValue(
             self.instance_id,
             self.rack_id,
             self.client_id,
@@ -101,7 +101,7 @@ class ConsumerMember:
             None if self.classic is None else self.classic.value(),
         )
 
-    def with_current(self, value: CurrentMemberValue) -> "ConsumerMember":
+    def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
         return replace(
             self,
             epoch=value.member_epoch,
@@ -111,8 +111,8 @@ class ConsumerMember:
             to_revoke=from_value(value.partitions_pending_revocation),
         )
 
-    def current(self) -> CurrentMemberValue:
-        return CurrentMemberValue(
+    def current(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        return ConsumerGroupCurrentMemberAssignmentValue(
             self.epoch, self.previous_epoch, self.state, to_value(self.assigned), to_value(self.to_revoke)
         )
 

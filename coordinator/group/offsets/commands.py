@@ -52,7 +52,7 @@ class OffsetCommands:
         """Offsets of topics that members read stay."""
         errors = {
             partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            if group.may_be_subscribed_to(partition.topic)
+            if group.is_subscribed_to_topic(partition.topic)
             else ErrorCode.NONE
             for partition in partitions
         }
@@ -87,7 +87,7 @@ class OffsetCommands:
         retention_ms = self._config.offsets_retention_ms
 
         def expired(group: Group, among: Iterable[TopicPartition]) -> list[TopicPartition] | None:
-            rule = group.expiry_rule()
+            rule = group.offset_expiration_condition()
             return None if rule is None else group.offsets.expired(among, rule, now_ms, retention_ms)
 
         return self._remove_everywhere(expired, now_ms)

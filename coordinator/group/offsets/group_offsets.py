@@ -11,7 +11,7 @@ from coordinator.group.messages import (
 )
 from coordinator.group.ports import DeletedTopic, TopicPartition
 from coordinator.group.records.codec import Record, encode_record
-from coordinator.group.records.keys_and_values import OffsetKey, OffsetValue
+from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from coordinator.group.slices import SLICE_UNITS
 from protocol.kafka.errors import ErrorCode
 
@@ -19,7 +19,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class ExpiryRule:
+class OffsetExpirationCondition:
     """When an offset without an expiry of its own goes (KIP-211).
 
     `since_ms` is the moment that the retention counts from; None counts from each offset's own commit.
@@ -34,8 +34,8 @@ class GroupOffsets:
     """A commit is pending from `prepare` until `commit` or `abandon`; only durable offsets are ever fetched."""
 
     def __init__(self) -> None:
-        self._durable: dict[TopicPartition, OffsetValue] = {}
-        self._pending: dict[TopicPartition, OffsetValue] = {}
+        self._durable: dict[TopicPartition, OffsetCommitValue] = {}
+        self._pending: dict[TopicPartition, OffsetCommitValue] = {}
 
     def __bool__(self) -> bool:
         return bool(self._durable or self._pending)
@@ -43,16 +43,16 @@ class GroupOffsets:
     def __len__(self) -> int:
         return len(self._durable)
 
-    def replay(self, partition: TopicPartition, value: OffsetValue | None) -> None:
+    def replay(self, partition: TopicPartition, value: OffsetCommitValue | None) -> None:
         if value is None:
             self._durable.pop(partition, None)
         else:
             self._durable[partition] = value
 
-    def prepare(self, values: Mapping[TopicPartition, OffsetValue]) -> None:
+    def prepare(self, values: Mapping[TopicPartition, OffsetCommitValue]) -> None:
         self._pending.update(values)
 
-    def commit(self, values: Mapping[TopicPartition, OffsetValue]) -> dict[TopicPartition, int]:
+    def commit(self, values: Mapping[TopicPartition, OffsetCommitValue]) -> dict[TopicPartition, int]:
         """Returns the offsets that are in force now; one that was removed since `prepare` is not."""
         moved: dict[TopicPartition, int] = {}
         for partition, value in values.items():
@@ -62,7 +62,7 @@ class GroupOffsets:
         self.abandon(values)
         return moved
 
-    def abandon(self, values: Mapping[TopicPartition, OffsetValue]) -> None:
+    def abandon(self, values: Mapping[TopicPartition, OffsetCommitValue]) -> None:
         for partition, value in values.items():
             if self._pending.get(partition) is value:  # a later commit may be pending by now
                 del self._pending[partition]
@@ -82,7 +82,7 @@ class GroupOffsets:
         return FetchedOffset(value.offset, value.leader_epoch, value.metadata, topic_id=value.topic_id)
 
     @property
-    def durable(self) -> Mapping[TopicPartition, OffsetValue]:
+    def durable(self) -> Mapping[TopicPartition, OffsetCommitValue]:
         return self._durable
 
     def known(self) -> set[TopicPartition]:
@@ -94,7 +94,7 @@ class GroupOffsets:
         return (known[start : start + SLICE_UNITS] for start in range(0, len(known) or 1, SLICE_UNITS))
 
     def expired(
-        self, among: Iterable[TopicPartition], rule: ExpiryRule, now_ms: int, retention_ms: int
+        self, among: Iterable[TopicPartition], rule: OffsetExpirationCondition, now_ms: int, retention_ms: int
     ) -> list[TopicPartition]:
         return [
             partition
@@ -126,18 +126,20 @@ class GroupOffsets:
         return removed
 
 
-def _is_of(value: OffsetValue, deleted: DeletedTopic) -> bool:
+def _is_of(value: OffsetCommitValue, deleted: DeletedTopic) -> bool:
     """A topic that was made anew has another id. Offsets without one go by the time of their commit."""
     if value.topic_id and deleted.topic_id:
         return value.topic_id == deleted.topic_id
     return value.commit_timestamp_ms < deleted.deleted_ms
 
 
-def offset_records(group_id: str, values: Mapping[TopicPartition, OffsetValue | None]) -> list[Record]:
-    return [encode_record(OffsetKey(group_id, *partition), value) for partition, value in values.items()]
+def offset_records(group_id: str, values: Mapping[TopicPartition, OffsetCommitValue | None]) -> list[Record]:
+    return [encode_record(OffsetCommitKey(group_id, *partition), value) for partition, value in values.items()]
 
 
-def offsets_to_store(request: CommitRequest, metadata_max_chars: int, now_ms: int) -> dict[TopicPartition, OffsetValue]:
+def offsets_to_store(
+    request: CommitRequest, metadata_max_chars: int, now_ms: int
+) -> dict[TopicPartition, OffsetCommitValue]:
     """The request's offsets without those whose metadata is too large."""
     expire_ms = NO_TIMESTAMP if request.retention_ms is None else min(now_ms + request.retention_ms, _MAX_INT64)
     return {
@@ -147,9 +149,9 @@ def offsets_to_store(request: CommitRequest, metadata_max_chars: int, now_ms: in
     }
 
 
-def _value(offset: OffsetToCommit, expire_ms: int, now_ms: int) -> OffsetValue:
+def _value(offset: OffsetToCommit, expire_ms: int, now_ms: int) -> OffsetCommitValue:
     own_timestamp = offset.commit_timestamp_ms != NO_TIMESTAMP
-    return OffsetValue(
+    return OffsetCommitValue(
         offset=offset.offset,
         metadata=offset.metadata or "",
         commit_timestamp_ms=offset.commit_timestamp_ms if own_timestamp else now_ms,
@@ -159,7 +161,7 @@ def _value(offset: OffsetToCommit, expire_ms: int, now_ms: int) -> OffsetValue:
     )
 
 
-def _expires_ms(value: OffsetValue, since_ms: int | None, retention_ms: int) -> int:
+def _expires_ms(value: OffsetCommitValue, since_ms: int | None, retention_ms: int) -> int:
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return value.expire_timestamp_ms
     return (value.commit_timestamp_ms if since_ms is None else since_ms) + retention_ms

@@ -1,19 +1,28 @@
-"""Bytes of `__consumer_offsets` records to dataclasses and back: the version prefix and the choice of format."""
+"""Records of `__consumer_offsets`: Kafka's key and value formats, so that Kafka's own tools read the topic.
+
+Every key and value starts with its int16 version. The key's version says what the record is:
+
+    0, 1       a committed offset       `offset_commit`: OffsetCommitKey, OffsetCommitValue
+    2          a classic group          `group_metadata`: GroupMetadataKey, GroupMetadataValue
+    3..8, 16   a KIP-848 consumer group `consumer_group`: ConsumerGroup...Key, ConsumerGroup...Value
+
+A value of None (a tombstone) removes what the key names.
+"""
 
 from typing import Any, NamedTuple
 
 from construct import Construct, ConstructError, Int16sb
 
-from coordinator.group.records import offset_codec
-from coordinator.group.records.consumer_records import CONSUMER_RECORDS
+from coordinator.group.records import offset_commit_codec
+from coordinator.group.records.consumer_group import CONSUMER_RECORDS
 from coordinator.group.records.fields import RecordType
-from coordinator.group.records.keys_and_values import (
-    EXPIRING_OFFSET_VERSION,
-    GROUP_RECORD,
-    OFFSET_RECORD,
-    TOPIC_ID_OFFSET_VERSION,
-    OffsetKey,
-    OffsetValue,
+from coordinator.group.records.group_metadata import GROUP_METADATA
+from coordinator.group.records.offset_commit import (
+    EXPIRING_VALUE_VERSION,
+    OFFSET_COMMIT,
+    TOPIC_ID_VALUE_VERSION,
+    OffsetCommitKey,
+    OffsetCommitValue,
 )
 
 
@@ -28,16 +37,18 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-_TYPES = (OFFSET_RECORD, GROUP_RECORD, *CONSUMER_RECORDS)
+_TYPES = (OFFSET_COMMIT, GROUP_METADATA, *CONSUMER_RECORDS)
 _BY_CLASS = {record_type.key_class: record_type for record_type in _TYPES}
-_BY_KEY_VERSION = {0: OFFSET_RECORD} | {record_type.key_version: record_type for record_type in _TYPES}
+_BY_KEY_VERSION = {0: OFFSET_COMMIT} | {record_type.key_version: record_type for record_type in _TYPES}
 
 
 def encode_record(key: Any, value: Any | None) -> Record:
     """`key` and `value` are a pair of this package's record dataclasses; ValueError if a field does not fit."""
     try:
-        if type(key) is OffsetKey and (value is None or value.expire_timestamp_ms < 0):
-            return Record(offset_codec.encode_key(key), None if value is None else offset_codec.encode_value(value))
+        if type(key) is OffsetCommitKey and (value is None or value.expire_timestamp_ms < 0):
+            return Record(
+                offset_commit_codec.encode_key(key), None if value is None else offset_commit_codec.encode_value(value)
+            )
         record_type = _BY_CLASS[type(key)]
         key_bytes = _with_version(record_type.key_version, record_type.key, key)
         if value is None:
@@ -54,12 +65,12 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | N
     Raises MalformedRecordError.
     """
     try:
-        if key[:2] == offset_codec.KEY_VERSION:
+        if key[:2] == offset_commit_codec.KEY_VERSION:
             if value is None:
-                return offset_codec.decode_key(key), None
-            offset = offset_codec.decode_value(value)
+                return offset_commit_codec.decode_key(key), None
+            offset = offset_commit_codec.decode_value(value)
             if offset is not None:
-                return offset_codec.decode_key(key), offset
+                return offset_commit_codec.decode_key(key), offset
         record_type = _BY_KEY_VERSION.get(_version(key))
         if record_type is None:
             return None
@@ -86,8 +97,8 @@ def _version(data: bytes) -> int:
 
 
 def _write_version(record_type: RecordType, value: Any) -> int:
-    if isinstance(value, OffsetValue) and value.expire_timestamp_ms >= 0:
-        return EXPIRING_OFFSET_VERSION
-    if isinstance(value, OffsetValue) and value.topic_id:
-        return TOPIC_ID_OFFSET_VERSION
+    if isinstance(value, OffsetCommitValue) and value.expire_timestamp_ms >= 0:
+        return EXPIRING_VALUE_VERSION
+    if isinstance(value, OffsetCommitValue) and value.topic_id:
+        return TOPIC_ID_VALUE_VERSION
     return record_type.write_version

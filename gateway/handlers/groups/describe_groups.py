@@ -6,8 +6,8 @@ longer only Dead, and errors have messages (KIP-1043).
 
 from __future__ import annotations
 
+from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.messages import DescribedGroup
-from coordinator.group.states import GroupState
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from protocol.kafka.acl import NOT_ASKED, bit_field
@@ -28,7 +28,7 @@ def _describe(call: Call, group_id: str) -> DescribedGroup:
 def _row(call: Call, group: DescribedGroup) -> Response:
     row = DescribeGroupsResponse.DescribedGroup
     error = group.error
-    if call.version >= NOT_FOUND_VERSION and group.state == GroupState.DEAD.value:
+    if call.version >= NOT_FOUND_VERSION and group.state == ClassicGroupState.DEAD.value:
         error = ErrorCode.GROUP_ID_NOT_FOUND
     operations = call.context.policy.group_operations(group.group_id)
     asked = error is ErrorCode.NONE and call.request.include_authorized_operations

@@ -20,37 +20,35 @@ from coordinator.fleet.messages import (
     decode_message,
     encode_message,
 )
-from coordinator.group.consumer.subscription import subscribed_topics
 from coordinator.group.loading import Loader
 from coordinator.group.offsets.commands import Group
 from coordinator.group.records.codec import MalformedRecordError, decode_record, encode_record
-from coordinator.group.records.consumer_records import (
-    ConsumerGroupKey,
-    ConsumerGroupValue,
-    ConsumerMemberKey,
-    ConsumerMemberValue,
-    CurrentMemberKey,
-    CurrentMemberValue,
-    RegexKey,
-    RegexValue,
-    TargetEpochKey,
-    TargetEpochValue,
-    TargetMemberKey,
-    TargetMemberValue,
-    TopicPartitionsValue,
-    TopicsKey,
-    TopicsValue,
-    TopicValue,
+from coordinator.group.records.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicMetadata,
+    TopicPartitions,
 )
-from coordinator.group.records.keys_and_values import (
-    GROUP_RECORD,
-    OFFSET_RECORD,
-    GroupKey,
-    GroupValue,
-    MemberValue,
-    OffsetKey,
-    OffsetValue,
+from coordinator.group.records.group_metadata import (
+    GROUP_METADATA,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
 )
+from coordinator.group.records.offset_commit import OFFSET_COMMIT, OffsetCommitKey, OffsetCommitValue
+from coordinator.group.subscription import subscribed_topics
 from tests.fuzz.target import Target, reason
 
 _LENGTH = struct.Struct(">H")
@@ -61,23 +59,32 @@ class _Log:
 
 
 def _record_seeds(random: Random) -> Sequence[bytes]:
-    partitions = [TopicPartitionsValue(b"i" * 16, [0, 1])]
-    member = MemberValue("m", "c", "/h", 10_000, b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff", b"\0\0", 60_000, "i")
+    partitions = [TopicPartitions(b"i" * 16, [0, 1])]
+    member = MemberMetadata("m", "c", "/h", 10_000, b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff", b"\0\0", 60_000, "i")
     pairs = [
-        (OffsetKey("g", "t", 3), OffsetValue(7, "meta", 9, 1)),
-        (OffsetKey("g", "t", 3), OffsetValue(7, "meta", 9, 1, 99)),
-        (GroupKey("g"), GroupValue("consumer", 4, "range", "m", 5, [member])),
-        (ConsumerGroupKey("g"), ConsumerGroupValue(4)),
-        (TopicsKey("g"), TopicsValue([TopicValue(b"i" * 16, "t", 3)])),
-        (ConsumerMemberKey("g", "m"), ConsumerMemberValue(None, "r", "c", "/h", ["t"], "t.*", 9, "uniform")),
-        (TargetEpochKey("g"), TargetEpochValue(4)),
-        (TargetMemberKey("g", "m"), TargetMemberValue(partitions)),
-        (CurrentMemberKey("g", "m"), CurrentMemberValue(4, 3, 1, partitions, partitions)),
-        (RegexKey("g", "t.*"), RegexValue(["t"])),
+        (OffsetCommitKey("g", "t", 3), OffsetCommitValue(7, "meta", 9, 1)),
+        (OffsetCommitKey("g", "t", 3), OffsetCommitValue(7, "meta", 9, 1, 99)),
+        (GroupMetadataKey("g"), GroupMetadataValue("consumer", 4, "range", "m", 5, [member])),
+        (ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(4)),
+        (
+            ConsumerGroupPartitionMetadataKey("g"),
+            ConsumerGroupPartitionMetadataValue([TopicMetadata(b"i" * 16, "t", 3)]),
+        ),
+        (
+            ConsumerGroupMemberMetadataKey("g", "m"),
+            ConsumerGroupMemberMetadataValue(None, "r", "c", "/h", ["t"], "t.*", 9, "uniform"),
+        ),
+        (ConsumerGroupTargetAssignmentMetadataKey("g"), ConsumerGroupTargetAssignmentMetadataValue(4)),
+        (ConsumerGroupTargetAssignmentMemberKey("g", "m"), ConsumerGroupTargetAssignmentMemberValue(partitions)),
+        (
+            ConsumerGroupCurrentMemberAssignmentKey("g", "m"),
+            ConsumerGroupCurrentMemberAssignmentValue(4, 3, 1, partitions, partitions),
+        ),
+        (ConsumerGroupRegularExpressionKey("g", "t.*"), ConsumerGroupRegularExpressionValue(["t"])),
     ]
     records = [encode_record(key, value) for key, value in pairs]
     found = [_LENGTH.pack(len(key)) + b"\1" + key + (value or b"") for key, value in records]
-    for kind, key, value in ((OFFSET_RECORD, *pairs[0]), (GROUP_RECORD, *pairs[2])):
+    for kind, key, value in ((OFFSET_COMMIT, *pairs[0]), (GROUP_METADATA, *pairs[2])):
         for version, form in kind.values.items():
             encoded = struct.pack(">h", kind.key_version) + kind.key.build(key)
             found.append(_LENGTH.pack(len(encoded)) + b"\1" + encoded + struct.pack(">h", version) + form.build(value))

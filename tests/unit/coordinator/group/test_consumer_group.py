@@ -6,13 +6,13 @@ import pytest
 
 from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.consumer.member import ConsumerMember, MemberState, reconcile
-from coordinator.group.records.consumer_records import (
-    ConsumerGroupKey,
-    ConsumerMemberKey,
-    CurrentMemberKey,
-    TargetEpochKey,
-    TargetMemberKey,
-    TopicsKey,
+from coordinator.group.records.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
 )
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, Harness, reloaded
@@ -39,7 +39,14 @@ def test_the_first_member_gets_everything() -> None:
     assert answer.heartbeat_interval_ms == CONFIG.consumer_heartbeat_interval_ms
     assert answer.assignment == ALL_T
     kinds = [type(key) for key, _ in h.log.decoded()]
-    records = [ConsumerMemberKey, TopicsKey, ConsumerGroupKey, TargetMemberKey, TargetEpochKey, CurrentMemberKey]
+    records = [
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupPartitionMetadataKey,
+        ConsumerGroupMetadataKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupCurrentMemberAssignmentKey,
+    ]
     assert kinds == records
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordinator.group.consumer.messages import ConsumerHeartbeatResponse
-from coordinator.group.records.consumer_records import RegexKey
+from coordinator.group.records.consumer_group import ConsumerGroupRegularExpressionKey
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import Harness, reloaded
 
@@ -22,7 +22,7 @@ def test_whole_names_match() -> None:
     h = Harness()
     h.topics.counts |= {"tu": 1}
     assert join(h).assignment == {T: set(range(6)), U: set(range(3))}
-    assert dict(h.log.decoded())[RegexKey("g", "t|u")].topics == ["t", "u"]
+    assert dict(h.log.decoded())[ConsumerGroupRegularExpressionKey("g", "t|u")].topics == ["t", "u"]
 
 
 def test_names_and_a_regular_expression() -> None:
@@ -67,7 +67,7 @@ def test_a_changed_expression() -> None:
     given_back = h.consumer_heartbeat("m1", 1, subscribed_topic_regex="u").answer
     assert given_back.assignment == {U: set(range(3))}
     assert h.consumer_heartbeat("m1", 1, owned=given_back.assignment).answer.member_epoch == 2
-    assert h.log.decoded().count((RegexKey("g", "t|u"), None)) == 1
+    assert h.log.decoded().count((ConsumerGroupRegularExpressionKey("g", "t|u"), None)) == 1
 
 
 def test_an_expression_without_members_is_forgotten() -> None:

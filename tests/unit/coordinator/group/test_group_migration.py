@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.consumer.subscription import read_assignment, write_assignment
 from coordinator.group.messages import FetchOffsetsRequest
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records import consumer_records as records
+from coordinator.group.records import consumer_group as records
 from coordinator.group.records.codec import decode_record, encode_record
+from coordinator.group.subscription import read_assignment, write_assignment
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, SESSION_MS, Harness, Parked, reloaded
 
@@ -270,8 +270,10 @@ def test_a_classic_member_is_stored_as_kafka_does() -> None:
         "000002690002630b2f3132372e302e302e31030274027501000493e008756e69666f726d"
         "010012010000afc8020672616e6765040102030000"
     )
-    classic = records.ClassicMemberValue(45_000, [records.ClassicProtocolValue("range", b"\1\2\3", [])], [])
-    value = records.ConsumerMemberValue("i", None, "c", "/127.0.0.1", ["t", "u"], "", 300_000, "uniform", classic)
-    record = encode_record(records.ConsumerMemberKey("g", "m"), value)
+    classic = records.ClassicMemberMetadata(45_000, [records.ClassicProtocol("range", b"\1\2\3", [])], [])
+    value = records.ConsumerGroupMemberMetadataValue(
+        "i", None, "c", "/127.0.0.1", ["t", "u"], "", 300_000, "uniform", classic
+    )
+    record = encode_record(records.ConsumerGroupMemberMetadataKey("g", "m"), value)
     assert record.value == written
-    assert decode_record(record.key, written) == (records.ConsumerMemberKey("g", "m"), value)
+    assert decode_record(record.key, written) == (records.ConsumerGroupMemberMetadataKey("g", "m"), value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.consumer.subscription import read_assignment, write_assignment
+from coordinator.group.subscription import read_assignment, write_assignment
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import SESSION_MS, Harness, Parked, reloaded
 

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import FetchOffsetsRequest, JoinResponse, SyncResponse
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records.keys_and_values import GroupValue, OffsetValue
+from coordinator.group.records.group_metadata import GroupMetadataValue
+from coordinator.group.records.offset_commit import OffsetCommitValue
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness, Parked, subscription
 
@@ -160,7 +161,7 @@ class GroupLife(RuleBasedStateMachine):
         before = len(self.h.log.durable)
         self.h.log.finish_one(self.h.now_ms, error)
         for _, value in self.h.log.decoded()[before:]:
-            if isinstance(value, OffsetValue):
+            if isinstance(value, OffsetCommitValue):
                 self.durable_offset = value.offset
 
     @rule()
@@ -220,7 +221,7 @@ class GroupLife(RuleBasedStateMachine):
         return {
             value.generation: [list(member.assignment) for member in value.members]
             for _, value in self.h.log.decoded()
-            if isinstance(value, GroupValue)
+            if isinstance(value, GroupMetadataValue)
         }
 
     @invariant()
@@ -236,7 +237,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_has_two_owners_in_a_generation(self) -> None:
-        for value in (v for _, v in self.h.log.decoded() if isinstance(v, GroupValue)):
+        for value in (v for _, v in self.h.log.decoded() if isinstance(v, GroupMetadataValue)):
             owned = [partition for member in value.members for partition in member.assignment]
             assert len(owned) == len(set(owned))
 
@@ -253,7 +254,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def acknowledged_commits_were_written(self) -> None:
-        written = [value.offset for _, value in self.h.log.decoded() if isinstance(value, OffsetValue)]
+        written = [value.offset for _, value in self.h.log.decoded() if isinstance(value, OffsetCommitValue)]
         accepted = [offset for offset, p in self.commits if p.answers and p.answer[T0] is ErrorCode.NONE]
         assert accepted == list(written[: len(accepted)])
 

@@ -13,7 +13,8 @@ from coordinator.group.messages import (
     OffsetToCommit,
 )
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records.keys_and_values import GroupKey, OffsetKey, OffsetValue
+from coordinator.group.records.group_metadata import GroupMetadataKey
+from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, Parked, reloaded, subscription
 
@@ -54,7 +55,7 @@ def test_an_offset_counts_when_it_is_durable() -> None:
     assert parked.answer == {T0: ErrorCode.NONE}
     assert fetch(h, T0, stable=True) == {T0: FetchedOffset(7)}
     assert h.changes == [("g", {T0: 7})]
-    assert h.log.decoded() == [(OffsetKey("g", "t", 0), OffsetValue(7, "", h.now_ms, -1, -1))]
+    assert h.log.decoded() == [(OffsetCommitKey("g", "t", 0), OffsetCommitValue(7, "", h.now_ms, -1, -1))]
 
 
 def test_all_fields_come_back() -> None:
@@ -167,7 +168,7 @@ class TestDeletion:
         h.commit(2, topic="u")
         assert delete(h, U0) == DeleteOffsetsResponse(ErrorCode.NONE, {U0: ErrorCode.NONE})
         assert fetch(h) == {T0: FetchedOffset(1)}
-        assert h.log.decoded()[-1] == (OffsetKey("g", "u", 0), None)
+        assert h.log.decoded()[-1] == (OffsetCommitKey("g", "u", 0), None)
         assert h.changes[-1] == ("g", {U0: None})
 
     def test_only_topics_that_no_member_reads(self) -> None:
@@ -196,7 +197,7 @@ class TestDeletion:
         assert commit.answer == {T0: ErrorCode.NONE}
         assert deleted.answer.error is ErrorCode.NONE
         assert fetch(h) == {U0: FetchedOffset(1)}
-        assert h.log.decoded()[-1] == (OffsetKey("g", "t", 0), None)
+        assert h.log.decoded()[-1] == (OffsetCommitKey("g", "t", 0), None)
 
     def test_groups_without_members(self) -> None:
         h = Harness()
@@ -210,9 +211,9 @@ class TestDeletion:
         h.leave(leader)
         assert delete_groups(h, ["g", "simple"]) == {"g": ErrorCode.NONE, "simple": ErrorCode.NONE}
         assert h.log.decoded()[-3:] == [
-            (OffsetKey("g", "t", 0), None),
-            (GroupKey("g"), None),
-            (OffsetKey("simple", "t", 0), None),
+            (OffsetCommitKey("g", "t", 0), None),
+            (GroupMetadataKey("g"), None),
+            (OffsetCommitKey("simple", "t", 0), None),
         ]
         assert h.coordinator.list_groups().groups == []
         assert h.coordinator.describe_group("g").state == "Dead"
@@ -257,7 +258,7 @@ class TestExpiry:
         assert set(fetch(h)) == {U0}
         h.advance(CHECK_MS)
         assert h.coordinator.list_groups().groups == []
-        assert h.log.decoded()[-1] == (OffsetKey("g", "u", 0), None)
+        assert h.log.decoded()[-1] == (OffsetCommitKey("g", "u", 0), None)
 
     def test_an_emptied_groups_offsets_live_from_then(self) -> None:
         h = Harness()
@@ -272,7 +273,7 @@ class TestExpiry:
         assert set(fetch(h)) == {T0}
         h.advance(2 * CHECK_MS)
         assert fetch(h) == {}
-        assert h.log.decoded()[-1] == (GroupKey("g"), None)
+        assert h.log.decoded()[-1] == (GroupMetadataKey("g"), None)
 
     def test_a_live_groups_offsets_go_only_for_topics_it_no_longer_reads(self) -> None:
         h = Harness()

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.consumer.subscription import subscribed_topics
-from coordinator.group.records import consumer_records as c
+from coordinator.group.records import consumer_group as c
 from coordinator.group.records.codec import MalformedRecordError, Record, decode_record, encode_record
-from coordinator.group.records.keys_and_values import GroupKey, GroupValue, MemberValue, OffsetKey, OffsetValue
+from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from coordinator.group.subscription import subscribed_topics
 
 KAFKA: dict[str, str] = json.loads(Path(__file__).with_name("kafka_3_9_2_group_records.json").read_text())
 TOPIC_ID = bytes(range(1, 17))
@@ -22,70 +23,82 @@ def kafkas(name: str) -> bytes:
     return bytes.fromhex(KAFKA[name])
 
 
-def offset_value(version: int) -> OffsetValue:
+def offset_value(version: int) -> OffsetCommitValue:
     expire_ms = 1_700_000_099_999 if version == 1 else -1
-    return OffsetValue(1_234_567_890_123, "méta", 1_700_000_000_000, 5 if version >= 3 else -1, expire_ms)
+    return OffsetCommitValue(1_234_567_890_123, "méta", 1_700_000_000_000, 5 if version >= 3 else -1, expire_ms)
 
 
-def group_value(version: int, *, empty: bool = False) -> GroupValue:
+def group_value(version: int, *, empty: bool = False) -> GroupMetadataValue:
     timestamp_ms = 1_700_000_000_000 if version >= 2 else -1
     if empty:
-        return GroupValue("consumer", 4, None, None, timestamp_ms, [])
+        return GroupMetadataValue("consumer", 4, None, None, timestamp_ms, [])
     rebalance_ms = 60_000 if version >= 1 else -1
     instance_id = "i1" if version >= 3 else None
     members = [
-        MemberValue("m1", "c", "/127.0.0.1", 10_000, b"\x01\x02", b"\x03", rebalance_ms, instance_id),
-        MemberValue("m2", "", "/127.0.0.1", 10_000, b"", b"", rebalance_ms, None),
+        MemberMetadata("m1", "c", "/127.0.0.1", 10_000, b"\x01\x02", b"\x03", rebalance_ms, instance_id),
+        MemberMetadata("m2", "", "/127.0.0.1", 10_000, b"", b"", rebalance_ms, None),
     ]
-    return GroupValue("consumer", 3, "range", "m1", timestamp_ms, members)
+    return GroupMetadataValue("consumer", 3, "range", "m1", timestamp_ms, members)
 
 
 CURRENT = [
-    (kafkas("OffsetCommitKey v1"), kafkas("OffsetCommitValue v3"), OffsetKey("grüppe", "topic", 7), offset_value(3)),
-    (kafkas("OffsetCommitKey v1"), kafkas("OffsetCommitValue v1"), OffsetKey("grüppe", "topic", 7), offset_value(1)),
-    (kafkas("GroupMetadataKey v2"), kafkas("GroupMetadataValue v3"), GroupKey("grüppe"), group_value(3)),
+    (
+        kafkas("OffsetCommitKey v1"),
+        kafkas("OffsetCommitValue v3"),
+        OffsetCommitKey("grüppe", "topic", 7),
+        offset_value(3),
+    ),
+    (
+        kafkas("OffsetCommitKey v1"),
+        kafkas("OffsetCommitValue v1"),
+        OffsetCommitKey("grüppe", "topic", 7),
+        offset_value(1),
+    ),
+    (kafkas("GroupMetadataKey v2"), kafkas("GroupMetadataValue v3"), GroupMetadataKey("grüppe"), group_value(3)),
     (
         kafkas("GroupMetadataKey v2"),
         kafkas("GroupMetadataValue empty v3"),
-        GroupKey("grüppe"),
+        GroupMetadataKey("grüppe"),
         group_value(3, empty=True),
     ),
     (
         kafkas("ConsumerGroupMetadataKey v3"),
         kafkas("ConsumerGroupMetadataValue v0"),
-        c.ConsumerGroupKey("g"),
-        c.ConsumerGroupValue(9, []),
+        c.ConsumerGroupMetadataKey("g"),
+        c.ConsumerGroupMetadataValue(9, []),
     ),
     (
         kafkas("ConsumerGroupPartitionMetadataKey v4"),
         kafkas("ConsumerGroupPartitionMetadataValue v0"),
-        c.TopicsKey("g"),
-        c.TopicsValue([c.TopicValue(TOPIC_ID, "t", 3, [c.PartitionRacks(0, ["r1", "r2"], [])], [])], []),
+        c.ConsumerGroupPartitionMetadataKey("g"),
+        c.ConsumerGroupPartitionMetadataValue(
+            [c.TopicMetadata(TOPIC_ID, "t", 3, [c.PartitionMetadata(0, ["r1", "r2"], [])], [])], []
+        ),
     ),
     (
         kafkas("ConsumerGroupMemberMetadataKey v5"),
         kafkas("ConsumerGroupMemberMetadataValue v0"),
-        c.ConsumerMemberKey("g", "m"),
-        c.ConsumerMemberValue("i", None, "c", "/127.0.0.1", ["t", "u"], "", 300_000, "uniform"),
+        c.ConsumerGroupMemberMetadataKey("g", "m"),
+        c.ConsumerGroupMemberMetadataValue("i", None, "c", "/127.0.0.1", ["t", "u"], "", 300_000, "uniform"),
     ),
     (
         kafkas("ConsumerGroupTargetAssignmentMetadataKey v6"),
         kafkas("ConsumerGroupTargetAssignmentMetadataValue v0"),
-        c.TargetEpochKey("g"),
-        c.TargetEpochValue(9, []),
+        c.ConsumerGroupTargetAssignmentMetadataKey("g"),
+        c.ConsumerGroupTargetAssignmentMetadataValue(9, []),
     ),
     (
         kafkas("ConsumerGroupTargetAssignmentMemberKey v7"),
         kafkas("ConsumerGroupTargetAssignmentMemberValue v0"),
-        c.TargetMemberKey("g", "m"),
-        c.TargetMemberValue([c.TopicPartitionsValue(TOPIC_ID, [0, 2], [])], []),
+        c.ConsumerGroupTargetAssignmentMemberKey("g", "m"),
+        c.ConsumerGroupTargetAssignmentMemberValue([c.TopicPartitions(TOPIC_ID, [0, 2], [])], []),
     ),
     (
         kafkas("ConsumerGroupCurrentMemberAssignmentKey v8"),
         kafkas("ConsumerGroupCurrentMemberAssignmentValue v0"),
-        c.CurrentMemberKey("g", "m"),
-        c.CurrentMemberValue(
-            9, 8, 1, [c.TopicPartitionsValue(TOPIC_ID, [0], [])], [c.TopicPartitionsValue(TOPIC_ID, [2], [])], []
+        c.ConsumerGroupCurrentMemberAssignmentKey("g", "m"),
+        c.ConsumerGroupCurrentMemberAssignmentValue(
+            9, 8, 1, [c.TopicPartitions(TOPIC_ID, [0], [])], [c.TopicPartitions(TOPIC_ID, [2], [])], []
         ),
     ),
 ]
@@ -103,14 +116,14 @@ def test_kafkas_bytes_both_ways(key_bytes: bytes, value_bytes: bytes, key: Any, 
 def test_every_version_of_a_value_is_read(version: int) -> None:
     decoded = decode_record(kafkas(f"OffsetCommitKey v{version % 2}"), kafkas(f"OffsetCommitValue v{version}"))
     assert decoded is not None
-    assert decoded[0] == OffsetKey("grüppe", "topic", 7)
+    assert decoded[0] == OffsetCommitKey("grüppe", "topic", 7)
     assert decoded[1] == offset_value(version)
     for empty in (False, True):
         name = f"GroupMetadataValue {'empty ' if empty else ''}v{version}"
         decoded = decode_record(kafkas("GroupMetadataKey v2"), kafkas(name))
         assert decoded is not None
         value: Any = decoded[1]
-        members = [MemberValue(**{**vars(m), "tagged_fields": ()}) for m in value.members]
+        members = [MemberMetadata(**{**vars(m), "tagged_fields": ()}) for m in value.members]
         assert {**vars(value), "members": members, "tagged_fields": ()} == vars(group_value(version, empty=empty))
 
 
@@ -119,8 +132,8 @@ def test_kinds_of_records_from_the_future_are_not_known() -> None:
 
 
 def test_strings_that_fit_no_record_are_refused() -> None:
-    with pytest.raises(ValueError, match="OffsetKey"):
-        encode_record(OffsetKey("g" * 32_768, "t", 0), None)
+    with pytest.raises(ValueError, match="OffsetCommitKey"):
+        encode_record(OffsetCommitKey("g" * 32_768, "t", 0), None)
 
 
 @given(st.sampled_from(sorted(KAFKA)), st.data())

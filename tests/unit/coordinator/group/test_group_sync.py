@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.group.records.keys_and_values import GroupKey, GroupValue
+from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness
 
@@ -20,8 +20,8 @@ def test_followers_wait_until_the_leaders_assignment_is_durable() -> None:
     assert (waiting.answer.assignment, leading.answer.assignment) == (b"F", b"L")
     assert (leading.answer.protocol_type, leading.answer.protocol_name) == ("consumer", "range")
     key, value = h.log.decoded()[-1]
-    assert key == GroupKey("g")
-    assert isinstance(value, GroupValue)
+    assert key == GroupMetadataKey("g")
+    assert isinstance(value, GroupMetadataValue)
     assert {m.member_id: m.assignment for m in value.members} == {leader: b"L", follower: b"F"}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.group.messages import FetchOffsetsRequest
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records.keys_and_values import GroupKey
+from coordinator.group.records.group_metadata import GroupMetadataKey
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, reloaded
 
@@ -41,7 +41,7 @@ def test_an_empty_classic_group_turns_into_a_consumer_group_and_back() -> None:
     h.commit(7, member_id=leader, generation=1)
     h.leave(leader)
     assert h.consumer_heartbeat("m1").answer.error is ErrorCode.NONE
-    assert dict(h.log.decoded())[GroupKey("g")] is None
+    assert dict(h.log.decoded())[GroupMetadataKey("g")] is None
     offsets = h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets
     assert offsets[TopicPartition("t", 0)].offset == 7
     h.consumer_heartbeat("m1", -1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records.keys_and_values import OffsetValue
+from coordinator.group.records.offset_commit import OffsetCommitValue
 from protocol.kafka.errors import ErrorCode
 
 
@@ -22,8 +22,8 @@ class FakeCoordinator:
     def group_ids(self) -> list[str]:
         return [*self._offsets]
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
-        return {partition: OffsetValue(offset, "", 0) for partition, offset in self._offsets[group_id].items()}
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitValue]:
+        return {partition: OffsetCommitValue(offset, "", 0) for partition, offset in self._offsets[group_id].items()}
 
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
         found = self._offsets[request.group_id]

@@ -32,20 +32,20 @@ from coordinator.group.consumer.validation import (
 )
 from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
 from coordinator.group.records.codec import Record, encode_record
-from coordinator.group.records.consumer_records import (
-    ConsumerGroupKey,
-    ConsumerGroupValue,
-    ConsumerMemberKey,
-    CurrentMemberKey,
-    RegexKey,
-    RegexValue,
-    TargetEpochKey,
-    TargetEpochValue,
-    TargetMemberKey,
-    TargetMemberValue,
-    TopicsKey,
-    TopicsValue,
-    TopicValue,
+from coordinator.group.records.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicMetadata,
 )
 from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
@@ -146,7 +146,7 @@ class ConsumerProtocol:
         """The member with its new subscription, a step nearer to its target. `reported` is what it says it owns."""
         group, member_id = changes.group, before.member_id
         if after != before:
-            changes.make(ConsumerMemberKey(group.group_id, member_id), after.subscription())
+            changes.make(ConsumerGroupMemberMetadataKey(group.group_id, member_id), after.subscription())
         self._update_epoch(changes, (after.topics, after.topic_regex) != (before.topics, before.topic_regex))
         if group.epoch > group.target_epoch:
             self._update_target(changes)
@@ -177,9 +177,12 @@ class ConsumerProtocol:
         target = group.target.get(predecessor.member_id, {})
         self._remove(changes, predecessor)
         member = replace(predecessor, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
-        changes.make(ConsumerMemberKey(group.group_id, member_id), member.subscription())
-        changes.make(TargetMemberKey(group.group_id, member_id), TargetMemberValue(to_value(target)))
-        changes.make(CurrentMemberKey(group.group_id, member_id), member.current())
+        changes.make(ConsumerGroupMemberMetadataKey(group.group_id, member_id), member.subscription())
+        changes.make(
+            ConsumerGroupTargetAssignmentMemberKey(group.group_id, member_id),
+            ConsumerGroupTargetAssignmentMemberValue(to_value(target)),
+        )
+        changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member_id), member.current())
         return group.members[member_id]
 
     def _update_epoch(self, changes: Changes, is_new: bool) -> None:
@@ -189,7 +192,7 @@ class ConsumerProtocol:
             return
         is_new |= self._update_topics(changes)
         if is_new:
-            changes.make(ConsumerGroupKey(group.group_id), ConsumerGroupValue(group.epoch + 1))
+            changes.make(ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1))
 
     def _update_topics(self, changes: Changes) -> bool:
         """Topics of which nothing is known stay as they were, and are looked for at the next heartbeat again."""
@@ -203,8 +206,8 @@ class ConsumerProtocol:
         topics: dict[str, TopicInfo] = {name: topic for name, topic in found.items() if topic is not None}
         if topics == group.topics:
             return is_new
-        values = [TopicValue(topic.topic_id, name, topic.partition_count) for name, topic in topics.items()]
-        changes.make(TopicsKey(group.group_id), TopicsValue(values))
+        values = [TopicMetadata(topic.topic_id, name, topic.partition_count) for name, topic in topics.items()]
+        changes.make(ConsumerGroupPartitionMetadataKey(group.group_id), ConsumerGroupPartitionMetadataValue(values))
         return True
 
     def _update_matches(self, changes: Changes) -> bool:
@@ -212,11 +215,14 @@ class ConsumerProtocol:
         regexes = group.regexes()
         before = dict(group.matches)
         for regex in before.keys() - regexes:
-            changes.make(RegexKey(group.group_id, regex), None)
+            changes.make(ConsumerGroupRegularExpressionKey(group.group_id, regex), None)
         for regex in sorted(regexes if names is not None else ()):
             found = matching(regex, names or ())
             if found != before.get(regex):
-                changes.make(RegexKey(group.group_id, regex), RegexValue(sorted(found)))
+                changes.make(
+                    ConsumerGroupRegularExpressionKey(group.group_id, regex),
+                    ConsumerGroupRegularExpressionValue(sorted(found)),
+                )
         return before != group.matches
 
     def _update_target(self, changes: Changes) -> None:
@@ -225,18 +231,19 @@ class ConsumerProtocol:
         counts = {topic.topic_id: topic.partition_count for topic in group.topics.values()}
         for member_id, assignment in assign(group.member_specs(), counts).items():
             if group.target.get(member_id) != assignment:
-                key = TargetMemberKey(group.group_id, member_id)
-                changes.make(key, TargetMemberValue(to_value(assignment)))
-        changes.make(TargetEpochKey(group.group_id), TargetEpochValue(group.epoch))
+                key = ConsumerGroupTargetAssignmentMemberKey(group.group_id, member_id)
+                changes.make(key, ConsumerGroupTargetAssignmentMemberValue(to_value(assignment)))
+        changes.make(
+            ConsumerGroupTargetAssignmentMetadataKey(group.group_id),
+            ConsumerGroupTargetAssignmentMetadataValue(group.epoch),
+        )
 
-    def _reconcile(
-        self, changes: Changes, member: ConsumerMember, reported: Assignment | None, now_ms: int
-    ) -> None:
+    def _reconcile(self, changes: Changes, member: ConsumerMember, reported: Assignment | None, now_ms: int) -> None:
         group = changes.group
         target = group.target.get(member.member_id, {})
         after = reconcile(member, target, group.target_epoch, reported, group.is_taken)
         if after != member:
-            changes.make(CurrentMemberKey(group.group_id, member.member_id), after.current())
+            changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id), after.current())
             self._await_revocation(group, after, now_ms)
 
     # --- Leaving
@@ -244,7 +251,9 @@ class ConsumerProtocol:
     def _leave(self, changes: Changes, member: ConsumerMember, epoch: int) -> None:
         if epoch == LEAVE_STATIC_EPOCH:
             away = replace(member, epoch=LEAVE_STATIC_EPOCH, to_revoke={})
-            changes.make(CurrentMemberKey(changes.group.group_id, member.member_id), away.current())
+            changes.make(
+                ConsumerGroupCurrentMemberAssignmentKey(changes.group.group_id, member.member_id), away.current()
+            )
         else:
             self._fence(changes, member)
 
@@ -271,11 +280,17 @@ class ConsumerProtocol:
         """The others get its partitions with the next target, which the next heartbeat computes."""
         self._remove(changes, member)
         self._update_topics(changes)
-        changes.make(ConsumerGroupKey(changes.group.group_id), ConsumerGroupValue(changes.group.epoch + 1))
+        changes.make(
+            ConsumerGroupMetadataKey(changes.group.group_id), ConsumerGroupMetadataValue(changes.group.epoch + 1)
+        )
 
     def _remove(self, changes: Changes, member: ConsumerMember) -> None:
         group_id = changes.group.group_id
-        for key_class in (CurrentMemberKey, TargetMemberKey, ConsumerMemberKey):
+        for key_class in (
+            ConsumerGroupCurrentMemberAssignmentKey,
+            ConsumerGroupTargetAssignmentMemberKey,
+            ConsumerGroupMemberMetadataKey,
+        ):
             changes.make(key_class(group_id, member.member_id), None)
         self.cancel_timers(changes.group, member.member_id)
 

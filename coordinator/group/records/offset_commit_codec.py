@@ -7,13 +7,13 @@ Value v4:  int16 4 | int64 offset | int32 leader epoch | compact string metadata
            | tagged fields: the topic's id
 
 Strings are UTF-8 behind an int16 length, compact ones behind a varint of length + 1. Version 4 is written when the
-topic's id is known. `records` has every version, these included.
+topic's id is known. `offset_commit` has every version, these included.
 """
 
 from struct import Struct
 from struct import error as StructError
 
-from coordinator.group.records.keys_and_values import OffsetKey, OffsetValue
+from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 
 KEY_VERSION = b"\x00\x01"
 VALUE_VERSION = b"\x00\x03"
@@ -29,7 +29,7 @@ _VALUE_TAIL = Struct(">q")
 _MAX_STRING_BYTES = 32_767
 
 
-def encode_key(key: OffsetKey) -> bytes:
+def encode_key(key: OffsetCommitKey) -> bytes:
     """ValueError if a field does not fit."""
     group, topic = key.group.encode(), key.topic.encode()
     try:
@@ -38,7 +38,7 @@ def encode_key(key: OffsetKey) -> bytes:
         raise ValueError(str(error)) from error
 
 
-def encode_value(value: OffsetValue) -> bytes:
+def encode_value(value: OffsetCommitValue) -> bytes:
     """ValueError if a field does not fit."""
     metadata = value.metadata.encode()
     _length(metadata)
@@ -53,7 +53,7 @@ def encode_value(value: OffsetValue) -> bytes:
         raise ValueError(str(error)) from error
 
 
-def decode_key(data: bytes) -> OffsetKey:
+def decode_key(data: bytes) -> OffsetCommitKey:
     """ValueError if it is malformed."""
     group, at = _string(data, len(KEY_VERSION))
     topic, at = _string(data, at)
@@ -61,10 +61,10 @@ def decode_key(data: bytes) -> OffsetKey:
         [partition] = _PARTITION.unpack_from(data, at)
     except StructError as error:
         raise ValueError(str(error)) from error
-    return OffsetKey(group, topic, partition)
+    return OffsetCommitKey(group, topic, partition)
 
 
-def decode_value(data: bytes) -> OffsetValue | None:
+def decode_value(data: bytes) -> OffsetCommitValue | None:
     """None if it is not written as here. ValueError if it is malformed."""
     if data[:2] == VALUE_VERSION_WITH_ID:
         return _decode_value_with_id(data)
@@ -76,10 +76,10 @@ def decode_value(data: bytes) -> OffsetValue | None:
         [commit_timestamp_ms] = _VALUE_TAIL.unpack_from(data, at)
     except StructError as error:
         raise ValueError(str(error)) from error
-    return OffsetValue(offset, metadata, commit_timestamp_ms, leader_epoch)
+    return OffsetCommitValue(offset, metadata, commit_timestamp_ms, leader_epoch)
 
 
-def _decode_value_with_id(data: bytes) -> OffsetValue | None:
+def _decode_value_with_id(data: bytes) -> OffsetCommitValue | None:
     head_bytes = _VALUE_HEAD_WITH_ID.size
     fields = len(data) - _ID_BYTES - len(_ID_FIELD)
     end = fields - _VALUE_TAIL.size
@@ -90,7 +90,7 @@ def _decode_value_with_id(data: bytes) -> OffsetValue | None:
             _, offset, leader_epoch = _VALUE_HEAD_WITH_ID.unpack_from(data)
             [commit_timestamp_ms] = _VALUE_TAIL.unpack_from(data, end)
             metadata = data[begin:end].decode()
-            return OffsetValue(offset, metadata, commit_timestamp_ms, leader_epoch, topic_id=data[-_ID_BYTES:])
+            return OffsetCommitValue(offset, metadata, commit_timestamp_ms, leader_epoch, topic_id=data[-_ID_BYTES:])
     return None
 
 

@@ -26,69 +26,69 @@ from coordinator.group.records.fields import (
 
 
 @dataclass(frozen=True)
-class ConsumerGroupKey:
+class ConsumerGroupMetadataKey:
     group: str
 
 
 @dataclass(frozen=True)
-class ConsumerGroupValue:
+class ConsumerGroupMetadataValue:
     epoch: int
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class TopicsKey:
+class ConsumerGroupPartitionMetadataKey:
     group: str
 
 
 @dataclass(frozen=True)
-class PartitionRacks:
+class PartitionMetadata:
     partition: int
     racks: Sequence[str]
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class TopicValue:
+class TopicMetadata:
     """`partition_metadata` is empty when no partition has a known rack."""
 
     topic_id: bytes
     topic_name: str
     num_partitions: int
-    partition_metadata: Sequence[PartitionRacks] = ()
+    partition_metadata: Sequence[PartitionMetadata] = ()
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class TopicsValue:
-    topics: Sequence[TopicValue]
+class ConsumerGroupPartitionMetadataValue:
+    topics: Sequence[TopicMetadata]
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class ConsumerMemberKey:
+class ConsumerGroupMemberMetadataKey:
     group: str
     member_id: str
 
 
 @dataclass(frozen=True)
-class ClassicProtocolValue:
+class ClassicProtocol:
     name: str
     metadata: bytes
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class ClassicMemberValue:
+class ClassicMemberMetadata:
     """Of a member that uses the classic protocol."""
 
     session_timeout_ms: int
-    protocols: Sequence[ClassicProtocolValue]
+    protocols: Sequence[ClassicProtocol]
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class ConsumerMemberValue:
+class ConsumerGroupMemberMetadataValue:
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -97,65 +97,65 @@ class ConsumerMemberValue:
     subscribed_topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
-    classic: ClassicMemberValue | None = None
+    classic: ClassicMemberMetadata | None = None
 
 
 @dataclass(frozen=True)
-class TargetEpochKey:
+class ConsumerGroupTargetAssignmentMetadataKey:
     group: str
 
 
 @dataclass(frozen=True)
-class TargetEpochValue:
+class ConsumerGroupTargetAssignmentMetadataValue:
     assignment_epoch: int
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class TopicPartitionsValue:
+class TopicPartitions:
     topic_id: bytes
     partitions: Sequence[int]
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class TargetMemberKey:
+class ConsumerGroupTargetAssignmentMemberKey:
     group: str
     member_id: str
 
 
 @dataclass(frozen=True)
-class TargetMemberValue:
-    topic_partitions: Sequence[TopicPartitionsValue]
+class ConsumerGroupTargetAssignmentMemberValue:
+    topic_partitions: Sequence[TopicPartitions]
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class CurrentMemberKey:
+class ConsumerGroupCurrentMemberAssignmentKey:
     group: str
     member_id: str
 
 
 @dataclass(frozen=True)
-class CurrentMemberValue:
+class ConsumerGroupCurrentMemberAssignmentValue:
     """`state` is `consumer_member.MemberState`; `previous_member_epoch` lets a lost heartbeat answer be repeated."""
 
     member_epoch: int
     previous_member_epoch: int
     state: int
-    assigned_partitions: Sequence[TopicPartitionsValue]
-    partitions_pending_revocation: Sequence[TopicPartitionsValue]
+    assigned_partitions: Sequence[TopicPartitions]
+    partitions_pending_revocation: Sequence[TopicPartitions]
     tagged_fields: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
-class RegexKey:
+class ConsumerGroupRegularExpressionKey:
     group: str
     regex: str
 
 
 @dataclass(frozen=True)
-class RegexValue:
+class ConsumerGroupRegularExpressionValue:
     """`version` and `timestamp_ms` say of which metadata; -1 says nothing, and has it resolved again."""
 
     topics: Sequence[str]
@@ -165,13 +165,13 @@ class RegexValue:
 
 
 _TOPIC_PARTITIONS = compact_array(
-    AsDataclass(TopicPartitionsValue, topic_id=UUID, partitions=compact_array(Int32sb), tagged_fields=TAGGED_FIELDS)
+    AsDataclass(TopicPartitions, topic_id=UUID, partitions=compact_array(Int32sb), tagged_fields=TAGGED_FIELDS)
 )
 _RACKS = AsDataclass(
-    PartitionRacks, partition=Int32sb, racks=compact_array(COMPACT_STRING), tagged_fields=TAGGED_FIELDS
+    PartitionMetadata, partition=Int32sb, racks=compact_array(COMPACT_STRING), tagged_fields=TAGGED_FIELDS
 )
 _TOPIC = AsDataclass(
-    TopicValue,
+    TopicMetadata,
     topic_id=UUID,
     topic_name=COMPACT_STRING,
     num_partitions=Int32sb,
@@ -179,12 +179,10 @@ _TOPIC = AsDataclass(
     tagged_fields=TAGGED_FIELDS,
 )
 _CLASSIC = AsDataclass(
-    ClassicMemberValue,
+    ClassicMemberMetadata,
     session_timeout_ms=Int32sb,
     protocols=compact_array(
-        AsDataclass(
-            ClassicProtocolValue, name=COMPACT_STRING, metadata=COMPACT_BYTES, tagged_fields=TAGGED_FIELDS
-        )
+        AsDataclass(ClassicProtocol, name=COMPACT_STRING, metadata=COMPACT_BYTES, tagged_fields=TAGGED_FIELDS)
     ),
     tagged_fields=TAGGED_FIELDS,
 )
@@ -196,14 +194,14 @@ _PRESENT = b"\x01"
 class _Member(AsDataclass):
     """What a member of the classic protocol supports is a tagged field."""
 
-    def _decode(self, obj: Container[Any], context: Any, path: str) -> ConsumerMemberValue:
+    def _decode(self, obj: Container[Any], context: Any, path: str) -> ConsumerGroupMemberMetadataValue:
         found = [bytes(each.data) for each in obj.pop("tagged_fields") if each.tag == _CLASSIC_TAG]
-        value: ConsumerMemberValue = super()._decode(obj, context, path)
+        value: ConsumerGroupMemberMetadataValue = super()._decode(obj, context, path)
         if not found or found[0][:1] != _PRESENT:
             return value
         return replace(value, classic=_CLASSIC.parse(found[0][1:]))
 
-    def _encode(self, obj: ConsumerMemberValue, context: Any, path: str) -> dict[str, Any]:
+    def _encode(self, obj: ConsumerGroupMemberMetadataValue, context: Any, path: str) -> dict[str, Any]:
         fields = super()._encode(obj, context, path)
         classic = fields.pop("classic")
         tagged = [] if classic is None else [{"tag": _CLASSIC_TAG, "data": _PRESENT + _CLASSIC.build(classic)}]
@@ -211,7 +209,7 @@ class _Member(AsDataclass):
 
 
 _MEMBER = _Member(
-    ConsumerMemberValue,
+    ConsumerGroupMemberMetadataValue,
     instance_id=COMPACT_NULLABLE_STRING,
     rack_id=COMPACT_NULLABLE_STRING,
     client_id=COMPACT_STRING,
@@ -223,7 +221,7 @@ _MEMBER = _Member(
     tagged_fields=TAGGED_FIELDS,
 )
 _CURRENT = AsDataclass(
-    CurrentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentValue,
     member_epoch=Int32sb,
     previous_member_epoch=Int32sb,
     state=Int8sb,
@@ -232,7 +230,7 @@ _CURRENT = AsDataclass(
     tagged_fields=TAGGED_FIELDS,
 )
 _REGEX = AsDataclass(
-    RegexValue,
+    ConsumerGroupRegularExpressionValue,
     topics=compact_array(COMPACT_STRING),
     version=Int64sb,
     timestamp_ms=Int64sb,
@@ -249,15 +247,33 @@ def _of_member(cls: type, version: int, value: Construct) -> RecordType:
 
 
 CONSUMER_RECORDS = (
-    _of_group(ConsumerGroupKey, 3, AsDataclass(ConsumerGroupValue, epoch=Int32sb, tagged_fields=TAGGED_FIELDS)),
-    _of_group(TopicsKey, 4, AsDataclass(TopicsValue, topics=compact_array(_TOPIC), tagged_fields=TAGGED_FIELDS)),
-    _of_member(ConsumerMemberKey, 5, _MEMBER),
-    _of_group(TargetEpochKey, 6, AsDataclass(TargetEpochValue, assignment_epoch=Int32sb, tagged_fields=TAGGED_FIELDS)),
-    _of_member(
-        TargetMemberKey,
-        7,
-        AsDataclass(TargetMemberValue, topic_partitions=_TOPIC_PARTITIONS, tagged_fields=TAGGED_FIELDS),
+    _of_group(
+        ConsumerGroupMetadataKey, 3, AsDataclass(ConsumerGroupMetadataValue, epoch=Int32sb, tagged_fields=TAGGED_FIELDS)
     ),
-    _of_member(CurrentMemberKey, 8, _CURRENT),
-    RecordType(RegexKey, AsDataclass(RegexKey, group=STRING, regex=STRING), 16, {0: _REGEX}, write_version=0),
+    _of_group(
+        ConsumerGroupPartitionMetadataKey,
+        4,
+        AsDataclass(ConsumerGroupPartitionMetadataValue, topics=compact_array(_TOPIC), tagged_fields=TAGGED_FIELDS),
+    ),
+    _of_member(ConsumerGroupMemberMetadataKey, 5, _MEMBER),
+    _of_group(
+        ConsumerGroupTargetAssignmentMetadataKey,
+        6,
+        AsDataclass(ConsumerGroupTargetAssignmentMetadataValue, assignment_epoch=Int32sb, tagged_fields=TAGGED_FIELDS),
+    ),
+    _of_member(
+        ConsumerGroupTargetAssignmentMemberKey,
+        7,
+        AsDataclass(
+            ConsumerGroupTargetAssignmentMemberValue, topic_partitions=_TOPIC_PARTITIONS, tagged_fields=TAGGED_FIELDS
+        ),
+    ),
+    _of_member(ConsumerGroupCurrentMemberAssignmentKey, 8, _CURRENT),
+    RecordType(
+        ConsumerGroupRegularExpressionKey,
+        AsDataclass(ConsumerGroupRegularExpressionKey, group=STRING, regex=STRING),
+        16,
+        {0: _REGEX},
+        write_version=0,
+    ),
 )

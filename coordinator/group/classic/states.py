@@ -1,0 +1,24 @@
+"""States of a classic group, and which may follow which."""
+
+from enum import Enum
+
+
+class ClassicGroupState(Enum):
+    """Values are the names that DescribeGroups and ListGroups show."""
+
+    EMPTY = "Empty"  # no members; perhaps offsets
+    PREPARING_REBALANCE = "PreparingRebalance"  # gathering JoinGroup requests
+    COMPLETING_REBALANCE = "CompletingRebalance"  # waiting for the leader's assignment
+    STABLE = "Stable"
+    DEAD = "Dead"  # removed, or handed to another coordinator; callbacks under way may still meet it
+
+
+PREVIOUS_STATES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.EMPTY, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(ClassicGroupState),
+}
