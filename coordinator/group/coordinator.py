@@ -15,44 +15,43 @@ What Apache Kafka 3.9.2 would answer is the measure, error for error. Where Kafk
 ever (a second JoinGroup of a member overtakes its first), this answers the overtaken one REBALANCE_IN_PROGRESS.
 """
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Generator, Iterable, Mapping, Set
 from enum import Enum, auto
 
-from coordinator.group.classic.group import ClassicGroup
-from coordinator.group.classic.member import JoinReply, SyncReply
-from coordinator.group.classic.rebalance import TimerKey, TimerKind
-from coordinator.group.classic.states import ClassicGroupState
+from coordinator.group.classic.join import join_error
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup
-from coordinator.group.consumer.heartbeats import (
-    ASSIGNORS,
-    ConsumerHeartbeatReply,
-)
+from coordinator.group.consumer.heartbeats import ASSIGNORS
 from coordinator.group.consumer.messages import (
+    ConsumerHeartbeatReply,
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
-    DescribedConsumerGroup,
     Topics,
 )
-from coordinator.group.consumer.validation import RefusedError, check_request
-from coordinator.group.loading import Loader
+from coordinator.group.consumer.validation import check_request
+from coordinator.group.group import DEAD, Group, list_groups
+from coordinator.group.loading import Loader, unload
 from coordinator.group.membership import Membership
 from coordinator.group.messages import (
     CommitRequest,
     DeleteOffsetsResponse,
+    DescribedConsumerGroup,
     DescribedGroup,
     FetchOffsetsRequest,
     FetchOffsetsResponse,
     HeartbeatRequest,
+    JoinReply,
     JoinRequest,
     JoinResponse,
     LeaveRequest,
     LeaveResponse,
     ListResponse,
+    RefusedError,
+    SyncReply,
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.offsets.commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, Group, OffsetCommands
+from coordinator.group.migration import AnyGroup
+from coordinator.group.offsets.commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, OffsetCommands
 from coordinator.group.offsets.group_offsets import GroupOffsets
 from coordinator.group.ports import (
     DeletedTopic,
@@ -63,13 +62,12 @@ from coordinator.group.ports import (
     OwnTimes,
     TopicPartition,
 )
+from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.group.records.offset_commit import OffsetCommitValue
-from coordinator.group.slices import Background, SliceCounter, Steps
-from coordinator.group.timers import Timers
+from coordinator.group.slices import Background, SliceCounter
+from coordinator.group.timers import TimerKey, TimerKind, Timers
 from protocol.kafka.errors import ErrorCode
 
-MAX_GROUP_ID_BYTES = 32_767  # a record's string
-MAX_MEMBER_STRING_BYTES = MAX_GROUP_ID_BYTES - 37  # a member id is client or instance id, and "-<uuid>"
 _EXPIRY_TIMER = TimerKey(TimerKind.OFFSET_EXPIRY)
 
 
@@ -100,13 +98,12 @@ class GroupCoordinator:
         self._log = log
         self._phase = Phase.LOADING
         self._loader = Loader(log)
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, AnyGroup] = {}
         self._timers: Timers[TimerKey] = Timers()
         self._resumed_ms: int | None = None
         self._background = Background()
-        self._deleted_topics: list[DeletedTopic] = []
         self._members = Membership(config, own_times, log, self._timers, self._groups, topics, new_id)
-        self._offsets = OffsetCommands(config, log, self._groups, on_offsets_changed)
+        self._offsets = OffsetCommands[AnyGroup](config, log, self._groups, on_offsets_changed)
 
     # --- Lifecycle
 
@@ -133,13 +130,12 @@ class GroupCoordinator:
         self._phase = Phase.RESIGNED
         self._timers.clear()
         self._background.clear()
-        groups = [*self._groups.values()]
+        groups: list[Group] = [*self._groups.values()]
         self._groups.clear()
         for group in groups:
-            if isinstance(group, ClassicGroup) and group.members:
-                group.answer_all(ErrorCode.NOT_COORDINATOR)
+            group.answer_all(ErrorCode.NOT_COORDINATOR)
             group.die(now_ms)
-        self._background.start(_discard(groups))
+        self._background.start(unload(groups))
 
     @property
     def has_work(self) -> bool:
@@ -150,8 +146,8 @@ class GroupCoordinator:
         self._background.step()
 
     def pause(self, now_ms: int) -> None:
-        """Members whose requests are parked are sent to find their coordinator."""
-        self._members.release_parked(ErrorCode.NOT_COORDINATOR)
+        """Members whose requests wait for others are sent to find their coordinator."""
+        self._members.release_waiting(ErrorCode.NOT_COORDINATOR)
 
     def resume(self, now_ms: int) -> None:
         """What waits for a member gives it its full time from now: it was not answered meanwhile."""
@@ -180,19 +176,11 @@ class GroupCoordinator:
     # --- Membership
 
     def join(self, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
-        error = self._status(request.group_id) or self._join_error(request)
+        error = self._status(request.group_id) or join_error(request, self._config)
         if error:
             reply(JoinResponse(error, request.member_id))
         else:
             self._members.join(request, now_ms, reply)
-
-    def _join_error(self, request: JoinRequest) -> ErrorCode:
-        if not self._config.min_session_timeout_ms <= request.session_timeout_ms <= self._config.max_session_timeout_ms:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        texts = (request.client_id, request.client_host, request.group_instance_id or "", request.protocol_type)
-        names = (name for name, _ in request.protocols)
-        too_long = any(len(text.encode()) > MAX_MEMBER_STRING_BYTES for text in (*texts, *names))
-        return ErrorCode.INVALID_REQUEST if too_long else ErrorCode.NONE
 
     def sync(self, request: SyncRequest, now_ms: int, reply: SyncReply) -> None:
         error = self._status(request.group_id)
@@ -226,68 +214,44 @@ class GroupCoordinator:
         except RefusedError as refused:
             reply(ConsumerHeartbeatResponse(refused.error, str(refused) or None))
 
-    # --- Consumer groups
+    # --- Topics
 
     def classic_topics(self, group_id: str) -> frozenset[str]:
         """What the members of a classic group read: to be known before the first consumer member joins."""
-        group = self._classic(group_id)
+        group = self._groups.get(group_id)
         return (None if group is None else group.consumer_topics()) or frozenset()
 
-    def _classic(self, group_id: str) -> ClassicGroup | None:
-        group = self._groups.get(group_id)
-        return group if isinstance(group, ClassicGroup) else None
-
-    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
-        error = self._status(group_id)
-        group = self._groups.get(group_id)
-        if error or not isinstance(group, ConsumerGroup):
-            return DescribedConsumerGroup(error or ErrorCode.GROUP_ID_NOT_FOUND, group_id)
-        return group.describe()
-
     def topics_changed(self, names: Collection[str]) -> None:
-        """To be called when topics appeared, went or got partitions: their groups look again at the next heartbeat."""
-        changed = frozenset(names)
-        for group in self._consumer_groups():
-            if group.matches or changed & group.subscribed_names():
-                group.topics_are_current = False
+        """To be called when topics appeared, went or got partitions."""
+        for group in self._groups.values():
+            group.topics_changed(names)
 
     def subscribed_names(self) -> frozenset[str]:
         """Topics that consumer groups read, whether they exist or not."""
-        return frozenset[str]().union(*(group.subscribed_names() for group in self._consumer_groups()))
+        return frozenset[str]().union(*(group.subscribed_names() for group in self._groups.values()))
 
     def subscribed_regexes(self) -> frozenset[str]:
-        return frozenset[str]().union(*(group.regexes() for group in self._consumer_groups()))
-
-    def _consumer_groups(self) -> Iterator[ConsumerGroup]:
-        return (group for group in self._groups.values() if isinstance(group, ConsumerGroup))
+        return frozenset[str]().union(*(group.regexes() for group in self._groups.values()))
 
     # --- Offsets
 
     def commit_offsets(self, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
-        error = self._status(request.group_id, may_be_unnamed=True)
-        group = self._groups.get(request.group_id)
-        if not error and group is None:
-            if request.generation < 0:  # a simple consumer's: it needs no membership
-                group = self._members.new_classic(request.group_id, now_ms)
-            elif request.version >= MEMBER_EPOCH_COMMIT_VERSION:
-                error = ErrorCode.GROUP_ID_NOT_FOUND
-            else:
-                error = ErrorCode.ILLEGAL_GENERATION
-        if not error and isinstance(group, ClassicGroup):
-            error = self._members.commit_error(group, request, now_ms)
-        elif not error and isinstance(group, ConsumerGroup):
-            error = group.commit_error(request)
-        if error or group is None:
-            reply(dict.fromkeys(request.offsets, error))
-            return
-        self._offsets.commit(group, request, now_ms, reply)
+        try:
+            error = self._status(request.group_id, may_be_unnamed=True)
+            if error:
+                raise RefusedError(error)
+            group = self._members.group_to_commit_for(request, now_ms)
+        except RefusedError as refused:
+            reply(dict.fromkeys(request.offsets, refused.error))
+        else:
+            self._offsets.commit(group, request, now_ms, reply)
 
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
         """Answers whatever state the group is in, also for a group that does not exist."""
         error = self._status(request.group_id, may_be_unnamed=True)
         group = self._groups.get(request.group_id)
-        if not error and isinstance(group, ConsumerGroup):
-            error = group.fetch_error(request.member_id, request.member_epoch)
+        if not error and group is not None:
+            error = group.offset_fetch_error(request.member_id, request.member_epoch)
         if error:
             return FetchOffsetsResponse(error)
         offsets = GroupOffsets() if group is None else group.offsets
@@ -299,7 +263,7 @@ class GroupCoordinator:
         error = self._status(group_id)
         group = self._groups.get(group_id)
         if not error:
-            error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.offsets_deletion_error()
+            error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.offset_delete_error()
         if error or group is None:
             reply(DeleteOffsetsResponse(error))
             return
@@ -313,19 +277,9 @@ class GroupCoordinator:
     def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> None:
         """To be called when topics were deleted, and when it is loaded for those that were deleted meanwhile."""
         if self._phase is Phase.ACTIVE:
-            if not self._deleted_topics:
-                self._background.start(self._forget_topics(now_ms))
-            self._deleted_topics += topics
-
-    def _forget_topics(self, now_ms: int) -> Steps:
-        """Those that come meanwhile are looked for in one further turn."""
-        try:
-            while self._deleted_topics:
-                count = len(self._deleted_topics)
-                yield from self._offsets.forget_topics(self._deleted_topics[:count], now_ms)
-                del self._deleted_topics[:count]
-        finally:  # after a defect, too: the next deletion starts anew
-            self._deleted_topics.clear()
+            steps = self._offsets.forget_topics(topics, now_ms)
+            if steps is not None:
+                self._background.start(steps)
 
     # --- Administration
 
@@ -337,28 +291,26 @@ class GroupCoordinator:
         self, states: Collection[str] = (), types: Collection[str] = (), among: Iterable[str] | None = None
     ) -> ListResponse:
         """Empty filters take all; names are compared without case. `among`: only groups of these ids."""
-        wanted_states = {state.lower() for state in states}
-        wanted_types = {group_type.lower() for group_type in types}
         asked = self._groups if among is None else among
-        overviews = [group.overview() for group_id in asked if (group := self._groups.get(group_id)) is not None]
-        groups = [
-            listed
-            for listed in overviews
-            if (not states or listed.state.lower() in wanted_states)
-            and (not types or listed.group_type.lower() in wanted_types)
-        ]
-        return ListResponse(_PHASE_ERRORS[self._phase], groups)
+        groups = (group for group_id in asked if (group := self._groups.get(group_id)) is not None)
+        return ListResponse(_PHASE_ERRORS[self._phase], list_groups(groups, states, types))
 
     def describe_group(self, group_id: str) -> DescribedGroup:
         """A group that does not exist, or is not a classic one, is shown as Dead."""
         error = self._status(group_id, may_be_unnamed=True)
-        group = self._classic(group_id)
-        if error or group is None:
-            if error:
-                return DescribedGroup(error, group_id)
-            why = "not found" if group_id not in self._groups else "is not a classic group"
-            return DescribedGroup(error, group_id, ClassicGroupState.DEAD.value, message=f"Group {group_id} {why}.")
+        if error:
+            return DescribedGroup(error, group_id)
+        group = self._groups.get(group_id)
+        if group is None:
+            return DescribedGroup(ErrorCode.NONE, group_id, DEAD, message=f"Group {group_id} not found.")
         return group.describe()
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        error = self._status(group_id)
+        group = self._groups.get(group_id)
+        if error or group is None:
+            return DescribedConsumerGroup(error or ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+        return group.describe_consumer_group()
 
     def delete_groups(self, group_ids: Collection[str], now_ms: int, reply: DeleteGroupsReply) -> None:
         errors = {group_id: self._status(group_id, may_be_unnamed=True) for group_id in group_ids}
@@ -368,14 +320,6 @@ class GroupCoordinator:
 
     def _status(self, group_id: str, may_be_unnamed: bool = False) -> ErrorCode:
         """Why nothing can be said about the group. Simple consumers may use the empty id; groups need a name."""
-        if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_GROUP_ID_BYTES:
+        if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_STRING_BYTES:
             return ErrorCode.INVALID_GROUP_ID
         return _PHASE_ERRORS[self._phase]
-
-
-def _discard(groups: list[Group]) -> Steps:
-    """To free very many offsets at once would take long."""
-    counter = SliceCounter()
-    while groups:
-        if counter.is_full(1 + len(groups.pop().offsets.durable)):
-            yield

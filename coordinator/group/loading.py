@@ -1,4 +1,4 @@
-"""The groups of a partition, rebuilt from its records in the order in which they were written."""
+"""The groups of a partition, rebuilt from its records in the order in which they were written; and freed again."""
 
 import sys
 from collections.abc import Generator, Set
@@ -7,14 +7,15 @@ from typing import Any
 
 from coordinator.group.classic.group import ClassicGroup, group_from_record
 from coordinator.group.consumer.group import Change, ConsumerGroup
-from coordinator.group.offsets.commands import Group
+from coordinator.group.group import Group
+from coordinator.group.migration import AnyGroup
 from coordinator.group.offsets.group_offsets import GroupOffsets
 from coordinator.group.ports import GroupTopicPartition, Log, TopicPartition
 from coordinator.group.records.codec import MalformedRecordError, decode_record
 from coordinator.group.records.consumer_group import ConsumerGroupMetadataKey
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from coordinator.group.records.offset_commit import OffsetCommitKey
-from coordinator.group.slices import SliceCounter
+from coordinator.group.slices import SliceCounter, Steps
 
 
 class Loader:
@@ -60,12 +61,12 @@ class Loader:
         """Committed offsets that were deleted, as far as the log still tells."""
         return self._deleted
 
-    def finish(self, now_ms: int) -> Generator[None, None, dict[str, Group]]:
+    def finish(self, now_ms: int) -> Generator[None, None, dict[str, AnyGroup]]:
         """Groups that only ever stored offsets have no record of their own. Each step is a slice of the work.
 
         Where a group changed its protocol and the old one's tombstone was lost, the one with members is the group.
         """
-        groups: dict[str, Group] = {}
+        groups: dict[str, AnyGroup] = {}
         counter = SliceCounter()
         for group_id, value in self._classic.items():
             groups[group_id] = group_from_record(GroupMetadataKey(group_id), value, now_ms)
@@ -80,3 +81,11 @@ class Loader:
                 if counter.is_full(1):
                     yield
         return groups
+
+
+def unload(groups: list[Group]) -> Steps:
+    """Free groups that another coordinator has now: very many offsets at once would take long."""
+    counter = SliceCounter()
+    while groups:
+        if counter.is_full(1 + len(groups.pop().offsets.durable)):
+            yield

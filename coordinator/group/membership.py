@@ -1,35 +1,35 @@
-"""Who is a member of which group: the requests of members, of both protocols, to the part that serves their group.
+"""Who is a member of which group: the requests of members go to the protocol of their group's type.
 
-A group changes its protocol when it is empty, or member by member (`migration`).
+A group changes its type when it is empty, or member by member (`migration`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from coordinator.group.classic.group import ClassicGroup
-from coordinator.group.classic.join import ClassicJoin
-from coordinator.group.classic.member import JoinReply, SyncReply
-from coordinator.group.classic.rebalance import ClassicRebalance, TimerKey, TimerKind
+from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer.classic_members import ClassicMembers
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.heartbeats import CONSUMER_TIMERS, ConsumerHeartbeatReply, ConsumerProtocol
+from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
-from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, Topics
-from coordinator.group.consumer.validation import RefusedError
+from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
+from coordinator.group.consumer.protocol import ConsumerProtocol
+from coordinator.group.group import GroupProtocol, GroupType
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,
     CommitRequest,
     HeartbeatRequest,
+    JoinReply,
     JoinRequest,
     JoinResponse,
     LeavingMember,
+    RefusedError,
+    SyncReply,
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.migration import to_classic_group, to_consumer_group
-from coordinator.group.offsets.commands import Group
+from coordinator.group.migration import AnyGroup, to_classic_group, to_consumer_group
 from coordinator.group.ports import CONSUMER_APPEND_ERRORS, Log, NewId, OwnTimes
-from coordinator.group.timers import Timers
+from coordinator.group.timers import TimerKey, Timers
 from protocol.kafka.errors import ErrorCode
 
 
@@ -42,7 +42,7 @@ class Membership:
         own_times: OwnTimes,
         log: Log,
         timers: Timers[TimerKey],
-        groups: dict[str, Group],
+        groups: dict[str, AnyGroup],
         topics: Topics,
         new_id: NewId,
     ) -> None:
@@ -50,27 +50,26 @@ class Membership:
         self._log = log
         self._groups = groups
         self._topics = topics
-        self._rebalance = ClassicRebalance(config, log, timers)
-        self._join = ClassicJoin(config, log, timers, self._rebalance, new_id)
-        self._consumers = ConsumerProtocol(config, own_times, timers, topics, new_id, self._downgrade)
-        self._classic_members = ClassicMembers(config.consumer_max_size, timers, topics, self._consumers, new_id)
+        self._classic = ClassicProtocol(config, log, timers, new_id)
+        self._consumer = ConsumerProtocol(config, own_times, timers, topics, new_id, self._downgrade)
+        self._protocols: Mapping[GroupType, GroupProtocol[Any]] = {
+            GroupType.CLASSIC: self._classic,
+            GroupType.CONSUMER: self._consumer,
+        }
 
     # --- The classic protocol
 
     def join(self, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         group = self._groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup) and group.members:
-            self._classic_members.join(group, request, now_ms, reply)
-            return
-        if not isinstance(group, ClassicGroup):
+        if group is None or not group.admits_classic_members:
             if request.member_id != UNKNOWN_MEMBER_ID:
                 reply(JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
                 return
-            group = self.new_classic(request.group_id, now_ms)
-        self._join.join(group, request, now_ms, reply)
+            group = self._new_classic(request.group_id, now_ms)
+        self._protocols[group.type].join(group, request, now_ms, reply)
 
-    def new_classic(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """In place of an empty consumer group, if there is one: the offsets stay."""
+    def _new_classic(self, group_id: str, now_ms: int) -> ClassicGroup:
+        """In place of an empty group of another type, if there is one: the offsets stay."""
         old, group = self._groups.get(group_id), ClassicGroup(group_id, now_ms)
         if old is not None:
             group.offsets = old.offsets
@@ -82,53 +81,55 @@ class Membership:
         group = self._groups.get(request.group_id)
         if group is None:
             reply(SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
-        elif isinstance(group, ConsumerGroup):
-            self._classic_members.sync(group, request, now_ms, reply)
         else:
-            self._rebalance.sync(group, request, now_ms, reply)
+            self._protocols[group.type].sync(group, request, now_ms, reply)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         group = self._groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(group, ConsumerGroup):
-            return self._classic_members.heartbeat(group, request, now_ms)
-        return self._rebalance.heartbeat(group, request, now_ms)
+        return self._protocols[group.type].heartbeat(group, request, now_ms)
 
     def leave(self, group_id: str, member: LeavingMember, now_ms: int) -> ErrorCode:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(group, ConsumerGroup):
-            return self._classic_members.leave(group, member, now_ms)
-        return self._join.leave(group, member, now_ms)
+        return self._protocols[group.type].leave(group, member, now_ms)
 
-    def commit_error(self, group: ClassicGroup, request: CommitRequest, now_ms: int) -> ErrorCode:
-        """Whether the sender may commit; if so it is alive."""
-        return self._rebalance.commit_error(group, request, now_ms)
+    def group_to_commit_for(self, request: CommitRequest, now_ms: int) -> AnyGroup:
+        """A simple consumer's group is made if need be: it needs no membership. Raises RefusedError."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.generation >= 0:
+                has_epoch = request.version >= MEMBER_EPOCH_COMMIT_VERSION
+                raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND if has_epoch else ErrorCode.ILLEGAL_GENERATION)
+            group = self._new_classic(request.group_id, now_ms)
+        error = self._protocols[group.type].offset_commit_error(group, request, now_ms)
+        if error:
+            raise RefusedError(error)
+        return group
 
-    def release_parked(self, error: ErrorCode) -> None:
-        """Answer who waits for other members."""
+    def release_waiting(self, error: ErrorCode) -> None:
+        """Answer the members whose requests wait for other members."""
         for group in self._groups.values():
-            if isinstance(group, ClassicGroup) and group.members:
-                self._rebalance.release_parked(group, error)
+            if group.members:
+                self._protocols[group.type].release_waiting(group, error)
 
     # --- The consumer protocol
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
         """Raises RefusedError."""
         group = self._consumer_group(request)
-        self._consumers.heartbeat(group, request, now_ms, reply)
+        self._consumer.consumer_heartbeat(group, request, now_ms, reply)
         if group.members and not group.is_dead:  # a new group whose first member was refused leaves no trace
             self._install(group, now_ms)
 
     def _install(self, group: ConsumerGroup, now_ms: int) -> None:
         """In place of a classic group, perhaps: its members join again, and find the other protocol."""
         old, self._groups[group.group_id] = self._groups.get(group.group_id), group
-        if isinstance(old, ClassicGroup):
-            self._rebalance.dissolve(old, ErrorCode.REBALANCE_IN_PROGRESS)
-            old.die(now_ms)
-            self._consumers.restart_timers(group, now_ms)
+        if old is not None and old is not group:
+            self._protocols[old.type].replaced(old, now_ms)
+            self._consumer.restart_timers(group, now_ms)
 
     def _consumer_group(self, request: ConsumerHeartbeatRequest) -> ConsumerGroup:
         """A joining member's group is made if need be, also in place of a classic group without members.
@@ -136,7 +137,7 @@ class Membership:
         Raises RefusedError.
         """
         old = self._groups.get(request.group_id)
-        if isinstance(old, ConsumerGroup):
+        if old is not None and old.type is GroupType.CONSUMER:
             return old
         if old is not None and not old.is_empty:
             return self._upgraded(old, request)
@@ -169,8 +170,7 @@ class Membership:
         has_room = len(group.members) - 1 <= self._config.max_size
         if not self._config.online_downgrade or not has_room or not group.only_classic_without(leaving.member_id):
             return False
-        for member_id in group.members:
-            self._consumers.cancel_timers(group, member_id)
+        self._consumer.cancel_timers(group)
         classic = self._groups[group.group_id] = to_classic_group(group, now_ms)
         group.die(now_ms)
         tombstones = group.tombstones()
@@ -184,38 +184,21 @@ class Membership:
 
         record = classic.record({member.member_id: member.assignment for member in classic.members.values()})
         self._log.append([*tombstones, record], on_done)
-        self._rebalance.resume(classic, now_ms)
-        self._rebalance.prepare_if_possible(classic, now_ms)
+        self._classic.continue_migrated(classic, now_ms)
         return True
 
     # --- Timers
 
-    def restart_timers(self, group: Group, now_ms: int) -> None:
+    def restart_timers(self, group: AnyGroup, now_ms: int) -> None:
         """After loading, every member has its full time."""
-        if isinstance(group, ConsumerGroup):
-            self._consumers.restart_timers(group, now_ms)
-        else:
-            self._rebalance.resume(group, now_ms)
+        self._protocols[group.type].restart_timers(group, now_ms)
 
     def period_ms(self, timer: TimerKey) -> int:
         """How long the timer runs from its start, 0 if it waits for no member."""
         group = self._groups.get(timer.group_id)
-        if isinstance(group, ClassicGroup):
-            return self._rebalance.period_ms(group, timer)
-        return 0 if group is None else self._consumers.period_ms(group, timer)
+        return 0 if group is None else self._protocols[group.type].period_ms(group, timer)
 
     def on_timer(self, timer: TimerKey, now_ms: int) -> None:
         group = self._groups.get(timer.group_id)
-        match timer.kind, group:
-            case TimerKind.JOIN, ClassicGroup():
-                self._rebalance.on_join_timeout(group, now_ms)
-            case TimerKind.SYNC, ClassicGroup():
-                self._rebalance.on_sync_timeout(group, now_ms)
-            case TimerKind.SESSION, ClassicGroup():
-                self._rebalance.on_session_timeout(group, timer.member_id, now_ms)
-            case TimerKind.PENDING_MEMBER, ClassicGroup():
-                self._rebalance.on_pending_member_timeout(group, timer.member_id, now_ms)
-            case TimerKind.CONSUMER_REBALANCE, ConsumerGroup():
-                self._consumers.on_rebalance_timeout(group, timer.member_id, now_ms)
-            case _, ConsumerGroup() if timer.kind in CONSUMER_TIMERS:
-                self._consumers.on_member_timeout(group, timer.member_id, now_ms)
+        if group is not None:
+            self._protocols[group.type].on_timer(group, timer, now_ms)

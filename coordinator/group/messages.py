@@ -1,6 +1,7 @@
 """Requests to the group coordinator and its answers: the APIs' fields without their wire versions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from coordinator.group.ports import TopicPartition
@@ -11,6 +12,14 @@ NO_GENERATION = -1
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
+
+
+class RefusedError(Exception):
+    """The request is answered with this error, and changes nothing."""
+
+    def __init__(self, error: ErrorCode, message: str = "") -> None:
+        super().__init__(message)
+        self.error = error
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,10 @@ class SyncResponse:
     assignment: bytes = b""
     protocol_type: str | None = None
     protocol_name: str | None = None
+
+
+JoinReply = Callable[[JoinResponse], None]
+SyncReply = Callable[[SyncResponse], None]
 
 
 @dataclass(frozen=True)
@@ -207,3 +220,39 @@ class DescribedGroup:
     members: Sequence[DescribedMember] = ()
     message: str | None = None
     """Why it is Dead."""
+
+
+PartitionsByTopicId = Mapping[bytes, AbstractSet[int]]
+"""No topic is there without partitions."""
+
+
+@dataclass(frozen=True)
+class DescribedConsumer:
+    """`assigned` is what the member may read now, `target` what it is to read when all have reconciled."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: AbstractSet[str]
+    topic_regex: str | None
+    assigned: PartitionsByTopicId
+    target: PartitionsByTopicId
+    is_classic: bool
+    """It uses the classic protocol."""
+
+
+@dataclass(frozen=True)
+class DescribedConsumerGroup:
+    """`topic_names` names every topic id of the members' assignments that still exists."""
+
+    error: ErrorCode
+    group_id: str
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[DescribedConsumer] = ()
+    topic_names: Mapping[bytes, str] = field(default_factory=dict)

@@ -8,7 +8,8 @@ last member of the consumer protocol has gone. Generations go on as epochs, and 
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
-from coordinator.group.consumer.assignment import Assignment, to_assignment, to_value
+from coordinator.group.consumer.assignment import to_assignment, to_value
+from coordinator.group.consumer.classic_members import encoded_assignment, with_ids
 from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.consumer.member import ClassicProtocols, ConsumerMember
 from coordinator.group.consumer.messages import Topics
@@ -24,13 +25,9 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from coordinator.group.subscription import (
-    CONSUMER_PROTOCOL_TYPE,
-    PartitionsByTopic,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-)
+from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, read_assignment, read_subscription
+
+AnyGroup = ClassicGroup | ConsumerGroup
 
 
 def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> ConsumerGroup:
@@ -74,30 +71,6 @@ def _to_consumer(group: ClassicGroup, member: ClassicMember, topics: Topics) -> 
         assigned=with_ids(read_assignment(member.assignment), topics),
         classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
     )
-
-
-def with_ids(partitions: PartitionsByTopic, topics: Topics) -> Assignment:
-    found = {name: topics.find(name) for name in partitions}
-    return to_assignment(
-        (topic.topic_id, number)
-        for name, numbers in partitions.items()
-        if (topic := found[name]) is not None
-        for number in numbers
-        if number < topic.partition_count
-    )
-
-
-def with_names(assignment: Assignment, group: ConsumerGroup) -> PartitionsByTopic:
-    """Of the topics that the group knows."""
-    names = {topic.topic_id: name for name, topic in group.topics.items()}
-    return {names[topic_id]: sorted(numbers) for topic_id, numbers in assignment.items() if topic_id in names}
-
-
-def encoded_assignment(member: ConsumerMember, assignment: Assignment, group: ConsumerGroup) -> bytes:
-    """For a member of the classic protocol, in its own version."""
-    assert member.classic is not None
-    version = read_subscription(member.classic.protocols[0][1]).version
-    return write_assignment(version, with_names(assignment, group))
 
 
 def to_classic_group(group: ConsumerGroup, now_ms: int) -> ClassicGroup:

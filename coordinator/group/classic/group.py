@@ -1,21 +1,24 @@
-"""A classic group as data: members, leader, common protocols, state. `ClassicRebalance` and `ClassicJoin` drive it."""
+"""A classic group as data: members, leader, common protocols, state. `ClassicProtocol` serves its members."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from coordinator.group.classic.member import ClassicMember, JoinReply, SyncReply
+from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import PREVIOUS_STATES, ClassicGroupState
+from coordinator.group.group import Group, GroupType
 from coordinator.group.messages import (
     NO_TIMESTAMP,
     DescribedGroup,
     DescribedMember,
     JoinedMember,
+    JoinReply,
     JoinResponse,
-    ListedGroup,
+    SyncReply,
     SyncResponse,
 )
-from coordinator.group.offsets.group_offsets import GroupOffsets, OffsetExpirationCondition
+from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.records.codec import Record, encode_record
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from coordinator.group.subscription import (
@@ -27,8 +30,6 @@ from coordinator.group.subscription import (
 )
 from protocol.kafka.errors import ErrorCode
 
-CLASSIC_TYPE = "classic"
-
 
 @dataclass
 class InitialDelay:
@@ -39,11 +40,13 @@ class InitialDelay:
     member_added: bool = False
 
 
-class ClassicGroup:
+class ClassicGroup(Group):
     """Members keep their order of arrival, so that a leader's successor is the oldest member."""
 
+    type: Literal[GroupType.CLASSIC] = GroupType.CLASSIC
+
     def __init__(self, group_id: str, now_ms: int) -> None:
-        self.group_id = group_id
+        super().__init__(group_id)
         self.state = ClassicGroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms
         self.generation = 0
@@ -54,7 +57,6 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
         self.pending_members: dict[str, int] = {}  # session timeouts by ids (KIP-394) that have yet to join
         self.pending_sync: set[str] = set()
-        self.offsets = GroupOffsets()
         self.subscribed_topics: frozenset[str] | None = None  # None: not known
         self.initial_delay: InitialDelay | None = None  # while the first members gather
         self.stores_assignment = False  # the leader's assignment is on its way to the log
@@ -123,7 +125,7 @@ class ClassicGroup:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    # --- Parked requests
+    # --- Requests that wait for other members
 
     @property
     def joining_count(self) -> int:
@@ -166,8 +168,8 @@ class ClassicGroup:
         return self.state is ClassicGroupState.EMPTY
 
     @property
-    def is_dead(self) -> bool:
-        return self.state is ClassicGroupState.DEAD
+    def state_name(self) -> str:
+        return self.state.value
 
     def die(self, now_ms: int) -> None:
         self.transition_to(ClassicGroupState.DEAD, now_ms)
@@ -238,12 +240,15 @@ class ClassicGroup:
             return None
         return frozenset(topics)
 
+    def topics_changed(self, names: Collection[str]) -> None:
+        """The members themselves look at topics."""
+
     def is_subscribed_to_topic(self, topic: str) -> bool:
         if self.state is ClassicGroupState.EMPTY:
             return False
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
-    def offsets_deletion_error(self) -> ErrorCode:
+    def offset_delete_error(self) -> ErrorCode:
         """Offsets of a live group go only if it is known which topics its members read."""
         deletable = self.state is ClassicGroupState.EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return ErrorCode.NONE if deletable else ErrorCode.NON_EMPTY_GROUP
@@ -329,9 +334,6 @@ class ClassicGroup:
         return DescribedGroup(
             ErrorCode.NONE, self.group_id, self.state.value, self.protocol_type or "", protocol or "", members
         )
-
-    def overview(self) -> ListedGroup:
-        return ListedGroup(self.group_id, self.protocol_type or "", self.state.value, CLASSIC_TYPE)
 
 
 def group_from_record(key: GroupMetadataKey, value: GroupMetadataValue, now_ms: int) -> ClassicGroup:

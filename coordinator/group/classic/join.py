@@ -7,14 +7,35 @@ join again. A static member (KIP-345) that arrives without its id takes over fro
 from dataclasses import replace
 
 from coordinator.group.classic.group import ClassicGroup
-from coordinator.group.classic.member import ClassicMember, JoinReply
-from coordinator.group.classic.rebalance import ClassicRebalance, TimerKey, TimerKind
+from coordinator.group.classic.member import ClassicMember
+from coordinator.group.classic.rebalance import ClassicRebalance
 from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
-from coordinator.group.messages import UNKNOWN_MEMBER_ID, JoinRequest, JoinResponse, LeavingMember, SyncResponse
+from coordinator.group.messages import (
+    UNKNOWN_MEMBER_ID,
+    JoinReply,
+    JoinRequest,
+    JoinResponse,
+    LeavingMember,
+    SyncResponse,
+)
 from coordinator.group.ports import GROUP_APPEND_ERRORS, Log, NewId
-from coordinator.group.timers import Timers
+from coordinator.group.records.fields import MAX_STRING_BYTES
+from coordinator.group.timers import TimerKey, TimerKind, Timers
 from protocol.kafka.errors import ErrorCode
+
+MAX_MEMBER_STRING_BYTES = MAX_STRING_BYTES - 37
+"""A member id is the client's id or the instance's, and "-<uuid>"."""
+
+
+def join_error(request: JoinRequest, config: GroupConfig) -> ErrorCode:
+    """What is wrong with the request, whichever group it is for."""
+    if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    texts = (request.client_id, request.client_host, request.group_instance_id or "", request.protocol_type)
+    names = (name for name, _ in request.protocols)
+    too_long = any(len(text.encode()) > MAX_MEMBER_STRING_BYTES for text in (*texts, *names))
+    return ErrorCode.INVALID_REQUEST if too_long else ErrorCode.NONE
 
 
 class ClassicJoin:

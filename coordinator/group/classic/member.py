@@ -1,13 +1,10 @@
-"""A member of a classic group, and the requests of it that are parked."""
+"""A member of a classic group, and those of its requests that wait for other members."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from coordinator.group.messages import JoinResponse, SyncResponse
-
-JoinReply = Callable[[JoinResponse], None]
-SyncReply = Callable[[SyncResponse], None]
+from coordinator.group.messages import JoinReply, SyncReply
 
 
 @dataclass(slots=True)

@@ -6,42 +6,15 @@ a session timer each member's silence.
 """
 
 from collections.abc import Mapping
-from enum import Enum
-from typing import NamedTuple
 
 from coordinator.group.classic.group import ClassicGroup, InitialDelay
-from coordinator.group.classic.member import ClassicMember, SyncReply
+from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
-from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
-from coordinator.group.messages import (
-    UNKNOWN_MEMBER_ID,
-    CommitRequest,
-    HeartbeatRequest,
-    JoinResponse,
-    SyncRequest,
-    SyncResponse,
-)
+from coordinator.group.config import GroupConfig
+from coordinator.group.messages import UNKNOWN_MEMBER_ID, JoinResponse, SyncReply, SyncRequest, SyncResponse
 from coordinator.group.ports import GROUP_APPEND_ERRORS, Log
-from coordinator.group.timers import Timers
+from coordinator.group.timers import TimerKey, TimerKind, Timers
 from protocol.kafka.errors import ErrorCode
-
-
-class TimerKind(Enum):
-    JOIN = "gathering members"
-    SYNC = "waiting for SyncGroup of every member"
-    SESSION = "silence of a classic member"
-    PENDING_MEMBER = "an id was given, no JoinGroup came with it"
-    CONSUMER_SESSION = "silence of a consumer member"
-    CONSUMER_REBALANCE = "a consumer member owes partitions"
-    CONSUMER_JOIN = "a classic member of a consumer group is to join again"
-    CONSUMER_SYNC = "a classic member of a consumer group has joined, and is to ask for its assignment"
-    OFFSET_EXPIRY = "the next look for expired offsets"
-
-
-class TimerKey(NamedTuple):
-    kind: TimerKind
-    group_id: str = ""
-    member_id: str = ""
 
 
 class ClassicRebalance:
@@ -52,61 +25,11 @@ class ClassicRebalance:
 
     # --- Sessions
 
-    def resume(self, group: ClassicGroup, now_ms: int) -> None:
-        """After loading: every member has its full time. A group above the size limit makes its members compete."""
-        if len(group.members) > self._config.max_size:
-            self.prepare(group, now_ms)
-        for member in group.members.values():
-            self.restart_session(group, member, now_ms)
-
     def restart_session(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
         self.expire_member_at(group, member.member_id, now_ms + member.session_timeout_ms)
 
     def expire_member_at(self, group: ClassicGroup, member_id: str, deadline_ms: int) -> None:
         self._timers.set(TimerKey(TimerKind.SESSION, group.group_id, member_id), deadline_ms)
-
-    def period_ms(self, group: ClassicGroup, timer: TimerKey) -> int:
-        """How long the timer runs from its start; 0 if nobody is waited for any more."""
-        match timer.kind:
-            case TimerKind.JOIN if group.initial_delay is not None:
-                return group.initial_delay.delay_ms
-            case TimerKind.JOIN | TimerKind.SYNC:
-                return group.rebalance_timeout_ms
-            case TimerKind.PENDING_MEMBER:
-                return group.pending_members.get(timer.member_id, 0)
-        member = group.members.get(timer.member_id)
-        if member is None:
-            return 0
-        return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
-
-    def release_parked(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """Answer what is parked. Members of no generation yet join as new ones: their clients may not know their id."""
-        for member in list(group.members.values()):
-            is_new = member.is_new and not member.is_static
-            group.answer_join(member, JoinResponse(error, member.member_id))
-            group.answer_sync(member, SyncResponse(error))
-            if is_new:
-                group.remove(member.member_id)
-                self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member.member_id))
-
-    def dissolve(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """Its members have to join again; nothing of it is waited for any more."""
-        group.answer_all(error)
-        for kind in (TimerKind.JOIN, TimerKind.SYNC):
-            self._timers.cancel(TimerKey(kind, group.group_id))
-        for member_id in group.members:
-            self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member_id))
-        for member_id in group.pending_members:
-            self._timers.cancel(TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id))
-
-    def on_session_timeout(self, group: ClassicGroup, member_id: str, now_ms: int) -> None:
-        member = group.members.get(member_id)
-        if member is not None and not member.waits_for_coordinator:
-            self.remove_member(group, member, now_ms)
-
-    def on_pending_member_timeout(self, group: ClassicGroup, member_id: str, now_ms: int) -> None:
-        if member_id in group.pending_members:
-            self.remove_pending(group, member_id, now_ms)
 
     def remove_pending(self, group: ClassicGroup, member_id: str, now_ms: int) -> None:
         self._timers.cancel(TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id))
@@ -241,33 +164,6 @@ class ClassicRebalance:
         for member_id in list(group.pending_sync):
             self.drop_member(group, group.members[member_id])
         self.prepare(group, now_ms)
-
-    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
-        error = group.member_error(request.member_id, request.group_instance_id)
-        if error is not ErrorCode.NONE:
-            return error
-        if request.generation != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        self.restart_session(group, group.members[request.member_id], now_ms)
-        preparing = group.state is ClassicGroupState.PREPARING_REBALANCE
-        return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
-
-    def commit_error(self, group: ClassicGroup, request: CommitRequest, now_ms: int) -> ErrorCode:
-        """Whether the sender may commit; if so it is alive. Commits during the gathering are a member's last chance."""
-        if group.is_empty and request.generation < 0:
-            return ErrorCode.NONE
-        anonymous = request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None
-        if request.generation < 0 and anonymous:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        error = group.member_error(request.member_id, request.group_instance_id)
-        if error is not ErrorCode.NONE:
-            return error
-        if request.generation != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        self.restart_session(group, group.members[request.member_id], now_ms)
-        return ErrorCode.NONE
 
 
 def _sync_error(group: ClassicGroup, request: SyncRequest) -> ErrorCode:

@@ -7,41 +7,44 @@ take new ones or follow a new epoch, is answered REBALANCE_IN_PROGRESS, and join
 
 from dataclasses import replace
 
-from coordinator.group.classic.member import JoinReply, SyncReply
-from coordinator.group.classic.rebalance import TimerKey, TimerKind
+from coordinator.group.consumer.assignment import Assignment, to_assignment
 from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.heartbeats import Changes, ConsumerProtocol
+from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats
 from coordinator.group.consumer.member import JOIN_EPOCH, ClassicProtocols, ConsumerMember, MemberState
+from coordinator.group.consumer.member_timers import MemberTimers
 from coordinator.group.consumer.messages import Topics
-from coordinator.group.consumer.validation import RefusedError, check_room
+from coordinator.group.consumer.validation import check_room
 from coordinator.group.messages import (
     UNKNOWN_MEMBER_ID,
     HeartbeatRequest,
+    JoinReply,
     JoinRequest,
     JoinResponse,
     LeavingMember,
+    RefusedError,
+    SyncReply,
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.migration import encoded_assignment, with_ids
 from coordinator.group.ports import GROUP_APPEND_ERRORS, NewId
 from coordinator.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
     MalformedSubscriptionError,
+    PartitionsByTopic,
     read_subscription,
+    write_assignment,
 )
-from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 
 class ClassicMembers:
     def __init__(
-        self, max_size: int, timers: Timers[TimerKey], topics: Topics, consumers: ConsumerProtocol, new_id: NewId
+        self, max_size: int, timers: MemberTimers, topics: Topics, heartbeats: ConsumerHeartbeats, new_id: NewId
     ) -> None:
         self._max_size = max_size
         self._timers = timers
         self._topics = topics
-        self._consumers = consumers
+        self._heartbeats = heartbeats
         self._new_id = new_id
 
     # --- Joining
@@ -75,9 +78,8 @@ class ClassicMembers:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             classic=ClassicProtocols(request.session_timeout_ms, tuple(request.protocols)),
         )
-        member = self._consumers.follow(changes, before, after, with_ids(subscription.owned, self._topics), now_ms)
-        self._restart(TimerKind.CONSUMER_SYNC, group, member, now_ms)
-        self._timers.cancel(TimerKey(TimerKind.CONSUMER_JOIN, group.group_id, member.member_id))
+        member = self._heartbeats.follow(changes, before, after, with_ids(subscription.owned, self._topics), now_ms)
+        self._timers.has_joined(group, member, now_ms)
         answer = JoinResponse(
             ErrorCode.NONE, member.member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0]
         )
@@ -97,7 +99,7 @@ class ClassicMembers:
         if request.member_id not in (UNKNOWN_MEMBER_ID, current_id):
             raise RefusedError(ErrorCode.FENCED_INSTANCE_ID)
         current = group.members[current_id]
-        return current if member_id == current_id else self._consumers.succeed(changes, current, member_id)
+        return current if member_id == current_id else self._heartbeats.succeed(changes, current, member_id)
 
     # --- Being a member
 
@@ -107,13 +109,13 @@ class ClassicMembers:
             _check_generation(member, request.generation)
             _check_protocol(member, request)
             if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-                self._await_join(group, member, now_ms)
+                self._timers.await_join(group, member, now_ms)
                 raise RefusedError(ErrorCode.REBALANCE_IN_PROGRESS)
         except RefusedError as refused:
             reply(SyncResponse(refused.error))
             return
-        self._timers.cancel(TimerKey(TimerKind.CONSUMER_SYNC, group.group_id, member.member_id))
-        self._consumers.restart_session(group, member.member_id, now_ms)
+        self._timers.has_synced(group, member)
+        self._timers.restart_session(group, member.member_id, now_ms)
         assignment = encoded_assignment(member, member.assigned, group)
         answer = SyncResponse(ErrorCode.NONE, assignment, request.protocol_type, request.protocol_name)
 
@@ -128,10 +130,10 @@ class ClassicMembers:
             _check_generation(member, request.generation)
         except RefusedError as refused:
             return refused.error
-        self._consumers.restart_session(group, member.member_id, now_ms)
+        self._timers.restart_session(group, member.member_id, now_ms)
         if not group.must_rejoin(member):
             return ErrorCode.NONE
-        self._await_join(group, member, now_ms)
+        self._timers.await_join(group, member, now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave(self, group: ConsumerGroup, leaving: LeavingMember, now_ms: int) -> ErrorCode:
@@ -142,18 +144,8 @@ class ClassicMembers:
             member = _find(group, member_id, leaving.group_instance_id)
         except RefusedError as refused:
             return refused.error
-        self._consumers.expel(group, member, now_ms)
+        self._heartbeats.expel(group, member, now_ms)
         return ErrorCode.NONE
-
-    # --- Timers
-
-    def _await_join(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        """The time runs from the first answer that asks for it."""
-        if TimerKey(TimerKind.CONSUMER_JOIN, group.group_id, member.member_id) not in self._timers:
-            self._restart(TimerKind.CONSUMER_JOIN, group, member, now_ms)
-
-    def _restart(self, kind: TimerKind, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        self._timers.set(TimerKey(kind, group.group_id, member.member_id), now_ms + member.rebalance_timeout_ms)
 
 
 def _find(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
@@ -181,3 +173,27 @@ def _check_protocol(member: ConsumerMember, request: SyncRequest) -> None:
         raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.protocol_name not in (None, member.classic.protocols[0][0]):
         raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def with_ids(partitions: PartitionsByTopic, topics: Topics) -> Assignment:
+    found = {name: topics.find(name) for name in partitions}
+    return to_assignment(
+        (topic.topic_id, number)
+        for name, numbers in partitions.items()
+        if (topic := found[name]) is not None
+        for number in numbers
+        if number < topic.partition_count
+    )
+
+
+def with_names(assignment: Assignment, group: ConsumerGroup) -> PartitionsByTopic:
+    """Of the topics that the group knows."""
+    names = {topic.topic_id: name for name, topic in group.topics.items()}
+    return {names[topic_id]: sorted(numbers) for topic_id, numbers in assignment.items() if topic_id in names}
+
+
+def encoded_assignment(member: ConsumerMember, assignment: Assignment, group: ConsumerGroup) -> bytes:
+    """For a member of the classic protocol, in its own version."""
+    assert member.classic is not None
+    version = read_subscription(member.classic.protocols[0][1]).version
+    return write_assignment(version, with_names(assignment, group))

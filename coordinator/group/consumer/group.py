@@ -5,10 +5,10 @@ an epoch; each member's own says how far it has followed.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from coordinator.group.consumer.assignment import (
     Assignment,
@@ -20,9 +20,9 @@ from coordinator.group.consumer.assignment import (
 )
 from coordinator.group.consumer.durable_writer import DurableWriter
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember, MemberState
-from coordinator.group.consumer.messages import DescribedConsumer, DescribedConsumerGroup
-from coordinator.group.messages import CommitRequest, ListedGroup
-from coordinator.group.offsets.group_offsets import GroupOffsets, OffsetExpirationCondition
+from coordinator.group.group import Group, GroupType
+from coordinator.group.messages import CommitRequest, DescribedConsumer, DescribedConsumerGroup
+from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.ports import Log
 from coordinator.group.records.codec import Record, encode_record
 from coordinator.group.records.consumer_group import (
@@ -39,7 +39,6 @@ from coordinator.group.records.consumer_group import (
 from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from protocol.kafka.errors import ErrorCode
 
-CONSUMER_TYPE = "consumer"
 DEFAULT_ASSIGNOR = "uniform"
 MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
 
@@ -62,9 +61,12 @@ class Change:
     value: Any | None
 
 
-class ConsumerGroup:
+class ConsumerGroup(Group):
+    type: Literal[GroupType.CONSUMER] = GroupType.CONSUMER
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+
     def __init__(self, group_id: str, log: Log) -> None:
-        self.group_id = group_id
+        super().__init__(group_id)
         self.writer = DurableWriter(log)
         self.epoch = 0
         self.topics: dict[str, TopicInfo] = {}  # the subscribed ones that exist
@@ -74,7 +76,6 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
         self.target_epoch = 0
         self.target: dict[str, Assignment] = {}
-        self.offsets = GroupOffsets()
         self.is_dead = False
         self._holders: dict[TopicIdPartition, str] = {}
 
@@ -150,14 +151,28 @@ class ConsumerGroup:
         return ConsumerGroupState.STABLE
 
     @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
     def is_empty(self) -> bool:
         return not self.members
+
+    @property
+    def admits_classic_members(self) -> bool:
+        """An empty group becomes a classic one instead."""
+        return bool(self.members)
 
     def subscribed_names(self) -> frozenset[str]:
         return frozenset[str]().union(*(member.topics for member in self.members.values()), *self.matches.values())
 
-    def regexes(self) -> set[str]:
-        return {member.topic_regex for member in self.members.values() if member.topic_regex}
+    def regexes(self) -> frozenset[str]:
+        return frozenset(member.topic_regex for member in self.members.values() if member.topic_regex)
+
+    def topics_changed(self, names: Collection[str]) -> None:
+        """They are looked at again at the next heartbeat."""
+        if self.matches or not self.subscribed_names().isdisjoint(names):
+            self.topics_are_current = False
 
     def assignor(self) -> str:
         """The one that most members ask for."""
@@ -205,9 +220,9 @@ class ConsumerGroup:
             and bool(others) and all(member.classic is not None for member in others)
         )  # fmt: skip
 
-    # --- What OffsetCommands and the coordinator ask of any group
+    # --- Offsets
 
-    def commit_error(self, request: CommitRequest) -> ErrorCode:
+    def offset_commit_error(self, request: CommitRequest) -> ErrorCode:
         if request.generation < 0 and not self.members:
             return ErrorCode.NONE
         error = self._epoch_error(request.member_id, request.generation)
@@ -216,7 +231,7 @@ class ConsumerGroup:
             return ErrorCode.UNSUPPORTED_VERSION
         return error
 
-    def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+    def offset_fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         return self._epoch_error(member_id or "", member_epoch)
@@ -232,16 +247,18 @@ class ConsumerGroup:
     def is_subscribed_to_topic(self, topic: str) -> bool:
         return topic in self.subscribed_names()
 
-    def offsets_deletion_error(self) -> ErrorCode:
+    def offset_delete_error(self) -> ErrorCode:
         return ErrorCode.NONE
 
     def offset_expiration_condition(self) -> OffsetExpirationCondition:
         return OffsetExpirationCondition(subscribed_topics=self.subscribed_names())
 
-    def overview(self) -> ListedGroup:
-        return ListedGroup(self.group_id, CONSUMER_PROTOCOL_TYPE, self.state.value, CONSUMER_TYPE)
+    # --- Answers and records
 
-    def describe(self) -> DescribedConsumerGroup:
+    def answer_all(self, error: ErrorCode) -> None:
+        """No request waits for other members, only for the log."""
+
+    def describe_consumer_group(self) -> DescribedConsumerGroup:
         return DescribedConsumerGroup(
             ErrorCode.NONE,
             self.group_id,
@@ -249,8 +266,23 @@ class ConsumerGroup:
             self.epoch,
             self.target_epoch,
             self.assignor(),
-            [DescribedConsumer(m, self.target.get(m.member_id, {})) for m in self.members.values()],
+            [self._described(member) for member in self.members.values()],
             {topic.topic_id: name for name, topic in self.topics.items()},
+        )
+
+    def _described(self, member: ConsumerMember) -> DescribedConsumer:
+        return DescribedConsumer(
+            member.member_id,
+            member.instance_id,
+            member.rack_id,
+            member.epoch,
+            member.client_id,
+            member.client_host,
+            member.topics,
+            member.topic_regex,
+            member.assigned,
+            self.target.get(member.member_id, {}),
+            member.classic is not None,
         )
 
     def tombstones(self) -> list[Record]:

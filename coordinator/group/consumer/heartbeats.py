@@ -1,4 +1,4 @@
-"""The consumer group protocol (KIP-848): one heartbeat joins, follows the target assignment and leaves.
+"""ConsumerGroupHeartbeat (KIP-848): one heartbeat joins, follows the target assignment and leaves.
 
 A heartbeat is worked out in steps, each of which sees what the ones before changed: the member and its subscription,
 the group's epoch, the target assignment, the member's next step towards it. It is answered when all is durable.
@@ -8,18 +8,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordinator.group.classic.rebalance import TimerKey, TimerKind
-from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.consumer.assignment import Assignment, Assignor, TopicInfo, to_value
 from coordinator.group.consumer.group import DEFAULT_ASSIGNOR, Change, ConsumerGroup
 from coordinator.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerMember,
-    MemberState,
     reconcile,
 )
-from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse, Topics
+from coordinator.group.consumer.member_timers import MemberTimers
+from coordinator.group.consumer.messages import (
+    ConsumerHeartbeatReply,
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+    Topics,
+)
 from coordinator.group.consumer.range import assign_range
 from coordinator.group.consumer.topic_regex import matching
 from coordinator.group.consumer.uniform import assign_uniform
@@ -30,7 +33,7 @@ from coordinator.group.consumer.validation import (
     leaves,
     released_predecessor,
 )
-from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
+from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId
 from coordinator.group.records.codec import Record, encode_record
 from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -47,18 +50,10 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataValue,
     TopicMetadata,
 )
-from coordinator.group.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 
-CONSUMER_TIMERS = (
-    TimerKind.CONSUMER_SESSION,
-    TimerKind.CONSUMER_REBALANCE,
-    TimerKind.CONSUMER_JOIN,
-    TimerKind.CONSUMER_SYNC,
-)
-ConsumerHeartbeatReply = Callable[[ConsumerHeartbeatResponse], None]
 Downgrade = Callable[[ConsumerGroup, ConsumerMember, int, Callable[[ErrorCode], None]], bool]
 """(group, leaving member, now, on durable): whether the group is a classic one without the member."""
 
@@ -75,22 +70,15 @@ class Changes:
         self.records.append(encode_record(key, value))
 
 
-class ConsumerProtocol:
+class ConsumerHeartbeats:
     def __init__(
-        self,
-        config: GroupConfig,
-        own_times: OwnTimes,
-        timers: Timers[TimerKey],
-        topics: Topics,
-        new_id: NewId,
-        downgrade: Downgrade,
+        self, max_size: int, timers: MemberTimers, topics: Topics, new_id: NewId, downgrade: Downgrade
     ) -> None:
-        self._config = config
-        self._own_times = own_times
-        self._downgrade = downgrade
+        self._max_size = max_size
         self._timers = timers
         self._topics = topics
         self._new_id = new_id
+        self._downgrade = downgrade
 
     def heartbeat(
         self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
@@ -111,12 +99,6 @@ class ConsumerProtocol:
             response = self._follow(changes, request, now_ms)
         group.writer.write(changes.records, on_durable)
 
-    def restart_timers(self, group: ConsumerGroup, now_ms: int) -> None:
-        """After loading, every member has its full time."""
-        for member in group.members.values():
-            self.restart_session(group, member.member_id, now_ms)
-            self._await_revocation(group, member, now_ms)
-
     # --- Joining and following
 
     def _follow(self, changes: Changes, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerHeartbeatResponse:
@@ -131,7 +113,7 @@ class ConsumerProtocol:
             None,
             member.member_id,
             member.epoch,
-            self._times(group).heartbeat_interval_ms,
+            self._timers.times(group).heartbeat_interval_ms,
             member.assigned if is_full or member.assigned != before.assigned else None,
         )
 
@@ -151,13 +133,13 @@ class ConsumerProtocol:
         if group.epoch > group.target_epoch:
             self._update_target(changes)
         self._reconcile(changes, group.members[member_id], reported, now_ms)
-        self.restart_session(group, member_id, now_ms)
+        self._timers.restart_session(group, member_id, now_ms)
         return group.members[member_id]
 
     def _sender(self, changes: Changes, request: ConsumerHeartbeatRequest) -> ConsumerMember:
         """The member as it was; a new one is not in the group yet."""
         group = changes.group
-        check_room(group, request.member_id, self._config.consumer_max_size)
+        check_room(group, request.member_id, self._max_size)
         if request.member_epoch != JOIN_EPOCH:
             member = find_member(group, request)
             check_epoch(member, request)
@@ -244,7 +226,7 @@ class ConsumerProtocol:
         after = reconcile(member, target, group.target_epoch, reported, group.is_taken)
         if after != member:
             changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id), after.current())
-            self._await_revocation(group, after, now_ms)
+            self._timers.await_revocation(group, after, now_ms)
 
     # --- Leaving
 
@@ -256,18 +238,6 @@ class ConsumerProtocol:
             )
         else:
             self._fence(changes, member)
-
-    def on_member_timeout(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
-        """It was silent, or did not join or sync in time."""
-        member = group.members.get(member_id)
-        if member is not None:
-            self.expel(group, member, now_ms)
-
-    def on_rebalance_timeout(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
-        """The member kept partitions that it was to give back."""
-        member = group.members.get(member_id)
-        if member is not None and member.state is MemberState.UNREVOKED_PARTITIONS:
-            self.expel(group, member, now_ms)
 
     def expel(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
         if self._downgrade(group, member, now_ms, lambda error: None):
@@ -292,42 +262,7 @@ class ConsumerProtocol:
             ConsumerGroupMemberMetadataKey,
         ):
             changes.make(key_class(group_id, member.member_id), None)
-        self.cancel_timers(changes.group, member.member_id)
-
-    # --- Timers
-
-    def period_ms(self, group: ConsumerGroup, timer: TimerKey) -> int:
-        """How long the timer runs from its start; 0 if nobody is waited for any more."""
-        member = group.members.get(timer.member_id)
-        if member is None:
-            return 0
-        if timer.kind is TimerKind.CONSUMER_SESSION:
-            return self._session_timeout_ms(group, member)
-        return member.rebalance_timeout_ms
-
-    def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
-        if member.classic is not None:
-            return member.classic.session_timeout_ms
-        return self._times(group).session_timeout_ms
-
-    def _times(self, group: ConsumerGroup) -> ConsumerTimes:
-        return self._own_times(group.group_id) or self._config.consumer_times
-
-    def restart_session(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
-        timer = TimerKey(TimerKind.CONSUMER_SESSION, group.group_id, member_id)
-        self._timers.set(timer, now_ms + self._session_timeout_ms(group, group.members[member_id]))
-
-    def cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:
-        for kind in CONSUMER_TIMERS:
-            self._timers.cancel(TimerKey(kind, group.group_id, member_id))
-
-    def _await_revocation(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        """Members of the classic protocol have other timers: they join and sync for it."""
-        timer = TimerKey(TimerKind.CONSUMER_REBALANCE, group.group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
-            self._timers.set(timer, now_ms + member.rebalance_timeout_ms)
-        else:
-            self._timers.cancel(timer)
+        self._timers.cancel(changes.group, member.member_id)
 
 
 def _with_subscription(before: ConsumerMember, request: ConsumerHeartbeatRequest) -> ConsumerMember:

@@ -1,11 +1,10 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848) without their wire format."""
+"""ConsumerGroupHeartbeat (KIP-848) without its wire format."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.group.consumer.assignment import Assignment, TopicId, TopicInfo
-from coordinator.group.consumer.member import ConsumerMember
+from coordinator.group.consumer.assignment import Assignment, TopicInfo
 from protocol.kafka.errors import ErrorCode
 
 
@@ -59,21 +58,4 @@ class ConsumerHeartbeatResponse:
     assignment: Assignment | None = None
 
 
-@dataclass(frozen=True)
-class DescribedConsumer:
-    member: ConsumerMember
-    target: Assignment
-
-
-@dataclass(frozen=True)
-class DescribedConsumerGroup:
-    """`topic_names` names every topic id of the members' assignments that still exists."""
-
-    error: ErrorCode
-    group_id: str
-    state: str = ""
-    epoch: int = 0
-    assignment_epoch: int = 0
-    assignor: str = ""
-    members: Sequence[DescribedConsumer] = ()
-    topic_names: Mapping[TopicId, str] = field(default_factory=dict)
+ConsumerHeartbeatReply = Callable[[ConsumerHeartbeatResponse], None]

@@ -7,17 +7,9 @@ from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.consumer.topic_regex import InvalidRegexError, matching
+from coordinator.group.messages import RefusedError
+from coordinator.group.records.fields import MAX_STRING_BYTES
 from protocol.kafka.errors import ErrorCode
-
-MAX_ID_BYTES = 32_767  # a record key's string
-
-
-class RefusedError(Exception):
-    """The heartbeat is answered with this error, and changes nothing."""
-
-    def __init__(self, error: ErrorCode, message: str = "") -> None:
-        super().__init__(message)
-        self.error = error
 
 
 def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str]) -> None:
@@ -39,7 +31,7 @@ def _problem(request: ConsumerHeartbeatRequest) -> str | None:
         return "GroupId must have a value."
     if request.instance_id == "" or request.rack_id == "":
         return "InstanceId and RackId must be null or have a value."
-    if len(request.member_id.encode()) > MAX_ID_BYTES:
+    if len(request.member_id.encode()) > MAX_STRING_BYTES:
         return "MemberId is too long."
     if request.member_epoch == JOIN_EPOCH:
         return _problem_of_a_join(request)

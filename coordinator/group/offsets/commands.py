@@ -1,33 +1,58 @@
 """Commits, deletions and expiry of offsets, and the removal of groups that have nothing left to remember."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
 
-from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.messages import CommitRequest, CommitResponse, DeleteOffsetsResponse
-from coordinator.group.offsets.group_offsets import offset_records, offsets_to_store
+from coordinator.group.offsets.group_offsets import (
+    GroupOffsets,
+    OffsetExpirationCondition,
+    offset_records,
+    offsets_to_store,
+)
 from coordinator.group.ports import COMMIT_APPEND_ERRORS, DeletedTopic, Log, OffsetsListener, TopicPartition
 from coordinator.group.records.codec import Record
 from coordinator.group.slices import SliceCounter, Steps
 from protocol.kafka.errors import ErrorCode
 
-Group = ClassicGroup | ConsumerGroup
 CommitReply = Callable[[CommitResponse], None]
 DeleteOffsetsReply = Callable[[DeleteOffsetsResponse], None]
 DeleteGroupsReply = Callable[[Mapping[str, ErrorCode]], None]
 
 
-class OffsetCommands:
+class OffsetsOwner(Protocol):
+    """A group, as far as its offsets depend on it."""
+
+    group_id: str
+    offsets: GroupOffsets
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def is_subscribed_to_topic(self, topic: str) -> bool: ...
+
+    def offset_expiration_condition(self) -> OffsetExpirationCondition | None: ...
+
+    def tombstones(self) -> list[Record]: ...
+
+    def die(self, now_ms: int) -> None: ...
+
+
+Owner = TypeVar("Owner", bound=OffsetsOwner)
+
+
+class OffsetCommands(Generic[Owner]):
     """Works on `groups`, the coordinator's own: a group that dies here is removed from it."""
 
-    def __init__(self, config: GroupConfig, log: Log, groups: dict[str, Group], on_changed: OffsetsListener) -> None:
+    def __init__(self, config: GroupConfig, log: Log, groups: dict[str, Owner], on_changed: OffsetsListener) -> None:
         self._config = config
         self._log = log
         self._groups = groups
         self._on_changed = on_changed
+        self._deleted_topics: list[DeletedTopic] = []
 
-    def commit(self, group: Group, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
+    def commit(self, group: Owner, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
         """Answered when durable; offsets whose metadata is too large are refused one by one."""
         values = offsets_to_store(request, self._config.offset_metadata_max_chars, now_ms)
         answer = dict.fromkeys(request.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -47,7 +72,7 @@ class OffsetCommands:
         self._log.append(records, on_stored)
 
     def delete(
-        self, group: Group, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
+        self, group: Owner, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
     ) -> None:
         """Offsets of topics that members read stay."""
         errors = {
@@ -86,23 +111,36 @@ class OffsetCommands:
         """Lost tombstones are no harm: the offsets expire again after the next load."""
         retention_ms = self._config.offsets_retention_ms
 
-        def expired(group: Group, among: Iterable[TopicPartition]) -> list[TopicPartition] | None:
+        def expired(group: Owner, among: Iterable[TopicPartition]) -> list[TopicPartition] | None:
             rule = group.offset_expiration_condition()
             return None if rule is None else group.offsets.expired(among, rule, now_ms, retention_ms)
 
         return self._remove_everywhere(expired, now_ms)
 
-    def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps:
-        """The topics were deleted: nobody's offsets in them mean anything any more."""
+    def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps | None:
+        """The topics were deleted: nobody's offsets in them mean anything any more. None: steps under way do it."""
+        under_way = bool(self._deleted_topics)
+        self._deleted_topics += topics
+        return None if under_way else self._forget_topics(now_ms)
+
+    def _forget_topics(self, now_ms: int) -> Steps:
+        """Topics that are added meanwhile are looked for in one further turn."""
+        try:
+            while self._deleted_topics:
+                count = len(self._deleted_topics)
+                yield from self._remove_offsets_of(self._deleted_topics[:count], now_ms)
+                del self._deleted_topics[:count]
+        finally:  # after a defect, too: the next deletion starts anew
+            self._deleted_topics.clear()
+
+    def _remove_offsets_of(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps:
         by_name: dict[str, list[DeletedTopic]] = {}
         for topic in topics:
             by_name.setdefault(topic.name, []).append(topic)
-        return self._remove_everywhere(
-            lambda group, among: group.offsets.of_deleted(among, by_name) or None, now_ms
-        )
+        return self._remove_everywhere(lambda group, among: group.offsets.of_deleted(among, by_name) or None, now_ms)
 
     def _remove_everywhere(
-        self, choose: Callable[[Group, Iterable[TopicPartition]], list[TopicPartition] | None], now_ms: int
+        self, choose: Callable[[Owner, Iterable[TopicPartition]], list[TopicPartition] | None], now_ms: int
     ) -> Steps:
         """Of every group the offsets that are chosen, and the group if it has none left; None: nothing of it."""
         counter = SliceCounter()
@@ -119,7 +157,7 @@ class OffsetCommands:
 
     def _remove(
         self,
-        removals: list[tuple[Group, Iterable[TopicPartition] | None]],
+        removals: list[tuple[Owner, Iterable[TopicPartition] | None]],
         now_ms: int,
         on_stored: Callable[[ErrorCode], None],
     ) -> None:

@@ -26,6 +26,9 @@ from construct import (
     stream_write,
 )
 
+MAX_STRING_BYTES = 32_767
+"""Of a string behind an int16 length."""
+
 
 class Lengthed(Construct):  # type: ignore[misc]
     """A length, then that many bytes of UTF-8 text or raw data; a length below zero is None.

@@ -13,6 +13,7 @@ topic's id is known. `offset_commit` has every version, these included.
 from struct import Struct
 from struct import error as StructError
 
+from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 
 KEY_VERSION = b"\x00\x01"
@@ -26,7 +27,6 @@ _PARTITION = Struct(">i")
 _VALUE_HEAD = Struct(">2sqiH")
 _VALUE_HEAD_WITH_ID = Struct(">2sqi")
 _VALUE_TAIL = Struct(">q")
-_MAX_STRING_BYTES = 32_767
 
 
 def encode_key(key: OffsetCommitKey) -> bytes:
@@ -104,7 +104,7 @@ def _varint(value: int) -> bytes:
 
 
 def _length(text: bytes) -> bytes:
-    if len(text) > _MAX_STRING_BYTES:
+    if len(text) > MAX_STRING_BYTES:
         raise ValueError(f"a string of {len(text)} bytes")
     return _LENGTH.pack(len(text))
 
@@ -113,6 +113,6 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
     """The string and where it ends."""
     begin = at + _LENGTH.size
     end = begin + int.from_bytes(data[at:begin], "big")
-    if end > len(data) or end - begin > _MAX_STRING_BYTES or begin > len(data):
+    if end > len(data) or end - begin > MAX_STRING_BYTES or begin > len(data):
         raise ValueError("a string that does not end")
     return data[begin:end].decode(), end

@@ -5,8 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from coordinator.group.consumer.assignment import Assignment, TopicId
-from coordinator.group.consumer.messages import DescribedConsumer, DescribedConsumerGroup
+from coordinator.group.messages import DescribedConsumer, DescribedConsumerGroup, PartitionsByTopicId
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from protocol.kafka.acl import NOT_ASKED, bit_field
@@ -43,8 +42,7 @@ def _row(call: Call, group: DescribedConsumerGroup) -> Response:
     )
 
 
-def _member(described: DescribedConsumer, names: Mapping[TopicId, str]) -> Response:
-    member = described.member
+def _member(member: DescribedConsumer, names: Mapping[bytes, str]) -> Response:
     return _GROUP.Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -55,12 +53,12 @@ def _member(described: DescribedConsumer, names: Mapping[TopicId, str]) -> Respo
         subscribed_topic_names=sorted(member.topics),
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(member.assigned, names),
-        target_assignment=_assignment(described.target, names),
-        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+        target_assignment=_assignment(member.target, names),
+        member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     )
 
 
-def _assignment(assignment: Assignment, names: Mapping[TopicId, str]) -> Response:
+def _assignment(assignment: PartitionsByTopicId, names: Mapping[bytes, str]) -> Response:
     row = _ASSIGNMENT.TopicPartitions
     return _ASSIGNMENT(
         topic_partitions=[

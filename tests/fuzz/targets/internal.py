@@ -21,7 +21,7 @@ from coordinator.fleet.messages import (
     encode_message,
 )
 from coordinator.group.loading import Loader
-from coordinator.group.offsets.commands import Group
+from coordinator.group.migration import AnyGroup
 from coordinator.group.records.codec import MalformedRecordError, decode_record, encode_record
 from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -110,13 +110,13 @@ def check_record(data: bytes) -> str:
     return f"{type(decoded[0]).__name__} {len(groups) > 0}"
 
 
-def _finished(loader: Loader) -> dict[str, Group]:
+def _finished(loader: Loader) -> dict[str, AnyGroup]:
     steps = loader.finish(1)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            groups: dict[str, Group] = end.value
+            groups: dict[str, AnyGroup] = end.value
             return groups
 
 

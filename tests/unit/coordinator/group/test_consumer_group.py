@@ -282,7 +282,7 @@ class TestStaticMembers:
         answer = h.consumer_heartbeat("m2", instance_id="i1").answer
         assert (answer.member_id, answer.member_epoch, answer.assignment) == ("m2", 1, ALL_T)
         assert h.consumer_heartbeat("m1", 1, instance_id="i1").answer.error is ErrorCode.FENCED_INSTANCE_ID
-        assert [m.member.member_id for m in h.coordinator.describe_consumer_group("g").members] == ["m2"]
+        assert [m.member_id for m in h.coordinator.describe_consumer_group("g").members] == ["m2"]
         assert reloaded(h).consumer_heartbeat("m2", 1, instance_id="i1").answer.error is ErrorCode.NONE
 
     def test_nobody_takes_an_instance_id_in_use(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.group import loading, slices
 from coordinator.group.classic.group import ClassicGroup
-from coordinator.group.classic.rebalance import ClassicRebalance
+from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import OffsetToCommit
 from coordinator.group.offsets import group_offsets as offsets
@@ -55,7 +55,7 @@ def test_loading(monkeypatch: pytest.MonkeyPatch) -> None:
         return counted
 
     monkeypatch.setattr(loading, "ClassicGroup", counting(ClassicGroup))
-    monkeypatch.setattr(ClassicRebalance, "resume", counting(ClassicRebalance.resume))
+    monkeypatch.setattr(ClassicProtocol, "restart_timers", counting(ClassicProtocol.restart_timers))
     units.append(0)
     for _ in h.coordinator.finish_loading(h.now_ms):
         assert h.coordinator.list_groups().error, "it serves when all is there"

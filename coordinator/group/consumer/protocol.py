@@ -1,0 +1,80 @@
+"""The consumer group protocol (KIP-848), and members of the classic protocol in its groups."""
+
+from coordinator.group.config import GroupConfig
+from coordinator.group.consumer.classic_members import ClassicMembers
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.heartbeats import ConsumerHeartbeats, Downgrade
+from coordinator.group.consumer.member import MemberState
+from coordinator.group.consumer.member_timers import CONSUMER_TIMERS, MemberTimers
+from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
+from coordinator.group.group import GroupProtocol
+from coordinator.group.messages import (
+    CommitRequest,
+    HeartbeatRequest,
+    JoinReply,
+    JoinRequest,
+    LeavingMember,
+    SyncReply,
+    SyncRequest,
+)
+from coordinator.group.ports import NewId, OwnTimes
+from coordinator.group.timers import TimerKey, TimerKind, Timers
+from protocol.kafka.errors import ErrorCode
+
+
+class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
+    def __init__(
+        self,
+        config: GroupConfig,
+        own_times: OwnTimes,
+        timers: Timers[TimerKey],
+        topics: Topics,
+        new_id: NewId,
+        downgrade: Downgrade,
+    ) -> None:
+        self._timers = MemberTimers(config, own_times, timers)
+        self._heartbeats = ConsumerHeartbeats(config.consumer_max_size, self._timers, topics, new_id, downgrade)
+        self._classic_members = ClassicMembers(config.consumer_max_size, self._timers, topics, self._heartbeats, new_id)
+
+    # --- Requests
+
+    def consumer_heartbeat(
+        self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
+    ) -> None:
+        """The request was checked. Raises RefusedError."""
+        self._heartbeats.heartbeat(group, request, now_ms, reply)
+
+    def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        self._classic_members.join(group, request, now_ms, reply)
+
+    def sync(self, group: ConsumerGroup, request: SyncRequest, now_ms: int, reply: SyncReply) -> None:
+        self._classic_members.sync(group, request, now_ms, reply)
+
+    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
+        return self._classic_members.heartbeat(group, request, now_ms)
+
+    def leave(self, group: ConsumerGroup, leaving: LeavingMember, now_ms: int) -> ErrorCode:
+        return self._classic_members.leave(group, leaving, now_ms)
+
+    def offset_commit_error(self, group: ConsumerGroup, request: CommitRequest, now_ms: int) -> ErrorCode:
+        return group.offset_commit_error(request)
+
+    # --- Timers
+
+    def restart_timers(self, group: ConsumerGroup, now_ms: int) -> None:
+        self._timers.restart_all(group, now_ms)
+
+    def cancel_timers(self, group: ConsumerGroup) -> None:
+        for member_id in group.members:
+            self._timers.cancel(group, member_id)
+
+    def period_ms(self, group: ConsumerGroup, timer: TimerKey) -> int:
+        return self._timers.period_ms(group, timer)
+
+    def on_timer(self, group: ConsumerGroup, timer: TimerKey, now_ms: int) -> None:
+        """The member was silent, did not join or sync in time, or kept partitions that it was to give back."""
+        member = group.members.get(timer.member_id)
+        if member is None or timer.kind not in CONSUMER_TIMERS:
+            return
+        if timer.kind is not TimerKind.CONSUMER_REBALANCE or member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._heartbeats.expel(group, member, now_ms)
