@@ -14,6 +14,7 @@ import structlog
 from coordinator.fleet.messages import Address
 from coordinator.group.ports import DeletedTopic
 from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
+from gateway.backoff import Backoff, retried
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
 from gateway.coordination.group_service import GroupService
 from gateway.dispatch import Dispatcher
@@ -230,16 +231,15 @@ class Gateway:
 
     async def _until_pulsar_is_there(self, attempt: Callable[[], Awaitable[None]]) -> None:
         """A gateway may start before its Pulsar."""
-        while True:
-            try:
-                await attempt()
-                return
-            except (PulsarError, TimeoutError) as error:
-                if isinstance(error, PulsarError) and not error.retriable:
-                    raise
-                self._not_ready = f"waiting for Pulsar: {error}"
-                log.warning("waiting for Pulsar", error=str(error))
-                await asyncio.sleep(WAIT_FOR_PULSAR_S)
+
+        def try_again(error: Exception) -> bool:
+            if not (isinstance(error, TimeoutError) or (isinstance(error, PulsarError) and error.retriable)):
+                return False
+            self._not_ready = f"waiting for Pulsar: {error}"
+            log.warning("waiting for Pulsar", error=str(error))
+            return True
+
+        await retried(attempt, try_again, Backoff(WAIT_FOR_PULSAR_S))
 
     async def _join_fleet(self, ports: Mapping[str, int]) -> None:
         self._not_ready = "joining the fleet"

@@ -16,6 +16,7 @@ import structlog
 from pydantic import BaseModel
 
 import deploy.local
+from gateway.backoff import Backoff
 from gateway.config import Config, ListenerSection
 
 PAUSE_FIRST_S = 1.0
@@ -64,14 +65,15 @@ async def supervise(commands: Sequence[Sequence[str]], stop: asyncio.Event) -> N
 
 
 async def _keep_running(number: int, command: Sequence[str]) -> None:
-    pause_s = PAUSE_FIRST_S
+    backoff = Backoff(PAUSE_FIRST_S, PAUSE_LONGEST_S)
     while True:
         started = time.monotonic()
         code = await _run(command)
-        pause_s = PAUSE_FIRST_S if time.monotonic() - started > HEALTHY_S else pause_s
+        if time.monotonic() - started > HEALTHY_S:
+            backoff.reset()
+        pause_s = backoff.next_pause_s()
         log.warning("worker ended: it is started again", worker=number, exit_code=code, pause_s=pause_s)
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, PAUSE_LONGEST_S)
 
 
 async def _run(command: Sequence[str]) -> int:

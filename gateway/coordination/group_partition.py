@@ -29,6 +29,7 @@ from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OffsetsLi
 from coordinator.group.records.codec import MalformedRecordError, encode_record
 from coordinator.group.records.group_metadata import GroupMetadataKey
 from gateway.background import keep_running, report
+from gateway.backoff import Backoff
 from gateway.coordination.internal_log import InternalLog
 from gateway.coordination.log_trimming import LogTrimming
 from gateway.pulsar.client import PulsarClient
@@ -202,7 +203,7 @@ class GroupPartition:
     # Leading
 
     async def _lead(self) -> None:
-        pause_s = PAUSE_FIRST_S
+        backoff = Backoff(PAUSE_FIRST_S, PAUSE_LONGEST_S)
         predecessor: Producer | None = None
         while True:
             is_loaded = False
@@ -211,7 +212,7 @@ class GroupPartition:
                 await self._load(predecessor)
                 self.tried.set()
                 self.load_failure, is_loaded = None, True
-                pause_s = PAUSE_FIRST_S
+                backoff.reset()
                 raise await self._keep_trimmed(self._log)
             except ProducerFencedError as error:
                 failure = str(error)
@@ -222,7 +223,7 @@ class GroupPartition:
                 log.warning("group coordinator lost its partition", topic=self._topic, error=str(error))
                 # A second attempt does not wait until the broker forgets the first one's producer.
                 predecessor = self._log.producer if predecessor is None else None
-                wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_LONGEST_S)
+                wait_s = backoff.next_pause_s()
             except Exception as error:  # a defect of ours, perhaps met in one record, must not end the partition
                 failure = repr(error)
                 report("group coordinator", error)

@@ -23,6 +23,7 @@ from coordinator.group.messages import FetchOffsetsRequest, ListedGroup
 from coordinator.group.ports import DeletedTopic, GroupTopicPartition, TopicPartition
 from coordinator.group.slices import SLICE_UNITS
 from gateway.background import TaskGroup
+from gateway.backoff import Backoff, retried
 from gateway.config import GroupsSection
 from gateway.coordination.group_configs import GroupConfigs
 from gateway.coordination.group_lag import EndOffsets, GroupLag
@@ -188,18 +189,16 @@ class GroupService:
         await asyncio.gather(*(partition.resign() for partition in lost))
 
     async def _prepare_topic(self) -> Topic:
-        while True:
-            try:
-                return await prepare_internal_topic(
-                    self._topics,
-                    self._admin,
-                    CONSUMER_OFFSETS,
-                    self._config.offsets_topic_partitions,
-                    self._config.offsets_topic_segment_bytes,
-                )
-            except (KafkaError, PulsarError) as error:
-                log.warning("topic of the groups is not ready", topic=CONSUMER_OFFSETS, error=str(error))
-                await asyncio.sleep(PREPARE_PAUSE_S)
+        def try_again(error: Exception) -> bool:
+            log.warning("topic of the groups is not ready", topic=CONSUMER_OFFSETS, error=str(error))
+            return isinstance(error, KafkaError | PulsarError)
+
+        partitions, segment_bytes = self._config.offsets_topic_partitions, self._config.offsets_topic_segment_bytes
+        return await retried(
+            lambda: prepare_internal_topic(self._topics, self._admin, CONSUMER_OFFSETS, partitions, segment_bytes),
+            try_again,
+            Backoff(PREPARE_PAUSE_S),
+        )
 
     @property
     def load_failure(self) -> str | None:

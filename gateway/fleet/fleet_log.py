@@ -20,6 +20,7 @@ from coordinator.fleet.messages import (
     encode_message,
 )
 from gateway.background import TaskGroup
+from gateway.backoff import Backoff, retried
 from gateway.log.opening import read_entries
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
@@ -40,8 +41,7 @@ CLUSTER_ID = "kafka.cluster.id"
 """Property of the topic. Pulsar creates a topic once, with its properties, so all gateways read the same."""
 RETENTION = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 8}
 """The last entry always stays: it carries the epoch, which must not go back."""
-RETENTION_ATTEMPTS = 20
-RETENTION_PAUSE_S = 1.0
+RETENTION_PATIENCE_S, RETENTION_PAUSE_S = 20.0, 1.0
 PERMITS = 1_000
 BACKOFF_MAX_MS = 200
 """A lease runs out in two seconds: as soon as a broker has the topic again, the fleet has to be back."""
@@ -86,14 +86,15 @@ def _as_cluster_id(random: uuid.UUID) -> str:
 
 async def limit_retention(admin: AdminClient, topic: str) -> None:
     """Without topic-level policies, heartbeats are kept for as long as the namespace's records."""
-    for _ in range(RETENTION_ATTEMPTS):
-        try:
-            await admin.topics.set_policy(topic, TopicPolicy.RETENTION, RETENTION)
-            return
-        except AdminError as error:  # the policy service of a new namespace needs a moment
-            failure = error
-            await asyncio.sleep(RETENTION_PAUSE_S)
-    log.warning("heartbeats are kept for long", topic=topic, error=str(failure))
+    try:
+        await retried(  # the policy service of a new namespace needs a moment
+            lambda: admin.topics.set_policy(topic, TopicPolicy.RETENTION, RETENTION),
+            lambda error: isinstance(error, AdminError),
+            Backoff(RETENTION_PAUSE_S),
+            within_s=RETENTION_PATIENCE_S,
+        )
+    except AdminError as error:
+        log.warning("heartbeats are kept for long", topic=topic, error=str(error))
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
+from gateway.backoff import Backoff
 from gateway.config import Limits
 from gateway.log.deleted_records import read_deleted
 from gateway.log.entries.decoding import DecodingThreads, converted
@@ -232,10 +233,11 @@ async def settled(admin: AdminClient, topic: str) -> InternalStats:
     stats = await admin.topics.internal_stats(topic)
     first = stats.entries_added
     target = first + stats.pending_adds
-    for check in range(SETTLE_CHECKS):
+    backoff = Backoff(FIRST_SETTLE_S, SETTLE_S)
+    for _ in range(SETTLE_CHECKS):
         if stats.pending_adds == 0 or not first <= stats.entries_added < target:  # counts from 0 in a loaded topic
             return stats
-        await asyncio.sleep(min(SETTLE_S, FIRST_SETTLE_S * 2**check))
+        await backoff.pause()
         stats = await admin.topics.internal_stats(topic)
     raise RequestTimeoutError("the broker does not come to an end with writing")
 

@@ -1,8 +1,6 @@
 """HTTP to Pulsar's admin API: login, redirects between brokers, retries, errors."""
 
-import asyncio
 import json
-import random
 import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,6 +10,7 @@ import aiohttp
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from gateway.backoff import retried
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.settings import PulsarSettings
 from gateway.pulsar.tls import client_ssl_context
@@ -78,18 +77,17 @@ class AdminHttp:
 
         Raises AdminError.
         """
-        attempts_end = asyncio.get_running_loop().time() + self._settings.operation_timeout_ms / 1000
-        pause_ms: float = self._settings.backoff_initial_ms
-        while True:
-            try:
-                return await self._try_brokers(method, path, params, body, content_type)
-            except AdminError as error:
-                late = asyncio.get_running_loop().time() + pause_ms / 1000 > attempts_end
-                # 500 is how brokers report most things that they did not expect, lasting ones included.
-                if error.status not in _BUSY | {0} or method not in _IDEMPOTENT or late:
-                    raise
-            await asyncio.sleep(pause_ms * random.uniform(0.8, 1.2) / 1000)
-            pause_ms = min(2 * pause_ms, self._settings.backoff_max_ms)
+
+        def try_again(error: Exception) -> bool:
+            # 500 is how brokers report most things that they did not expect, lasting ones included.
+            return isinstance(error, AdminError) and error.status in _BUSY | {0} and method in _IDEMPOTENT
+
+        return await retried(
+            lambda: self._try_brokers(method, path, params, body, content_type),
+            try_again,
+            self._settings.backoff(),
+            within_s=self._settings.operation_timeout_ms / 1000,
+        )
 
     async def get_json(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The decoded JSON body of a GET, None if it is empty. Raises AdminError."""

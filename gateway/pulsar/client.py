@@ -2,10 +2,10 @@
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
+from gateway.backoff import retried
 from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.connection import Connection, ConnectionState, connect
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, RequestTimeoutError
@@ -179,20 +179,18 @@ class PulsarClient:
             raise
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], backoff_max_ms: int | None = None) -> T:
-        pause_ms: float = self._settings.backoff_initial_ms
-        longest_ms = self._settings.backoff_max_ms if backoff_max_ms is None else backoff_max_ms
         failure: PulsarError | None = None
+
+        def try_again(error: Exception) -> bool:
+            nonlocal failure
+            if not isinstance(error, PulsarError) or not error.retriable or self._closed:
+                return False
+            failure = error
+            return True
+
         try:
             async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
-                while True:
-                    try:
-                        return await attempt()
-                    except PulsarError as error:
-                        if not error.retriable or self._closed:
-                            raise
-                        failure = error
-                    await asyncio.sleep(pause_ms * random.uniform(0.8, 1.2) / 1000)
-                    pause_ms = min(2 * pause_ms, longest_ms)
+                return await retried(attempt, try_again, self._settings.backoff(backoff_max_ms))
         except TimeoutError:
             if failure is None:
                 raise RequestTimeoutError("Pulsar did not answer in time") from None

@@ -5,6 +5,10 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from gateway.backoff import Backoff
+
+JITTER = 0.2
+"""Gateways that lost the same broker do not come back all at once."""
 _SERVICE_SCHEMES = ("pulsar://", "pulsar+ssl://")
 DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -67,6 +71,11 @@ class PulsarSettings(BaseModel):
         if self.request_timeout_ms > self.operation_timeout_ms:
             raise ValueError("request_timeout_ms is above operation_timeout_ms")
         return self
+
+    def backoff(self, longest_ms: int | None = None) -> Backoff:
+        """Between attempts of one operation. ``longest_ms``: instead of ``backoff_max_ms``."""
+        longest_ms = self.backoff_max_ms if longest_ms is None else longest_ms
+        return Backoff(self.backoff_initial_ms / 1000, longest_ms / 1000, jitter=JITTER)
 
     def service_urls(self) -> list[str]:
         """Each address of service_url as a URL of its own."""

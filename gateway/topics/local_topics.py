@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import structlog
 
+from gateway.backoff import Backoff, retried
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.pulsar.errors import RequestTimeoutError
 
-ATTEMPTS = 40
-PAUSE_S = 0.5
+PATIENCE_S, PAUSE_S = 20.0, 0.5
 _FORBIDDEN = frozenset({401, 403})
 
 log = structlog.get_logger()
@@ -47,19 +47,18 @@ async def _local_cluster(admin: AdminClient) -> str:
 
 
 async def _set_policy(admin: AdminClient, topic: str, clusters: list[str]) -> None:
-    for attempt in range(ATTEMPTS):
-        try:
-            await admin.topics.set_policy(topic, TopicPolicy.REPLICATION, clusters)
-            return
-        except AdminError:  # the policy service of a new namespace needs a moment
-            if attempt == ATTEMPTS - 1:
-                raise
-            await asyncio.sleep(PAUSE_S)
+    """The policy service of a new namespace needs a moment."""
+    await retried(
+        lambda: admin.topics.set_policy(topic, TopicPolicy.REPLICATION, clusters),
+        lambda error: isinstance(error, AdminError),
+        Backoff(PAUSE_S),
+        within_s=PATIENCE_S,
+    )
 
 
 async def _until_unreplicated(admin: AdminClient, partition: str) -> None:
     """Brokers follow a policy a moment after it is set."""
-    for _ in range(ATTEMPTS):
+    for _ in range(round(PATIENCE_S / PAUSE_S)):
         if not (await admin.topics.stats(partition)).get("replication"):
             return
         await asyncio.sleep(PAUSE_S)

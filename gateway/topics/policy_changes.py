@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway.background import run_once
+from gateway.backoff import Backoff, retried
 from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
@@ -32,7 +33,7 @@ PENDING_PREFIX = "kafka.policies.pending."
 COMPACTION_SUBSCRIPTION = "__compaction"
 MAX_ROUNDS = 20
 """Of writing and reading again, while others change the same topic."""
-ATTEMPTS, PAUSE_S = 20, 0.25
+PATIENCE_S, PAUSE_S = 5.0, 0.25
 GRACE_S = 10.0
 """A change that is still there after so long was left by a gateway that died, or could not finish it."""
 MAX_PAUSE_S = 600.0
@@ -133,10 +134,9 @@ class PolicyChanges:
             task.add_done_callback(lambda _: self._left.pop(pulsar_name))
 
     async def _finish_left(self, pulsar_name: str, keys: AbstractSet[str]) -> None:
-        pause_s = GRACE_S
+        backoff = Backoff(GRACE_S, MAX_PAUSE_S)
         while True:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+            await backoff.pause()
             try:
                 found = await read_topic(self._admin, pulsar_name)
                 for change in pending_changes(found.properties):
@@ -267,14 +267,12 @@ class _Comparison:
 
 async def _patiently(request: Callable[[], Awaitable[T]]) -> T:
     """The policy service of a new namespace may need a moment."""
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return await request()
-        except AdminError as error:
-            if not (error.retriable or error.not_found):
-                raise
-        await asyncio.sleep(PAUSE_S)
-    return await request()
+    return await retried(
+        request,
+        lambda error: isinstance(error, AdminError) and (error.retriable or error.not_found),
+        Backoff(PAUSE_S),
+        within_s=PATIENCE_S,
+    )
 
 
 def _same(present: Any, wanted: object | None) -> bool:
