@@ -166,7 +166,7 @@ class FleetSection(Section):
     """A gateway that could not renew its lease for so long stops coordinating groups, and writing for idempotent
     producers, until it can."""
     dead_after_ms: int = Field(default=2_500, ge=33)
-    """Of silence; then the others take over."""
+    """A gateway of which the others read no heartbeat for so long is presumed dead: they take over what it led."""
     cut_off_ms: int = Field(default=20_000, ge=33)
     """A gateway whose writes Pulsar has not acknowledged for so long, and that knows of others, is not ready: it may be
     cut off with its region. Longer than Pulsar needs to move topics, and than writes wait for Pulsar (20 s)."""

@@ -5,8 +5,8 @@ what to append. Times are milliseconds.
 
 Who leads is safe for these reasons. A heartbeat extends its sender's lease only when the sender has read it back and
 was still a member at that place of the log; the lease counts from when it was sent. Somebody else takes over what a
-silent member led only behind an eviction, which is appended when nothing was read of that member for longer than a
-lease lasts, and is void if a later heartbeat of it came first. And a member takes over from one that lives only when
+silent member led only behind an eviction. That is appended when no heartbeat of the member was read for longer than a
+lease lasts; it is void if a later heartbeat came first. And a member takes over from one that lives only when
 that one has said, in its own heartbeat, that it has released what it lost (`Roster.may_lead`).
 """
 
@@ -81,9 +81,11 @@ class Membership:
     def is_member(self) -> bool:
         return self.roster.has(self.member) and not self._left
 
-    def state(self, now_ms: int, silence: Silence) -> LeadershipState:
-        """What it may do."""
-        return leadership_state(self._standing(now_ms), silence, self._times)
+    def state(self, now_ms: int, silence: Callable[[], Silence]) -> LeadershipState:
+        """What it may do. Asked for each entry that is sent: without the lease alone, the rest counts."""
+        if self.holds_lease(now_ms):
+            return LeadershipState.LEADING
+        return leadership_state(self._standing(now_ms), silence(), self._times)
 
     def role(self, key: PartitionKey, now_ms: int) -> PartitionRole:
         if not self.is_placed_here(key):

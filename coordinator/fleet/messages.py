@@ -86,7 +86,7 @@ class Goodbye(_Part):
 
 
 class Eviction(_Part):
-    """Nothing was heard of a member since its heartbeat `sequence`. Void if the log holds a later one before this."""
+    """A member is presumed dead: no heartbeat after its `sequence` was read. Void if the log has a later one before."""
 
     kind: Literal["eviction"] = "eviction"
     node_id: int

@@ -201,9 +201,11 @@ class Fleet:
         """At this moment; the lease runs out without any event."""
         if self._membership is None:
             return LeadershipState.OUTSIDE
+        return self._membership.state(lease_now_ms(), self._silence)
+
+    def _silence(self) -> Silence:
         duration_ms = 1000 * (asyncio.get_running_loop().time() - self._client.last_receipt_s)
-        silence = Silence(duration_ms, of_all=self._log is not None and self._log.is_lost_by_all)
-        return self._membership.state(lease_now_ms(), silence)
+        return Silence(duration_ms, of_all=self._log is not None and self._log.is_lost_by_all)
 
     def may_send_idempotent(self) -> bool:
         """Batches of idempotent producers that this gateway judged may still be sent."""

@@ -65,7 +65,7 @@ class Brokers:
         """While it is the same, clients of one perspective are told the same of each partition."""
         fleet = self._fleet
         members = tuple(member.incarnation for member in fleet.members)
-        return fleet.epoch, fleet.node_id, members, fleet.state.permissions.advertises_itself
+        return fleet.epoch, fleet.node_id, members, self._advertises_itself
 
     @property
     def epoch(self) -> int:
@@ -90,9 +90,13 @@ class Brokers:
         The others take over by then, and clients that know no other gateway would stay with this one.
         """
         member = self._fleet.leader(topic, partition)
-        if member is None or member.node_id != self._fleet.node_id or self._fleet.state.permissions.advertises_itself:
+        if member is None or member.node_id != self._fleet.node_id or self._advertises_itself:
             return member
         return self._successor(PartitionKey(topic, partition))
+
+    @cached_property
+    def _advertises_itself(self) -> bool:
+        return self._fleet.state.permissions.advertises_itself
 
     @property
     def replication_factor(self) -> int:

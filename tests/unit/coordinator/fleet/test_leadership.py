@@ -108,9 +108,9 @@ def test_a_gateway_on_its_own() -> None:
     world = World()
     only = world.start("a")
     world.run(1_000)
-    assert only.membership.state(world.now_ms, Silence(math.inf)) is State.LEADING
+    assert only.membership.state(world.now_ms, lambda: Silence(math.inf)) is State.LEADING
     later_ms = world.now_ms + TIMES.lease_ms
-    assert only.membership.state(later_ms, Silence(math.inf)) is State.LAPSED
+    assert only.membership.state(later_ms, lambda: Silence(math.inf)) is State.LAPSED
     assert {only.membership.role(key, later_ms) for key in KEYS} == {PartitionRole.WITHOUT_LEASE}
 
 
@@ -120,10 +120,10 @@ def test_roles_of_a_gateway_that_joins() -> None:
     world.run(1_000)
     old.paused = True
     new = world.start("b")
-    assert new.membership.state(world.now_ms, Silence(0)) is State.DOUBTFUL
+    assert new.membership.state(world.now_ms, lambda: Silence(0)) is State.DOUBTFUL
     assert {new.membership.role(key, world.now_ms) for key in KEYS} == {PartitionRole.ELSEWHERE}
     world.run(500)
-    assert new.membership.state(world.now_ms, Silence(0)) is State.LEADING
+    assert new.membership.state(world.now_ms, lambda: Silence(0)) is State.LEADING
     assert {new.membership.role(key, world.now_ms) for key in KEYS} == {
         PartitionRole.ELSEWHERE,
         PartitionRole.TAKING_OVER,
@@ -132,7 +132,7 @@ def test_roles_of_a_gateway_that_joins() -> None:
     world.run(500)
     assert {new.membership.role(key, world.now_ms) for key in KEYS} == {PartitionRole.ELSEWHERE, PartitionRole.LEADING}
     later_ms = world.now_ms + TIMES.lease_ms
-    assert new.membership.state(later_ms, Silence(DEAD_AFTER_MS + 1)) is State.PRESUMED_DEAD
+    assert new.membership.state(later_ms, lambda: Silence(DEAD_AFTER_MS + 1)) is State.PRESUMED_DEAD
 
 
 def test_a_gateway_that_was_evicted() -> None:
@@ -141,7 +141,7 @@ def test_a_gateway_that_was_evicted() -> None:
     world.run(1_000)
     second.paused = True
     world.run(TIMES.dead_after_ms + 1_000)
-    assert first.membership.state(world.now_ms, Silence(0)) is State.LEADING
+    assert first.membership.state(world.now_ms, lambda: Silence(0)) is State.LEADING
     second.read(world.now_ms)
-    assert second.membership.state(world.now_ms, Silence(math.inf)) is State.CUT_OFF
+    assert second.membership.state(world.now_ms, lambda: Silence(math.inf)) is State.CUT_OFF
     assert {second.membership.role(key, world.now_ms) for key in KEYS} == {PartitionRole.ELSEWHERE}
