@@ -61,18 +61,15 @@ class LogRegistry:
     def decoding(self) -> DecodingThreads:
         return self.shared.decoding
 
-    def get(self, topic: Topic, partition: int) -> PartitionLog | None:
-        """The log if it is open."""
-        return self.find(topic.name, partition)
-
     def find(self, topic_name: str, partition: int) -> PartitionLog | None:
+        """The log if it is open."""
         found = self._logs.get((topic_name, partition))
         return None if found is None or found.closed else found
 
     async def open(self, topic: Topic, partition: int, *, urgent: bool = False) -> PartitionLog:
         """The log, opened if need be; if that is ``urgent``, before the others. Raises PulsarError and KafkaError."""
         key = (topic.name, partition)
-        found = self.get(topic, partition)
+        found = self.find(topic.name, partition)
         if found is not None:
             return found
         opening = self._opening.get(key)

@@ -168,7 +168,7 @@ def _resolve(call: Call, fetched: FetchedPartition) -> FetchPartitionState:
     if topic is not None:
         part.name, part.error = topic.name, _check(call, topic, fetched)
         if not part.error:
-            part.log = call.cluster.logs.get(topic, fetched.partition)
+            part.log = call.cluster.logs.find(topic.name, fetched.partition)
             _name_reader(call, topic, part)
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -115,7 +115,7 @@ def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
         topic = _checked(call, call.cluster.topics.cached(name), part)
     except KafkaError:
         return None
-    partition_log = call.cluster.logs.get(topic, part.partition_index)
+    partition_log = call.cluster.logs.find(topic.name, part.partition_index)
     if partition_log is None:
         return None
     start = partition_log.start

@@ -179,7 +179,7 @@ class ProduceCall:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         check_leader(self.call, name, index)
         part.topic = topic
-        part.log = self.call.cluster.logs.get(topic, index)
+        part.log = self.call.cluster.logs.find(name, index)
 
     def _judge(self, part: _Part) -> None:
         try:

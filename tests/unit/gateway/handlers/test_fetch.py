@@ -29,7 +29,7 @@ async def fetched(
     log = FakeLog(9)
     log.start = SimpleNamespace(offset=5, refresh_ahead=Mock())
     log.refresh.set_result(None)
-    logs = SimpleNamespace(get=lambda *_: log if opened else None, open=lambda *_: asyncio.sleep(0, log))
+    logs = SimpleNamespace(find=lambda *_: log if opened else None, open=lambda *_: asyncio.sleep(0, log))
     topic = SimpleNamespace(name="t", partitions=OWN + 1)
     fleet = racked_fleet({OWN: "a", READER: "b"})
     if doubtful:

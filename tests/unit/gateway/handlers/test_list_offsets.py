@@ -67,7 +67,7 @@ def call(
     topic = SimpleNamespace(name="t", partitions=many)
     cluster = SimpleNamespace(
         topics=SimpleNamespace(cached=lambda name: topic, get=AsyncMock(return_value=topic)),
-        logs=SimpleNamespace(get=lambda *_: log, open=AsyncMock(return_value=log)),
+        logs=SimpleNamespace(find=lambda *_: log, open=AsyncMock(return_value=log)),
         fleet=SimpleNamespace(epoch=0, leads=lambda *_: leads),
     )
     rows = [_Partition(partition_index=number, timestamp=timestamp) for number, timestamp in partitions]

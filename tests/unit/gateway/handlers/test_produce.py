@@ -205,7 +205,7 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     call.call.request.transactional_id = None
     topic = SimpleNamespace(partitions=1, pulsar_topic=lambda _: "t")
     cast(Any, call.call.cluster).topics = SimpleNamespace(cached=lambda _: topic, get=opened)
-    cast(Any, call.call.cluster).logs = SimpleNamespace(get=lambda *_: log, open=opened)
+    cast(Any, call.call.cluster).logs = SimpleNamespace(find=lambda *_: log, open=opened)
     cast(Any, call.call.client).arrived_s = 0.0
     monkeypatch.setattr(call, "_judge", judge)
     running = asyncio.create_task(others())
