@@ -64,7 +64,7 @@ from coordinator.group.ports import (
 )
 from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.group.records.offset_commit import OffsetCommitValue
-from coordinator.group.slices import Background, SliceCounter
+from coordinator.group.slices import Background, SliceCounter, Steps
 from coordinator.group.timers import TimerKey, TimerKind, Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -267,7 +267,7 @@ class GroupCoordinator:
         if error or group is None:
             reply(DeleteOffsetsResponse(error))
             return
-        self._offsets.delete(group, partitions, now_ms, reply)
+        self._start(self._offsets.delete(group, partitions, now_ms, reply))
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitValue]:
         """What is durable of the group; a view that changes. Empty if nothing can be said about the group."""
@@ -277,9 +277,11 @@ class GroupCoordinator:
     def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> None:
         """To be called when topics were deleted, and when it is loaded for those that were deleted meanwhile."""
         if self._phase is Phase.ACTIVE:
-            steps = self._offsets.forget_topics(topics, now_ms)
-            if steps is not None:
-                self._background.start(steps)
+            self._start(self._offsets.forget_topics(topics, now_ms))
+
+    def _start(self, rest: Steps | None) -> None:
+        if rest is not None:
+            self._background.start(rest)
 
     # --- Administration
 
@@ -316,7 +318,7 @@ class GroupCoordinator:
         errors = {group_id: self._status(group_id, may_be_unnamed=True) for group_id in group_ids}
         refused = {group_id: error for group_id, error in errors.items() if error}
         accepted = [group_id for group_id in errors if group_id not in refused]
-        self._offsets.delete_groups(accepted, now_ms, lambda deleted: reply(refused | dict(deleted)))
+        self._start(self._offsets.delete_groups(accepted, now_ms, lambda deleted: reply(refused | dict(deleted))))
 
     def _status(self, group_id: str, may_be_unnamed: bool = False) -> ErrorCode:
         """Why nothing can be said about the group. Simple consumers may use the empty id; groups need a name."""

@@ -1,7 +1,7 @@
 """Work over all groups of a coordinator, in slices: between two, its caller lets requests be answered."""
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 SLICE_UNITS = 1_000
 """Offsets, groups or members that are looked at in one slice: about a millisecond's work."""
@@ -29,7 +29,7 @@ class Background:
     """Jobs that are done one after the other."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Iterator[None]] = deque()
+        self._jobs: deque[Steps] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -43,4 +43,7 @@ class Background:
             self._jobs.popleft()
 
     def clear(self) -> None:
-        self._jobs.clear()
+        """Close what is not done."""
+        jobs, self._jobs = self._jobs, deque()
+        for job in jobs:
+            job.close()

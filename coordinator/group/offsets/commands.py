@@ -13,12 +13,13 @@ from coordinator.group.offsets.group_offsets import (
 )
 from coordinator.group.ports import COMMIT_APPEND_ERRORS, DeletedTopic, Log, OffsetsListener, TopicPartition
 from coordinator.group.records.codec import Record
-from coordinator.group.slices import SliceCounter, Steps
+from coordinator.group.slices import SLICE_UNITS, SliceCounter, Steps
 from protocol.kafka.errors import ErrorCode
 
 CommitReply = Callable[[CommitResponse], None]
 DeleteOffsetsReply = Callable[[DeleteOffsetsResponse], None]
 DeleteGroupsReply = Callable[[Mapping[str, ErrorCode]], None]
+OnStored = Callable[[ErrorCode], None]
 
 
 class OffsetsOwner(Protocol):
@@ -73,8 +74,8 @@ class OffsetCommands(Generic[Owner]):
 
     def delete(
         self, group: Owner, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
-    ) -> None:
-        """Offsets of topics that members read stay."""
+    ) -> Steps | None:
+        """Offsets of topics that members read stay. What is returned is the rest of the work."""
         errors = {
             partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             if group.is_subscribed_to_topic(partition.topic)
@@ -89,17 +90,71 @@ class OffsetCommands(Generic[Owner]):
             else:
                 reply(DeleteOffsetsResponse(ErrorCode.NONE, errors))
 
-        self._remove([(group, deletable)], now_ms, on_stored)
+        if len(deletable) <= SLICE_UNITS:
+            self._remove([(group, deletable)], now_ms, on_stored)
+            return None
+        return _begun(self._remove_in_slices(group, deletable, now_ms, on_stored))
 
-    def delete_groups(self, group_ids: Iterable[str], now_ms: int, reply: DeleteGroupsReply) -> None:
-        """Only groups without members can be deleted."""
+    def delete_groups(self, group_ids: Iterable[str], now_ms: int, reply: DeleteGroupsReply) -> Steps | None:
+        """Only groups without members can be deleted. What is returned is the rest of the work."""
         errors = {group_id: self._deletion_error(group_id) for group_id in group_ids}
         deleted = [group_id for group_id, error in errors.items() if error is ErrorCode.NONE]
 
         def on_stored(error: ErrorCode) -> None:
             reply(errors | dict.fromkeys(deleted, error))
 
-        self._remove([(self._groups[group_id], None) for group_id in deleted], now_ms, on_stored)
+        groups = [self._groups[group_id] for group_id in deleted]
+        if sum(len(group.offsets.known()) for group in groups) <= SLICE_UNITS:
+            self._remove([(group, None) for group in groups], now_ms, on_stored)
+            return None
+        return _begun(self._remove_groups_in_slices(groups, now_ms, on_stored))
+
+    def _remove_in_slices(
+        self, group: Owner, partitions: list[TopicPartition], now_ms: int, on_stored: OnStored
+    ) -> Steps:
+        """The group may die meanwhile: another one of its name keeps what it commits."""
+        appends = _Appends(on_stored)
+        try:
+            for start in range(0, len(partitions), SLICE_UNITS):
+                now = self._groups.get(group.group_id)
+                if now is None or now.offsets is not group.offsets:
+                    break
+                self._remove([(now, partitions[start : start + SLICE_UNITS])], now_ms, appends.one())
+                yield
+            appends.end()
+        finally:
+            appends.end(ErrorCode.NOT_COORDINATOR)
+
+    def _remove_groups_in_slices(self, groups: list[Owner], now_ms: int, on_stored: OnStored) -> Steps:
+        """They die at once; their offsets follow. Offsets that a crash leaves are a group that can be deleted."""
+        appends = _Appends(on_stored)
+        try:
+            self._bury(groups, now_ms, appends.one())
+            yield
+            for group in groups:
+                for among in group.offsets.slices():
+                    self._remove_left_offsets(group, among, appends.one())
+                    yield
+            appends.end()
+        finally:
+            appends.end(ErrorCode.NOT_COORDINATOR)
+
+    def _bury(self, groups: Iterable[Owner], now_ms: int, on_stored: OnStored) -> None:
+        records: list[Record] = []
+        for group in groups:
+            records += group.tombstones()
+            group.die(now_ms)
+            del self._groups[group.group_id]
+        self._append(records, {}, on_stored)
+
+    def _remove_left_offsets(self, dead: Owner, among: Iterable[TopicPartition], on_stored: OnStored) -> None:
+        """A group that was made anew keeps its own: their records are in the log already."""
+        anew = self._groups.get(dead.group_id)
+        gone = dead.offsets.remove(among)
+        if anew is not None:
+            gone -= anew.offsets.known()
+        removed = dict.fromkeys(gone)
+        self._append(offset_records(dead.group_id, removed), {dead.group_id: removed}, on_stored)
 
     def _deletion_error(self, group_id: str) -> ErrorCode:
         group = self._groups.get(group_id)
@@ -159,7 +214,7 @@ class OffsetCommands(Generic[Owner]):
         self,
         removals: list[tuple[Owner, Iterable[TopicPartition] | None]],
         now_ms: int,
-        on_stored: Callable[[ErrorCode], None],
+        on_stored: OnStored,
     ) -> None:
         """Remove the offsets (None: all) of each group, and each empty group that has none left, in one append."""
         removed: dict[str, dict[TopicPartition, int | None]] = {}
@@ -172,6 +227,11 @@ class OffsetCommands(Generic[Owner]):
                 records += group.tombstones()
                 group.die(now_ms)
                 del self._groups[group.group_id]
+        self._append(records, removed, on_stored)
+
+    def _append(
+        self, records: list[Record], removed: Mapping[str, Mapping[TopicPartition, int | None]], on_stored: OnStored
+    ) -> None:
         if not records:
             on_stored(ErrorCode.NONE)
             return
@@ -183,3 +243,36 @@ class OffsetCommands(Generic[Owner]):
             on_stored(COMMIT_APPEND_ERRORS.get(error, error))
 
         self._log.append(records, on_done)
+
+
+class _Appends:
+    """Several appends that are answered together: by the first error, if there is one."""
+
+    def __init__(self, on_stored: OnStored) -> None:
+        self._on_stored = on_stored
+        self._left = 1
+        self._error = ErrorCode.NONE
+        self._ended = False
+
+    def one(self) -> OnStored:
+        """What one more append calls when its records are stored."""
+        self._left += 1
+        return self._done
+
+    def end(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """There are no more; `error` if some are missing. Only the first call counts."""
+        if not self._ended:
+            self._ended = True
+            self._done(error)
+
+    def _done(self, error: ErrorCode) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._on_stored(self._error)
+
+
+def _begun(steps: Steps) -> Steps:
+    """Its first step is done: whatever becomes of the rest, its end is reached or it is closed."""
+    next(steps, None)
+    return steps

@@ -1,6 +1,6 @@
 """What concerns all groups is done in slices: how much each step does, not how long it takes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -9,18 +9,19 @@ from coordinator.group import loading, slices
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
-from coordinator.group.messages import OffsetToCommit
+from coordinator.group.messages import DeleteOffsetsResponse, OffsetToCommit
+from coordinator.group.offsets import commands
 from coordinator.group.offsets import group_offsets as offsets
 from coordinator.group.ports import TopicPartition
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import CONFIG, SESSION_MS, Harness
+from tests.unit.coordinator.group.group_harness import CONFIG, SESSION_MS, Harness, Parked, reloaded
 
 SLICE, GROUPS = 10, 100
 
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (slices, offsets):
+    for module in (slices, offsets, commands):
         monkeypatch.setattr(module, "SLICE_UNITS", SLICE)
 
 
@@ -147,3 +148,75 @@ def test_members_have_their_full_time_however_long_loading_takes() -> None:
     h.coordinator.resume(h.now_ms)
     h.advance(SESSION_MS - 1)
     assert h.heartbeat(member_id, 1) is ErrorCode.NONE
+
+
+def delete_large(h: Harness) -> Parked[Mapping[str, ErrorCode]]:
+    h.auto = False
+    deleted: Parked[Mapping[str, ErrorCode]] = Parked()
+    h.coordinator.delete_groups(["large"], h.now_ms, deleted)
+    return deleted
+
+
+def appended(h: Harness) -> list[int]:
+    while h.coordinator.has_work:
+        h.coordinator.work()
+    return [len(records) for records, _ in h.log.waiting]
+
+
+def test_a_group_with_many_offsets_is_deleted_in_slices() -> None:
+    h = with_groups()
+    deleted = delete_large(h)
+    assert "large" not in h.coordinator.group_ids(), "from now on"
+    sizes = appended(h)
+    assert max(sizes) <= SLICE and sum(sizes) == GROUPS
+    while h.log.waiting:
+        assert not deleted.answers
+        h.log.finish_one(h.now_ms)
+    assert deleted.answer == {"large": ErrorCode.NONE}
+    assert "large" not in reloaded(h).coordinator.group_ids()
+
+
+def test_a_group_made_anew_keeps_what_it_commits_while_the_old_one_goes() -> None:
+    h = with_groups()
+    delete_large(h)
+    kept = {TopicPartition("t", number): OffsetToCommit(7) for number in (0, GROUPS - 1)}
+    h.commit(offsets=kept, group="large")
+    h.settle()
+    for coordinator in (h.coordinator, reloaded(h).coordinator):
+        assert {each: value.offset for each, value in coordinator.committed("large").items()} == dict.fromkeys(kept, 7)
+
+
+def test_a_deletion_that_is_interrupted_says_so() -> None:
+    h = with_groups()
+    deleted = delete_large(h)
+    h.coordinator.work()
+    h.coordinator.resign(h.now_ms)
+    h.settle()
+    assert deleted.answer == {"large": ErrorCode.NOT_COORDINATOR}
+    successor = reloaded(h)
+    again: Parked[Mapping[str, ErrorCode]] = Parked()
+    successor.coordinator.delete_groups(["large"], h.now_ms, again)
+    successor.settle()
+    assert again.answer == {"large": ErrorCode.NONE}
+    assert "large" not in reloaded(successor).coordinator.group_ids()
+
+
+def test_a_deletion_fails_with_any_of_its_appends() -> None:
+    h = with_groups()
+    deleted = delete_large(h)
+    appended(h)
+    h.log.finish_one(h.now_ms, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    h.settle()
+    assert deleted.answer == {"large": ErrorCode.NOT_COORDINATOR}
+
+
+def test_many_offsets_are_deleted_in_slices() -> None:
+    h = with_groups()
+    h.auto = False
+    named = [TopicPartition("t", number) for number in range(GROUPS - 1)]
+    deleted: Parked[DeleteOffsetsResponse] = Parked()
+    h.coordinator.delete_offsets("large", named, h.now_ms, deleted)
+    assert max(appended(h)) <= SLICE
+    h.settle()
+    assert deleted.answer == DeleteOffsetsResponse(ErrorCode.NONE, dict.fromkeys(named, ErrorCode.NONE))
+    assert [*h.coordinator.committed("large")] == [TopicPartition("t", GROUPS - 1)]
