@@ -28,20 +28,20 @@ test: packages .venv/test.stamp  ## Static checks, then all tests on a real Puls
 	wait $$installing; timeout 600 make spark-small || failed=$$?; \
 	wait $$beside || failed=$$?; trap - EXIT; cat build/integration.log; exit $$failed
 
-bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side
+bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side: docs/reports/bench.md
 	$(BIN)/python -m tests.bench
 
-regions: packages .venv/test.stamp  ## Whole topologies as local processes, with faults under load
+regions: packages .venv/test.stamp  ## Whole topologies as local processes, with faults under load: docs/reports/regions.md
 	$(BIN)/python -m deploy.local.jars pulsar
 	$(BIN)/python -m tests.regions
 
-fleet: packages .venv/test.stamp  ## Deaths of gateways, and what a fleet costs: docs/scale.md
+fleet: packages .venv/test.stamp  ## Deaths of gateways, and what a fleet costs: docs/reports/fleet.md
 	$(BIN)/python -m tests.bench.fleet
 
 soak: packages .venv/test.stamp  ## Two hours of mixed load with restarts: docs/reports/soak.md
 	$(BIN)/python -m tests.soak
 
-spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared
+spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared: docs/reports/spark.md
 	@failed=; for version in $(SPARK_VERSIONS); do \
 	  echo "Spark $$version"; .venv-spark/$$version/bin/python -m spark_compat $(SPARK_JOBS) || failed=1; done; \
 	test -z "$$failed"
@@ -50,7 +50,7 @@ spark-small: .venv-spark/$(SPARK_IN_TEST)/stamp  ## Some of them, no times taken
 	JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" \
 	  .venv-spark/$(SPARK_IN_TEST)/bin/python -m spark_compat --no-report $(SPARK_JOBS_IN_TEST)
 
-conformance: packages toolchains .venv/test.stamp  ## Public clients on Kafka and on the gateway, what they report compared
+conformance: packages toolchains .venv/test.stamp  ## Public clients on Kafka and on the gateway, what they report compared: docs/reports/conformance.md
 	$(BIN)/python -m tests.clients
 
 clean:  ## All but ./data

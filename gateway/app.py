@@ -111,7 +111,7 @@ class _Changes(FleetListener, TopicListener):
 
 
 def _settle_garbage_collector() -> None:
-    """What start-up made stays: walking it again costs a tenth of the CPU under load (docs/benchmarks.md)."""
+    """What start-up made stays: walking it again costs a tenth of the CPU under load."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -219,7 +219,7 @@ class Gateway:
         self._watchdog.stop()
 
     def _why_not_ready(self) -> str | None:
-        """Clients of a gateway that is cut off would stay: it answers them, but can write nothing (docs/regions.md)."""
+        """Clients of a gateway that is cut off would stay: it answers them, but can write nothing (docs/guides/regions.md)."""
         if self._not_ready is None and not self._fleet.state.permissions.is_ready:
             return "cut off: Pulsar confirms nothing"
         return self._not_ready or self._groups.load_failure

@@ -36,7 +36,7 @@ app.add_typer(cluster_app, name="cluster")
 
 @app.command()
 def serve(
-    config: Annotated[Path, typer.Option(help="TOML file; see docs/configuration.md.")],
+    config: Annotated[Path, typer.Option(help="TOML file; see docs/guides/configure.md.")],
     workers: Annotated[
         int, typer.Option(min=1, help="Gateways on this machine, each on ports of its own: one higher than the last's.")
     ] = 1,
@@ -88,7 +88,7 @@ def haproxy(
     bootstrap_port: Annotated[int, typer.Option(help="Where clients begin; gateways follow behind it.")] = 9092,
     single_address: Annotated[bool, typer.Option(help="One port for all gateways, which pass requests on.")] = False,
 ) -> None:
-    """Print haproxy's configuration for a fleet; see docs/deployment.md for what the gateways need."""
+    """Print haproxy's configuration for a fleet; see docs/guides/deploy.md for what the gateways need."""
     try:
         backends = [_backend(text) for text in gateway]
     except ValueError:

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of: {', '.join(job_names())}; all by default")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="use this cluster instead of starting one")
     parser.add_argument("--gateway", metavar="HOST:PORT", help="use this gateway instead of starting one on a Pulsar")
-    parser.add_argument("--no-report", dest="report", action="store_false", help="only compare: no times, no REPORT.md")
+    parser.add_argument("--no-report", dest="report", action="store_false", help="only compare: no times, no report")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and clean up
     verdicts = _run(options.jobs or job_names(), options.kafka, options.gateway, options.report)

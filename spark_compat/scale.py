@@ -1,4 +1,4 @@
-"""What grows with partitions: `python -m spark_compat.scale`. Writes the tables of docs/spark.md."""
+"""What grows with partitions: `python -m spark_compat.scale`. Writes docs/reports/spark-scale.md."""
 
 import shutil
 import signal
@@ -23,9 +23,9 @@ from spark_compat.runner.servers import Side, both_sides
 from spark_compat.runner.session import start_session
 from tests.bench.process import cpu_seconds
 from tests.support.gateway_process import GatewayProcess
+from tests.support.report import REPORTS, head, table
 
-PAGE = Path(__file__).parents[1] / "docs" / "spark.md"
-MARKER = "<!-- The rest is written by `python -m spark_compat.scale`. -->\n"
+REPORT = REPORTS / "spark-scale.md"
 PARTITIONS = (1, 3, 12, 48, 200)
 CACHED_CONSUMERS = 64
 """By default. Past it Spark makes them anew for each micro-batch, which takes minutes: one read will do."""
@@ -58,12 +58,15 @@ COST_COLUMNS = ("s", "gateway CPU s", *APIS, "other requests", "new connections"
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and clean up
     work_dir = Path(tempfile.mkdtemp(prefix="spark-scale-"))
+    began = time.monotonic()
     try:
         with both_sides(work_dir, None, None) as sides:
             text = _partitions(sides, work_dir)
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
-    PAGE.write_text(PAGE.read_text().partition(MARKER)[0] + MARKER + text)
+    title = f"What Spark {pyspark.__version__} costs a gateway"
+    top = head(title, "python -m spark_compat.scale", time.monotonic() - began, HOW_TO_READ)
+    REPORT.write_text(f"{top}{text}")
 
 
 def _partitions(sides: Sequence[Side], work_dir: Path) -> str:
@@ -84,10 +87,13 @@ def _partitions(sides: Sequence[Side], work_dir: Path) -> str:
             rows[name].append([str(partitions), f"{kafka.seconds:.1f}", *gateway.row()])
             print(name, rows[name][-1], flush=True)
     spark.stop()
-    head = ["partitions", "Kafka s", *COST_COLUMNS]
-    return f"\nSpark {pyspark.__version__}, `local[2]`.\n" + "".join(
-        f"\n### {name[0].upper()}{name[1:]}\n\n{_table(head, each)}" for name, each in rows.items()
-    )
+    headings = ("partitions", "Kafka s", *COST_COLUMNS)
+    lines = [
+        line
+        for name, found in rows.items()
+        for line in ("", f"## {name[0].upper()}{name[1:]}", "", *table(headings, found, texts=0))
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _topic(spark: SparkSession, side: Side, partitions: int) -> str:
@@ -149,9 +155,10 @@ def _state(gateway: GatewayProcess | None) -> State:
     return State(cpu_seconds(gateway.pid), connections, requests)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["--:"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+HOW_TO_READ = """\
+Spark runs as `local[2]`, with Kafka, Pulsar and the gateway on the same machine. CPU, requests and connections are the
+gateway's; times include Spark's own work. What follows for a job: [guides/spark.md](../guides/spark.md).
+"""
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def _service(places: Places, node: Node) -> Service:
             "restart": "on-failure",
         }
     if node.kind is Kind.HAPROXY:
-        # The host reaches it only by the names that gateways advertise: see docs/regions.md.
+        # The host reaches it only by the names that gateways advertise: see docs/guides/regions.md.
         config = f"./{node.name}.cfg:/usr/local/etc/haproxy/haproxy.cfg:ro"
         gateways = places.topology.of(Kind.GATEWAY, region=node.region)
         image = {"image": HAPROXY_IMAGE, "hostname": node.name, "volumes": [config]}

@@ -1,17 +1,19 @@
-"""REPORT.md: one table for each Spark version that was run on this machine."""
+"""docs/reports/spark.md: one table for each Spark version that was run on this machine."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from spark_compat.runner.verdict import Verdict
+from tests.support.report import REPORTS, machine, table, today
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS_DIR = REPOSITORY / "build" / "spark_compat"
 SHORTEST_S = 0.01
 """As the seconds are rounded."""
-REPORT = REPOSITORY / "spark_compat" / "REPORT.md"
+REPORT = REPORTS / "spark.md"
+JOBS = "../../spark_compat/jobs"
+"""As the report links to them."""
 
 
 def write_report(version: str, verdict: Verdict) -> None:
@@ -23,18 +25,25 @@ def write_report(version: str, verdict: Verdict) -> None:
     path.write_text(json.dumps(verdicts, indent=1, sort_keys=True))
     versions = sorted((path.stem for path in RESULTS_DIR.glob("*.json")), reverse=True)
     sections = [_section(each, json.loads((RESULTS_DIR / f"{each}.json").read_text())) for each in versions]
-    REPORT.write_text("\n".join([HEAD.format(cores=os.cpu_count(), load=os.getloadavg()[0]), *sections]))
+    REPORT.write_text("\n".join([HEAD.format(today=today(), **machine()), *sections]))
 
 
 HEAD = """\
-# PySpark jobs on the gateway
+# PySpark jobs
 
-Written by `make spark`: each job of [jobs](jobs) ran on Apache Kafka 3.9.2 and on the gateway with Pulsar 4.0.7: same
-records, same code, another bootstrap address. *Same* means the same rows, all columns compared. Times are those of
-whole trials, feeding included; who goes first pays for what Spark loads for the job, and the sides take turns. It was a
-machine of {cores} cores, whose load average was {load:.0f} in the end (alone, the run makes about 3): other programs
-stretch the times. What differs is explained in [FINDINGS.md](FINDINGS.md).
+Written by `make spark`: {today}, {cores} cores, {system}, Python {python}; load average at the end {load_average[0]}.
+
+Each job ran on Apache Kafka 3.9.2 and on the gateway with Pulsar 4.0.7: the same records and the same code with another
+bootstrap address. *same* means that all rows and all columns are equal. The differences that an application can meet
+are in [guides/spark.md](../guides/spark.md).
+
+Times are those of whole trials, with the writing of their input. Kafka and the gateway take turns in going first,
+because the first one pays for what Spark loads. *ratio* is the gateway's time divided by Kafka's. Other programs on the
+machine stretch the times: alone, a run has a load average of about 3.
 """
+
+
+HEADINGS = ("job", "what it does", "result", "rows compared", "Kafka s", "gateway s", "ratio")
 
 
 def _section(version: str, by_job: dict[str, Any]) -> str:
@@ -43,9 +52,7 @@ def _section(version: str, by_job: dict[str, Any]) -> str:
     lines = [
         f"## Spark {version}: {same} of {len(verdicts)} jobs the same",
         "",
-        "| job | what it does | result | rows compared | Kafka s | gateway s | ratio |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
-        *(_row(verdict) for verdict in verdicts),
+        *table(HEADINGS, (_row(verdict) for verdict in verdicts), texts=3),
         "",
     ]
     lines += _timings(verdicts)
@@ -57,24 +64,26 @@ def _section(version: str, by_job: dict[str, Any]) -> str:
 def _timings(verdicts: list[dict[str, Any]]) -> list[str]:
     """What trials measured apart. The ratio is that of the rates: above 1 the gateway is faster."""
     rows = [
-        f"| {name} | {kafka_s:.2f} | {verdict['gateway']['timings'][name]:.2f} "
-        f"| {kafka_s / max(verdict['gateway']['timings'][name], SHORTEST_S):.2f} |"
+        (name, f"{kafka_s:.2f}", f"{gateway_s:.2f}", f"{kafka_s / max(gateway_s, SHORTEST_S):.2f}")
         for verdict in verdicts
         if not verdict["gateway"]["error"]
         for name, kafka_s in verdict["kafka"]["timings"].items()
+        for gateway_s in [verdict["gateway"]["timings"][name]]
     ]
-    head = [
-        "| measured alone, best of several | Kafka s | gateway s | rate against Kafka's |",
-        "| --- | ---: | ---: | ---: |",
-    ]
-    return [*head, *rows, ""] if rows else []
+    headings = ("measured alone, best of several", "Kafka s", "gateway s", "rate against Kafka's")
+    return [*table(headings, rows, texts=1), ""] if rows else []
 
 
-def _row(verdict: dict[str, Any]) -> str:
+def _row(verdict: dict[str, Any]) -> list[str]:
     kafka, gateway = verdict["kafka"], verdict["gateway"]
-    rows = sum(kafka["rows"].values())
     failed = kafka["error"] or gateway["error"]
     ratio = "" if failed else f"{gateway['seconds'] / max(kafka['seconds'], SHORTEST_S):.2f}"
-    job = f"[{verdict['job']}](jobs/{verdict['job']}.py)"
-    times = f"{kafka['seconds']:.1f} | {gateway['seconds']:.1f} | {ratio}"
-    return f"| {job} | {verdict['title']} | {verdict['result']} | {rows} | {times} |"
+    return [
+        f"[{verdict['job']}]({JOBS}/{verdict['job']}.py)",
+        verdict["title"],
+        verdict["result"],
+        str(sum(kafka["rows"].values())),
+        f"{kafka['seconds']:.1f}",
+        f"{gateway['seconds']:.1f}",
+        ratio,
+    ]

@@ -15,12 +15,13 @@ from tests.bench.plan import QUICK, Plan
 from tests.bench.run import Run
 from tests.bench.servers import running_servers
 from tests.support.gateway_process import REPOSITORY
+from tests.support.report import REPORTS
 
 JSON_PATH = REPOSITORY / "build" / "bench.json"
 LOGS_PATH = REPOSITORY / "build" / "bench-logs"
 NEEDED_DISK_BYTES = 25 << 30
 """A bookie turns read-only when the disk is nearly full."""
-DOCS_PATH = REPOSITORY / "docs" / "benchmarks.md"
+REPORT = REPORTS / "bench.md"
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
     report.show(run)
     report.write_json(run, JSON_PATH, duration_s)
     if not options.only and not options.quick:
-        report.update_docs(run, DOCS_PATH, duration_s)
+        REPORT.write_text(report.markdown(run, duration_s))
     print(f"{duration_s:.0f} s; {JSON_PATH.relative_to(REPOSITORY)} written")
 
 

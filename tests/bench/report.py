@@ -1,8 +1,6 @@
-"""The run as a table on the terminal, as JSON, and as the last part of docs/benchmarks.md."""
+"""The run as tables on the terminal, as JSON, and as docs/reports/bench.md."""
 
 import json
-import os
-import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +11,8 @@ from rich.table import Table
 
 from tests.bench.goals import GOALS, Goal
 from tests.bench.run import Row, Run
+from tests.support.report import head, machine, table
 
-MARK = "<!-- The rest is written by `make bench`. -->"
 TARGET_NAMES = {"pulsar": "Pulsar", "gateway": "gateway", "kafka": "Kafka"}
 Cells = list[str]
 WIDTH = 120
@@ -137,26 +135,51 @@ def document(run: Run, duration_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def machine() -> dict[str, Any]:
-    return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
-            "load_average": [round(each, 1) for each in os.getloadavg()]}  # fmt: skip
-
-
-def update_docs(run: Run, path: Path, duration_s: float) -> None:
-    """Replace what follows the mark."""
-    text, found, _ = path.read_text().partition(MARK)
-    if found:
-        path.write_text(text + MARK + "\n\n" + markdown(run, duration_s))
-
-
 def markdown(run: Run, duration_s: float) -> str:
-    facts = machine()
-    lines = [
-        f"{datetime.now(UTC):%Y-%m-%d}, {facts['cores']} cores, {facts['system']}, Python {facts['python']}; "
-        f"{duration_s / 60:.0f} minutes, load average at the end {facts['load_average'][0]}.", ""]  # fmt: skip
+    lines = [head("Benchmark", "make bench", duration_s, HOW_TO_READ)]
     for title, headings, rows in tables(run):
-        alignment = ["---" if number < 2 else "--:" for number in range(len(headings))]
-        lines += [f"### {title}", ""]
-        lines += ["| " + " | ".join(cells) + " |" for cells in (headings, alignment, *rows)] + [""]
+        lines += [f"## {title}", "", *table(headings, rows, texts=2), ""]
     lines += [f"Left out: {what}: {reason}" for what, reason in run.left_out.items()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+HOW_TO_READ = """\
+One machine runs Apache Pulsar 4.0.7 (standalone), a gateway on it, Apache Kafka 3.9.2 and the load generator.
+Each part sends the same record batches through each target. The goals are the last table.
+
+| through | what is measured |
+| --- | --- |
+| Pulsar | The upper limit: ready batches, one Pulsar entry each, sent with the gateway's own Pulsar client |
+| gateway | A Kafka client, the gateway, Pulsar |
+| Kafka | The same Kafka client and Apache Kafka |
+
+How it is measured:
+
+* One topic, one partition, one replica. Records have 100 bytes and no key, and are not compressed. acks=all.
+* Neither Pulsar nor Kafka waits for the disk before it acknowledges. Pulsar runs with `journalSyncData=false`, which a
+  production bookie should not have. Each server has a heap of 1 GB.
+* The load generator is a separate process. It sends requests that were encoded before, and parses no records. Five
+  requests are in flight on each connection: 20 in flight are 4 connections, 200 are 40.
+* The targets take turns in each round. Figures are medians over the rounds. Ratios are medians of the ratios of each
+  round. On a busy machine compare ratios, not rates.
+
+What the columns mean:
+
+* **batches/s, records/s**: acknowledged or received after a warm-up. *first after ms* is the time to the first batch.
+* **of Pulsar, of Kafka**: the rate divided by the rate through that target. The gateway puts small batches that arrive
+  together into one entry, so it can exceed Pulsar there.
+* **CPU µs/batch**: user and system time of the gateway process for one batch.
+* **MB**: resident memory of the gateway process after the case.
+
+What the parts do:
+
+* **Consume from memory** reads the newest 16 MB again and again, 1 MiB a fetch, on one connection.
+* **Consume from the start** reads through a gateway that has just been started and has nothing in memory. Batches of
+  ten records were written with 200 requests in flight.
+* **Latency** sends one record at a time. *frames* is the load generator; *client library* is librdkafka for the gateway
+  and Kafka, and pulsar-client for Pulsar. End to end ends when a waiting consumer has the record.
+* **Memory**: 50 of the 1,000 connections ask for five fetches of up to 50 MB each and read no answer.
+* **Groups**: each connection commits or sends heartbeats for a group of its own. *busy* is the server's share of one
+  core; *stable s* is the time until all members have joined.
+* **Kafka's own tools**: `ProducerPerformance` with default settings, and `ConsumerPerformance` without joining a group.
+"""

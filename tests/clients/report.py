@@ -1,4 +1,4 @@
-"""docs/compatibility.md: made from the newest results of every client that was run on this machine."""
+"""docs/reports/conformance.md: made from the newest results of every client that was run on this machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tests.clients.api_versions import Versions
 from tests.clients.clients import REPOSITORY
 from tests.clients.findings import NOT_TRIED, cause_of
 from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Outcome, Verdict
+from tests.support.report import REPORTS, machine, table
 
 RESULTS_DIR = REPOSITORY / "build" / "clients" / "results"
 VERSIONS_FILE = "api-versions.json"
-REPORT = REPOSITORY / "docs" / "compatibility.md"
+REPORT = REPORTS / "conformance.md"
 SIGNS = {PASS: "pass", FAIL: "**fail**", NOT_APPLICABLE: "n/a"}
 
 CAUSE_LENGTH = 160
@@ -24,18 +25,20 @@ Results = dict[str, Any]
 """Of one client: name, version, language, date, and its verdicts or why it is not available."""
 
 HEAD = """\
-# Compatibility
+# Public clients
 
-Written by `make conformance`: public client libraries do the same with Apache Kafka 3.9.2 and with the gateway on
-Pulsar 4.0.7, and what they report is compared: offsets, records, errors by name. Another client, librdkafka, checks
-what they wrote and writes what they read.
+Written by `make conformance`: {dates}, {cores} cores, {system}, Python {python}.
 
-* **pass**: the same on both, and as expected. **fail**: not so; the cause is below.
-* **n/a**: the client has no such feature, or fails with Apache Kafka 3.9.2 as well; the reason is below too.
+Public client libraries do the same with Apache Kafka 3.9.2 and with the gateway on Pulsar 4.0.7. What they report is
+compared: offsets, records, errors by name. Another client, librdkafka, checks what they
+wrote and writes what they read.
 
-The cases are in `tests/clients/cases`, the clients' drivers in `tests/clients/drivers`. The same requests in every
-version of every API, byte by byte, are compared by `tests/conformance`. What came of clients' own test suites is in
-[client-suites.md](client-suites.md).
+* **pass**: the same on both, and as expected.
+* **fail**: different, or not as expected. The causes are below.
+* **n/a**: the client has no such feature, or it fails with Apache Kafka 3.9.2 as well. The reasons are below.
+
+The cases are in `tests/clients/cases`, the drivers in `tests/clients/drivers`. `tests/conformance` compares single
+requests in every version of every API. Results of the clients' own test suites: [client-suites.md](client-suites.md).
 """
 
 
@@ -59,8 +62,13 @@ def write_report(order: Sequence[str]) -> None:
     found = {_title(each): each for each in map(_read, sorted(RESULTS_DIR.glob("* *.json")))}
     clients = [_judged(found[title]) for title in order if title in found]
     versions = RESULTS_DIR / VERSIONS_FILE
-    parts = [HEAD, *report_sections(clients), *version_section(_read(versions) if versions.exists() else {})]
+    parts = [_head(clients), *report_sections(clients), *version_section(_read(versions) if versions.exists() else {})]
     REPORT.write_text("\n".join(parts))
+
+
+def _head(clients: Sequence[Results]) -> str:
+    dates = sorted(each["date"] for each in clients) or ["nothing was run"]
+    return HEAD.format(dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))), **machine())
 
 
 def report_sections(clients: Sequence[Results]) -> list[str]:
@@ -85,7 +93,7 @@ def version_section(by_server: dict[str, Versions]) -> list[str]:
     rows = ([name, *(_range(versions.get(name)) for versions in by_server.values())] for name in names)
     return [
         "## Versions of the APIs\n\nAs running servers answer ApiVersions on the port for clients.\n",
-        *_table(["API", *by_server], rows),
+        *table(["API", *by_server], rows),
         "",
     ]
 
@@ -115,7 +123,7 @@ def _summary(clients: Sequence[Results]) -> str:
     for client in clients:
         cells = [_count(client["verdicts"], feature) for feature in features]
         rows.append([f"{client['client']} {client['version']}", *cells, client["date"]])
-    return "\n".join(["## Clients and features\n", *_table(["client", *features, "run on"], rows), ""])
+    return "\n".join(["## Clients and features\n", *table(["client", *features, "run on"], rows), ""])
 
 
 def _count(verdicts: Sequence[dict[str, Any]], feature: str) -> str:
@@ -128,40 +136,62 @@ def _count(verdicts: Sequence[dict[str, Any]], feature: str) -> str:
 
 
 def _details(clients: Sequence[Results]) -> list[str]:
+    """A table for each feature, with the clients that do not pass by name."""
     lines = ["## Case by case\n"]
-    by_client = [{(each["feature"], each["case"]): each for each in client["verdicts"]} for client in clients]
-    cases = dict.fromkeys(key for verdicts in by_client for key in verdicts)
-    rows = []
-    for key in cases:
-        found = [verdicts.get(key) for verdicts in by_client]
-        title = next(each["title"] for each in found if each)
-        rows.append([f"{key[0]}: {title}", *(SIGNS[each["result"]] if each else "" for each in found)])
-    return [*lines, *_table(["case", *map(_title, clients)], rows), ""]
+    cases: dict[str, dict[str, list[tuple[str, str]]]] = {}
+    for client in clients:
+        for each in client["verdicts"]:
+            outcomes = cases.setdefault(each["feature"], {}).setdefault(each["title"], [])
+            outcomes.append((_title(client), each["result"]))
+    for feature, by_case in cases.items():
+        rows = [[title, *_sorted_by_result(outcomes)] for title, outcomes in by_case.items()]
+        lines += [f"### {_capitalized(feature)}\n", *table(("case", "pass", "fail", "n/a"), rows), ""]
+    return lines
+
+
+def _sorted_by_result(outcomes: Sequence[tuple[str, str]]) -> list[str]:
+    """How many pass, which fail, and to which it does not apply."""
+    by_result = {result: [client for client, each in outcomes if each == result] for result in SIGNS}
+    failed, other = ", ".join(by_result[FAIL]), ", ".join(by_result[NOT_APPLICABLE])
+    return [f"{len(by_result[PASS])} of {len(outcomes)}", failed, other]
 
 
 def _failures(clients: Sequence[Results]) -> list[str]:
-    """By cause, so that one that many clients meet is told once."""
-    met: dict[str, list[str]] = {}
+    """By cause: a line for the cause, then one for each client."""
+    met: dict[str, dict[str, list[str]]] = {}
     for client in clients:
         for each in client["verdicts"]:
             if each["result"] == FAIL:
                 known = cause_of(client["client"], each["feature"], each["case"])
-                met.setdefault(known or _short(each["cause"]), []).append(
-                    f"{_title(client)}, {each['feature']}: {each['title']}"
-                )
-    lines = [f"* {cause} ({'; '.join(cases)})" for cause, cases in met.items()]
+                cases = met.setdefault(known or _short(each["cause"]), {}).setdefault(_title(client), [])
+                cases.append(f"{each['feature']}: {each['title']}")
+    lines = []
+    for cause, by_client in met.items():
+        lines += [f"* {cause}", *(f"    * {client}: {_named(cases)}" for client, cases in by_client.items())]
     return ["## Failures\n", *(lines or ["none"]), ""]
 
 
 def _inapplicable(clients: Sequence[Results]) -> list[str]:
-    lines = ["## Not applicable\n"]
+    rows = []
     for client in clients:
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[tuple[str, str], list[str]] = {}
         for each in client["verdicts"]:
             if each["result"] == NOT_APPLICABLE:
-                reasons.setdefault(_short(each["cause"]), []).append(f"{each['feature']}: {each['title']}")
-        lines += [f"* {_title(client)}: {reason} ({'; '.join(cases)})" for reason, cases in reasons.items()]
-    return [*lines, ""]
+                reasons.setdefault((_short(each["cause"]), each["feature"]), []).append(each["title"])
+        rows += [
+            [_title(client), f"{feature}: {_named(titles)}", reason] for (reason, feature), titles in reasons.items()
+        ]
+    return ["## Not applicable\n", *table(("client", "what", "why"), rows), ""]
+
+
+def _named(cases: Sequence[str]) -> str:
+    """The first, and how many more: *Case by case* has their names."""
+    more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+    return f"{cases[0]}{more}"
+
+
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _short(cause: str) -> str:
@@ -174,10 +204,6 @@ def _title(results: Results) -> str:
 
 def _range(versions: list[int] | None) -> str:
     return "n/a" if versions is None else f"{versions[0]} to {versions[1]}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
 def _read(path: Path) -> Any:

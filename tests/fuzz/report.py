@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,19 +11,19 @@ from typing import Any
 
 from tests.fuzz.campaign import MAX_CPU_S, MAX_GROWTH_BYTES, Result
 from tests.support.gateway_process import REPOSITORY
+from tests.support.report import REPORTS, commit, machine, table
 
 RUNS_PATH = REPOSITORY / "build" / "fuzz.jsonl"
-REPORT_PATH = REPOSITORY / "docs" / "reports" / "fuzz.md"
+REPORT_PATH = REPORTS / "fuzz.md"
 
-_HEAD = f"""# Fuzzing of the decoders
-
-Written by `python -m tests.fuzz --report`; `make test` replays the kept corpus and runs a few seconds more.
-
-Inputs are whole ones of every version, changed: bits, lengths, varints, cut off, doubled, mixed. Those with a new
-outcome are changed further. Each must give a value or a declared error, take at most {MAX_CPU_S} s of CPU and
-{MAX_GROWTH_BYTES >> 20} MiB; encoders and second decoders, where there are any, must agree.
+_TITLE = "# Fuzzing of the decoders\n"
+_HOW_TO_READ = f"""\
+Each decoder gets valid inputs of every version that were changed: flipped bits, wrong lengths and varints, inputs that
+are cut off, doubled or mixed. An input with a new outcome is changed further. Every input must give a value or a
+declared error, in at most {MAX_CPU_S} s of CPU and {MAX_GROWTH_BYTES >> 20} MiB. Encoders and second decoders, where
+they exist, must agree. A finding is an input that breaks one of these rules. `make test` replays the kept inputs and
+tries new ones for a few seconds.
 """
-
 
 def note(results: Sequence[Result], path: Path = RUNS_PATH) -> None:
     path.parent.mkdir(exist_ok=True)
@@ -43,7 +40,7 @@ def _line(result: Result) -> dict[str, Any]:
         "seconds": round(result.seconds, 1),
         "outcomes": result.outcomes,
         "findings": [[found.what, base64.b64encode(found.data).decode()] for found in result.findings],
-        "commit": _commit(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 
@@ -52,28 +49,26 @@ def write(runs_path: Path = RUNS_PATH, report_path: Path = REPORT_PATH) -> None:
     """The page, of all runs that were noted."""
     runs = [json.loads(line) for line in runs_path.read_text().splitlines()]
     report_path.parent.mkdir(parents=True, exist_ok=True)
-    report_path.write_text("\n".join([_HEAD, _facts(runs), "", *_table(runs), ""]))
+    report_path.write_text("\n".join([_TITLE, _facts(runs), "", _HOW_TO_READ, *_table(runs), ""]))
 
 
 def _facts(runs: Sequence[dict[str, Any]]) -> str:
     dates, commits, seeds = (sorted({run[key] for run in runs}) for key in ("date", "commit", "seed"))
+    facts = machine()
     return (
-        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, commit {', '.join(commits)}, seeds {seeds[0]} to "
-        f"{seeds[-1]}; {platform.platform()}, {os.cpu_count()} processors, Python {platform.python_version()}."
+        f"Written by `python -m tests.fuzz --report`: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
+        f"commit {', '.join(commits)}, seeds {seeds[0]} to {seeds[-1]}.\n"
+        f"{facts['cores']} cores, {facts['system']}, Python {facts['python']}."
     )
 
 
 def _table(runs: Sequence[dict[str, Any]]) -> list[str]:
-    lines = ["| decoder | inputs | µs an input | outcomes | findings |", "|---|---:|---:|---:|---:|"]
+    rows = []
     for target in dict.fromkeys(run["target"] for run in runs):
         own = [run for run in runs if run["target"] == target]
         inputs, seconds = sum(run["inputs"] for run in own), sum(run["seconds"] for run in own)
         outcomes, findings = max(run["outcomes"] for run in own), sum(len(run["findings"]) for run in own)
-        lines.append(f"| {target} | {inputs:,} | {seconds / inputs * 1e6:.0f} | {outcomes:,} | {findings} |")
+        rows.append([target, f"{inputs:,}", f"{seconds / inputs * 1e6:.0f}", f"{outcomes:,}", f"{findings}"])
     total, findings = sum(run["inputs"] for run in runs), sum(len(run["findings"]) for run in runs)
-    return [*lines, f"| **all** | **{total:,}** | | | **{findings}** |"]
-
-
-def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
+    rows.append(["**all**", f"**{total:,}**", "", "", f"**{findings}**"])
+    return table(("decoder", "inputs", "µs an input", "outcomes", "findings"), rows, texts=1)

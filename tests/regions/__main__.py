@@ -1,10 +1,11 @@
-"""`make regions`: every topology as processes here, faults under load, and a table of what was seen.
+"""`make regions`: every topology as processes here, faults under load, and docs/reports/regions.md of what was seen.
 
 `python -m tests.regions [TOPOLOGY…] [TRIAL…]` runs some of it, sync-small for instance what is planned for sync.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
 import time
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from tests.regions import combined, faults, geo, moving, network, single_address, stretched
 from tests.regions.lab import Lab, topology
+from tests.regions.report import Report, Seen
 from tests.support.java_clients import fetch_newest
+from tests.support.report import REPORTS
 
 Trial = Callable[[Lab], dict[str, str]]
 PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
@@ -49,6 +51,7 @@ NEEDS_NETWORK = {
 }
 SHAPES = ("sync", "sync-small", "geo", "geo-small", "combined")
 PIPED_COLUMNS = 160
+REPORT = REPORTS / "regions.md"
 
 
 def main(wanted: Sequence[str]) -> int:
@@ -62,11 +65,13 @@ def main(wanted: Sequence[str]) -> int:
         network.prepare()
     else:
         console.print(f"nothing can be cut: {no_network}")
-    report = Report(console, networked=no_network is None)
+    run = Run(console, networked=no_network is None)
     for name, trials in _planned(wanted):
-        report.run(name, trials)
-    console.print(report.table)
-    return report.failures and 1
+        run.trials(name, trials)
+    console.print(run.report.console_table())
+    if not wanted:
+        REPORT.write_text(run.report.markdown())
+    return 1 if run.report.failures else 0
 
 
 def _planned(wanted: Sequence[str]) -> Iterator[tuple[str, Sequence[Trial]]]:
@@ -80,14 +85,13 @@ def _planned(wanted: Sequence[str]) -> Iterator[tuple[str, Sequence[Trial]]]:
                 yield shape, chosen
 
 
-class Report:
+class Run:
     def __init__(self, console: Console, *, networked: bool) -> None:
-        self.table = Table("TOPOLOGY", "TRIAL", "SECONDS", "SEEN", title="Regions")
-        self.failures = 0
+        self.report = Report()
         self._console = console
         self._networked = networked
 
-    def run(self, name: str, trials: Sequence[Trial]) -> None:
+    def trials(self, name: str, trials: Sequence[Trial]) -> None:
         """Start a topology, and try these on it."""
         start = time.monotonic()
         self._console.print(f"{name}: starting")
@@ -95,23 +99,21 @@ class Report:
             tempfile.TemporaryDirectory(prefix="kafka-gateway-regions-") as folder,
             topology(name, Path(folder), networked=self._networked) as lab,
         ):
-            self.table.add_row(name, "up", f"{time.monotonic() - start:.0f}", "")
+            self._console.print(f"{name}: up after {time.monotonic() - start:.0f} s")
             for trial in trials:
                 if self._networked or trial not in NEEDS_NETWORK:
                     self._try(name, trial, lab)
 
     def _try(self, name: str, trial: Trial, lab: Lab) -> None:
         start = time.monotonic()
-        title = trial.__name__.replace("_", " ")
+        seen: dict[str, str] | None = None
         try:
-            seen = ", ".join(f"{what}: {value}" for what, value in trial(lab).items())
+            seen = trial(lab)
         except Exception:
-            seen = "FAILED"
-            self.failures += 1
             self._console.print(traceback.format_exc(), markup=False)
-        took = f"{time.monotonic() - start:.0f}"
-        self.table.add_row(name, title, took, seen)
-        self._console.print(f"{name}: {title} in {took} s: {seen}")
+        done = Seen(name, trial.__name__, inspect.getdoc(trial) or "", time.monotonic() - start, seen)
+        self.report.add(done)
+        self._console.print(f"{name}: {done.title} in {done.took_s:.0f} s: {done.text}", markup=False)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ HOME_S = 300.0
 
 
 def lose_a_region(lab: Lab) -> Row:
-    """Both are written to; eu is killed, and all that it acknowledged is in us while it is away."""
+    """Both regions write, and eu is killed. All that eu acknowledged reaches us while eu is away."""
     topic = new_topic(lab, "both-loss", PARTITIONS)
     writers = {region: Writer(lab.only(region), topic, PARTITIONS, region) for region in ("eu", "us")}
     end = time.monotonic() + BEFORE_S
@@ -45,7 +45,7 @@ def lose_a_region(lab: Lab) -> Row:
         "acknowledged": str(len(expected)),
         "lost": "0",
         "doubled": f"{doubled} (producers that are not idempotent)",
-        "writes in us stood still": f"{outage_s:.1f} s",
+        "writes stood still": f"{outage_s:.1f} s, in us",
         "all of eu was in us": f"{arrived_s:.1f} s after that, without eu",
         "all of us was in eu": f"{home_s:.1f} s after that was up",
     }

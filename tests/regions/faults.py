@@ -26,37 +26,37 @@ WHOLE_S = 300.0
 
 
 def pause_a_broker(lab: Lab) -> Row:
-    """The one that serves the namespace stands still."""
+    """The broker that serves the namespace is stopped (SIGSTOP), and continued later."""
     return _endure(lab, "broker-pause", lambda traffic: lab.paused(lab.serving_broker(traffic.topic).name))
 
 
 def pause_a_gateway(lab: Lab) -> Row:
-    """Of the two, the one that clients came to."""
+    """The gateway that the clients use is stopped, and continued later."""
     return _endure(lab, "gateway-pause", lambda _: lab.paused("gateway1-eu"))
 
 
 def pause_a_region(lab: Lab) -> Row:
-    """All of it stands still, and then goes on as if nothing had been."""
+    """All processes of the serving region are stopped, and continued later."""
     return _endure(lab, "region-pause", lambda traffic: lab.paused(lab.serving_region(traffic.topic)))
 
 
 def cut_a_gateway_off(lab: Lab) -> Row:
-    """A gateway reaches no broker; clients, and haproxy, reach it."""
+    """A gateway reaches no broker for 25 s. Clients and haproxy still reach it."""
     return _endure(lab, "gateway-cut", lambda traffic: _cut_leader_off(lab, traffic.topic))
 
 
 def cut_a_gateway_off_briefly(lab: Lab) -> Row:
-    """What it had sent may still be on its way when the cable is back, and another gateway has written it since."""
+    """A gateway reaches no broker for 8 s. What it had sent may arrive after another gateway has written the same."""
     return _endure(lab, "brief-cut", lambda traffic: _cut_leader_off(lab, traffic.topic), hold_s=BRIEF_S)
 
 
 def cut_between_regions(lab: Lab) -> Row:
-    """eu and us do not reach each other; both reach the witness, and clients reach both."""
+    """The regions do not reach each other. Both reach the witness, and clients reach both."""
     return _endure(lab, "sea-cable", lambda _: lab.cut_between("eu", "us"))
 
 
 def cut_a_region_off(lab: Lab) -> Row:
-    """It reaches neither the other one nor the witness; clients reach both regions."""
+    """The serving region reaches neither the other region nor the witness. Clients reach both regions."""
 
     def fault(traffic: Traffic) -> AbstractContextManager[None]:
         region = lab.serving_region(traffic.topic)

@@ -19,12 +19,12 @@ TAIL_S = 3.0
 
 
 def lose_a_region(lab: Lab) -> Row:
-    """eu is killed under load and comes back; a group goes on in us, then in eu again."""
+    """eu is killed under load and comes back. A group goes on in us, then in eu again."""
     return _lose_eu(lab, "geo-loss", nullcontext(), 0)
 
 
 def lose_a_region_with_a_tail(lab: Lab) -> Row:
-    """As before, and the last that eu acknowledged had not reached us: it arrives when eu is back."""
+    """The regions are cut from each other 3 s before eu is killed. eu's last records reach us when eu is back."""
     return _lose_eu(lab, "geo-tail", lab.cut_between("eu", "us"), TAIL_S)
 
 
@@ -78,11 +78,10 @@ def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: flo
         "doubled": "0",
         "missing in us until eu was back": str(len(behind)),
         "of those read by us's group": str(late),
-        "re-read in us": f"{again} ({again / PARTITIONS / 50:.1f} s of writes)",
-        "us took writes": f"{outage_s:.1f} s",
+        "read again": f"{again} in us ({again / PARTITIONS / 50:.1f} s of writes), {back} back in eu",
+        "writes stood still": f"{outage_s:.1f} s",
         "us group had all": f"{took_s:.1f} s",
         "caught up": f"{caught_up_s:.1f} s after eu was up",
-        "re-read back in eu": str(back),
     }
 
 
@@ -121,7 +120,7 @@ SNAPSHOTS_S = 8.0
 
 
 def write_in_both(lab: Lab) -> Row:
-    """Each region has every record of both, once; in each, a producer's records keep their order."""
+    """Both regions write. Each region has every record once, and a producer's records in their order."""
     topic = new_topic(lab, "both", 1)
     writers = {region: Writer(lab.only(region), topic, 1, region, enable_idempotence=True) for region in ("eu", "us")}
     for _ in range(250):

@@ -53,10 +53,10 @@ def clients_move(lab: Lab) -> Row:
         "acknowledged": str(len(expected)),
         "lost": "0",
         "doubled": f"{copies} (a producer that is not idempotent)",
-        "producer wrote on": f"{outage_s:.1f} s",
+        "writes stood still": f"{outage_s:.1f} s",
         "group had what was in us": f"{moved_s:.1f} s after the kill",
         "Java group": f"{java_moved_s:.1f} s",
-        "re-read": f"{members.read - len(members.values)}, Java {java_again}",
+        "read again": f"{members.read - len(members.values)}, Java {java_again}",
         "caught up": f"{caught_up_s:.1f} s after eu was up",
     }
 

@@ -16,7 +16,7 @@ Row = dict[str, str]
 
 
 def lose_a_region(lab: Lab) -> Row:
-    """All of the serving one is killed at once under load. Clients carry on where they were, by the other haproxy."""
+    """The serving region is killed under load. Clients go on through the other haproxy."""
     with Traffic(lab, "region-loss") as traffic:
         lost = lab.serving_region(traffic.topic)
         began = time.monotonic()
@@ -29,7 +29,7 @@ def lose_a_region(lab: Lab) -> Row:
         "acknowledged": str(len(history.writes)),
         "lost": "0",
         "doubled": "0",
-        "re-read": str(len(history.reads) - len(history.writes)),
+        "read again": str(len(history.reads) - len(history.writes)),
         "writes stood still": f"{outage_s:.1f} s",
         "group had all": f"{consumed_s:.1f} s after that",
         "group without coordinator": f"{no_coordinator_s:.1f} s",
@@ -42,7 +42,7 @@ def _check_logs(bootstrap: str, topic: str, writer: Writer) -> None:
 
 
 def region_returns(lab: Lab, primary: str = "eu") -> Row:
-    """What was killed is started again; the namespace goes back to its primary region."""
+    """The killed region is started again. The namespace goes back to its primary region."""
     topic = unique_topic("region-return")
     create_topic(lab.bootstrap("us"), topic, PARTITIONS)
     writer = Writer(lab.bootstrap("us"), topic, PARTITIONS, enable_idempotence=True)
@@ -66,7 +66,7 @@ def region_returns(lab: Lab, primary: str = "eu") -> Row:
 
 
 def lose_a_bookie(lab: Lab) -> Row:
-    """What it had is copied to another one of its own accord, also of the ledger that is written."""
+    """A bookie is killed. Its entries are copied to another bookie, the ledger that is being written included."""
     topic = unique_topic("bookie-loss")
     bootstrap = lab.bootstrap("eu")
     create_topic(bootstrap, topic, 1)

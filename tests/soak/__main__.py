@@ -7,22 +7,18 @@ docs/reports/soak.md when it ran for two hours, or where `--report` says.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.soak.load import run_round
 from tests.soak.measure import LogFindings, Sample, Sampler, sample, slope_mb_per_hour
 from tests.soak.servers import GATEWAY_EVERY_S, PULSAR_EVERY_S, Faults, Servers
-from tests.support.gateway_process import REPOSITORY
+from tests.support.report import REPORTS, head, table
 
-REPORT = REPOSITORY / "docs" / "reports" / "soak.md"
+REPORT = REPORTS / "soak.md"
 ROUND_S = 90.0
 ROUND_TIMEOUT_S = 900.0
 WHOLE_MINUTES = 120.0
@@ -84,7 +80,6 @@ class Soak:
         resident = sorted(each.resident_mb for each in self.samples)
         quiet = f"{QUIET_S:.0f} s after the last client"
         rows = {
-            "minutes": f"{self._minutes:.0f}",
             "rounds, records written and checked": f"{self.rounds}, {self.records}",
             "topics made and deleted under a writer": str(self.topics_deleted),
             "restarts of a gateway, of Pulsar": f"{self._faults.gateway_restarts}, {self._faults.pulsar_restarts}",
@@ -100,18 +95,17 @@ class Soak:
                 f"{self.findings.stalls}, the longest took {self.findings.longest_stall_cpu_ms} ms of CPU"
             ),
         }
-        table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-        listed = "\n".join(f"* {text}" for text in self.failures)
-        text = f"# Soak\n\nWritten by `make soak`: {_where()}.\n\n| | |\n| --- | --- |\n{table}\n\n{listed}"
-        return text.rstrip() + "\n"
+        lines = [head("Soak", "make soak", self._minutes * 60, HOW_TO_READ), *table(("what", "seen"), rows.items()), ""]
+        lines += ["Failures:", "", *(f"* {text}" for text in self.failures)] if self.failures else []
+        return "\n".join(lines).rstrip() + "\n"
 
 
-def _where() -> str:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    ).stdout.strip()
-    cores = len(os.sched_getaffinity(0))
-    return f"{datetime.now(UTC):%Y-%m-%d}, commit {commit}, {cores} cores, Python {platform.python_version()}"
+HOW_TO_READ = f"""\
+Producers and groups of every kind work through a fleet, and topics are created and deleted under them. A gateway is
+restarted every {GATEWAY_EVERY_S / 60:.0f} minutes, Pulsar every {PULSAR_EVERY_S / 60:.0f}.
+Every acknowledged record must be read at its offset. One gateway is never restarted: its memory must stay flat, and
+none of its clients' connections and tasks may be left when the clients have gone.
+"""
 
 
 def main() -> int:

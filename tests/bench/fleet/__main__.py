@@ -1,4 +1,5 @@
-"""Deaths of gateways, and what a fleet costs: `python -m tests.bench.fleet [--only PART]`; writes docs/scale.md."""
+"""Deaths of gateways, and what a fleet costs: `python -m tests.bench.fleet [--only PART]`; writes
+docs/reports/fleet.md."""
 
 import argparse
 import shutil
@@ -10,9 +11,9 @@ from deploy.local.standalone import PulsarStandalone
 from tests.bench.fleet.costs import COSTS
 from tests.bench.fleet.deaths import deaths
 from tests.bench.fleet.figures import Figures
-from tests.support.gateway_process import REPOSITORY
+from tests.support.report import REPORTS
 
-DOCS_PATH = REPOSITORY / "docs" / "scale.md"
+REPORT = REPORTS / "fleet.md"
 HEAP_MB = 1024
 PARTS = {"deaths": deaths, **COSTS}
 
@@ -37,7 +38,7 @@ def main() -> None:
     text = figures.markdown(time.monotonic() - began)
     print(text)
     if not options.only:
-        figures.update(DOCS_PATH, text)
+        REPORT.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,8 @@
-"""What a run measured, as tables of markdown."""
+"""What a run measured, as docs/reports/fleet.md."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 
-from tests.bench.report import machine
-
-MARK = "<!-- The rest is written by `python -m tests.bench.fleet`. -->"
+from tests.support.report import head, table
 
 
 class Figures:
@@ -21,24 +17,24 @@ class Figures:
         print(f"  {title}: {', '.join(cells)}", flush=True)
 
     def markdown(self, duration_s: float) -> str:
-        facts = machine()
-        lines = [
-            f"{datetime.now(UTC):%Y-%m-%d}, {facts['cores']} cores, {facts['system']}, Python {facts['python']}; "
-            f"{duration_s / 60:.0f} minutes, load average at the end {facts['load_average'][0]}.", "",
-        ]  # fmt: skip
+        lines = [head("Fleet", "make fleet", duration_s, HOW_TO_READ)]
         for (title, headings), rows in self._tables.items():
-            alignment = ["---", *["--:"] * (len(headings) - 1)]
-            lines += [f"### {title}", ""]
-            lines += ["| " + " | ".join(cells) + " |" for cells in (headings, alignment, *rows)] + [""]
+            lines += [f"## {title}", "", *table(headings, rows, texts=1), ""]
         return "\n".join(lines).rstrip() + "\n"
-
-    def update(self, path: Path, text: str) -> None:
-        """Replace what follows the mark."""
-        before, _, _ = path.read_text().partition(MARK)
-        path.write_text(before + MARK + "\n\n" + text)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+HOW_TO_READ = """\
+What happens when one of three gateways dies, and what a fleet costs. Pulsar, all gateways and the load run on one
+machine. CPU is the processor time of the gateways alone; it depends less on other programs than times and rates do.
+How to size a fleet with these figures: [guides/deploy.md](../guides/deploy.md#how-many-gateways).
+
+* **killed, stands still, cable pulled**: SIGKILL, SIGSTOP, and a network namespace whose link is taken down.
+* **by a single address**: the request reaches a gateway that does not lead the partition, which forwards it.
+* **the busiest leads, of the mean**: partitions of the busiest gateway, divided by the mean of all gateways.
+"""

@@ -1,4 +1,4 @@
-"""The compatibility report says what came out: failures with their cause, and what was not tried."""
+"""The report of the clients says what came out: failures with their cause, and what was not tried."""
 
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ def test_verdicts(kafka: Outcome, gateway: Outcome, result: str, cause: str) -> 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(report, "RESULTS_DIR", tmp_path / "results")
-    monkeypatch.setattr(report, "REPORT", tmp_path / "compatibility.md")
+    monkeypatch.setattr(report, "REPORT", tmp_path / "conformance.md")
 
     def write(*order: str) -> list[str]:
         write_report(order)
-        return (tmp_path / "compatibility.md").read_text().splitlines()
+        return (tmp_path / "conformance.md").read_text().splitlines()
 
     return write
 
@@ -59,9 +59,22 @@ def test_the_report_lists_failures_and_what_does_not_apply(written: Any) -> None
         "| Wire 1.0 | **fail** 1/2 | n/a | 2026-01-02 |"
     )
     assert "* Ghost 3.0: cargo is not installed" in lines
-    assert "* Timeout (Wire 1.0, fetch: at the end)" in lines
-    assert "| fetch: at the end |  | **fail** |" in lines
-    assert "* Wire 2.0: no groups (groups: subscribe)" in lines
+    at = lines.index("* Timeout")
+    assert lines[at + 1] == "    * Wire 1.0: fetch: at the end"
+    assert "| at the end | 0 of 1 | Wire 1.0 |  |" in lines
+    assert "| subscribe | 0 of 2 |  | Wire 2.0, Wire 1.0 |" in lines
+    assert "| Wire 2.0 | groups: subscribe | no groups |" in lines
+
+
+def test_a_cause_is_told_once_and_no_line_is_long(written: Any) -> None:
+    """A person has to read it: rows of tables may be long, text may not."""
+    failing = [_verdict(Outcome([1]), Outcome(error="Timeout " * 99), title=f"case {n}") for n in range(50)]
+    for version in ("1.0", "2.0"):
+        save_results(as_results("Wire", version, "Go", "2026-01-02", failing))
+    lines = written("Wire 1.0", "Wire 2.0")
+    assert len([line for line in lines if line.startswith("* Timeout")]) == 1
+    assert "    * Wire 2.0: fetch: case 0 and 49 more" in lines
+    assert max(len(line) for line in lines if not line.startswith("|")) < 200
 
 
 def test_the_newest_results_of_a_client_count(written: Any) -> None:

@@ -35,10 +35,10 @@ def test_results(kafka: Outcome, gateway: Outcome, result: str) -> None:
 
 def test_the_report_has_every_version_and_lists_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "RESULTS_DIR", tmp_path / "results")
-    monkeypatch.setattr(report, "REPORT", tmp_path / "REPORT.md")
+    monkeypatch.setattr(report, "REPORT", tmp_path / "spark.md")
     write_report("3.5.7", _verdict(_rows("[1]", "[2]"), Outcome(3.0, {"all": ["[1]", "[2]"]})))
     write_report("4.0.0", _verdict(_rows("[1]"), Outcome(1.0, error="Timeout: nothing came")))
-    text = (tmp_path / "REPORT.md").read_text()
+    text = (tmp_path / "spark.md").read_text()
     assert text.index("## Spark 4.0.0: 0 of 1") < text.index("## Spark 3.5.7: 1 of 1")
     assert "| same | 2 | 2.0 | 3.0 | 1.50 |" in text
     assert "| failed | 1 | 2.0 | 1.0 |  |" in text
@@ -47,7 +47,7 @@ def test_the_report_has_every_version_and_lists_failures(tmp_path: Path, monkeyp
 
 def test_results_are_kept_for_the_next_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "RESULTS_DIR", tmp_path)
-    monkeypatch.setattr(report, "REPORT", tmp_path / "REPORT.md")
+    monkeypatch.setattr(report, "REPORT", tmp_path / "spark.md")
     write_report("4.0.0", _verdict(_rows("[1]"), _rows("[2]")))
     write_report("4.0.0", _verdict(_rows("[1]"), _rows("[1]")))
     kept = json.loads((tmp_path / "4.0.0.json").read_text())

@@ -1,4 +1,4 @@
-"""docs/configuration.md says of every topic configuration what comes of it.
+"""docs/guides/configuration-reference.md says of every topic configuration what comes of it.
 
 `.venv/bin/python -m tests.unit.gateway.topics.test_topic_config_docs` writes the table anew.
 """
@@ -13,7 +13,7 @@ import pytest
 from gateway.topics.topic_configs import DEFAULTS, TOPIC_CONFIGS, Effect, TopicConfig
 from gateway.topics.topic_policies import all_policies
 
-PAGE = Path(__file__).parents[4] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[4] / "docs" / "guides" / "configuration-reference.md"
 HEAD = "| Configuration | Default | Effect | What it is |\n|---|---|---|---|\n"
 BASES: tuple[Mapping[str, str], ...] = ({}, {"cleanup.policy": "compact"}, {"cleanup.policy": "compact,delete"})
 OTHER_VALUES = {"cleanup.policy": "compact", "entry.format": "pulsar", "compression.type": "zstd"}

@@ -1,0 +1,53 @@
+"""What the reports in docs/reports have in common: where they are, the machine and date on top, tables."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.support.gateway_process import REPOSITORY
+
+REPORTS = REPOSITORY / "docs" / "reports"
+
+
+def machine() -> dict[str, Any]:
+    return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
+            "load_average": [round(each, 1) for each in os.getloadavg()]}  # fmt: skip
+
+
+def today() -> str:
+    """In UTC, YYYY-MM-DD."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def head(title: str, command: str, duration_s: float, text: str) -> str:
+    """The title, what wrote the report, when and where, and `text`, which says how to read it."""
+    facts = machine()
+    return (
+        f"# {title}\n\n"
+        f"Written by `{command}`: {today()}, commit {commit()}, {duration_s / 60:.0f} minutes.\n"
+        f"{facts['cores']} cores, {facts['system']}, Python {facts['python']}; "
+        f"load average at the end {facts['load_average'][0]}.\n\n{text.strip()}\n"
+    )
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], texts: int | None = None) -> list[str]:
+    """Lines of markdown. The first `texts` columns, by default all, hold text; the others hold numbers."""
+    columns = len(headings)
+    kinds = ["---"] * (columns if texts is None else texts)
+    alignment = [*kinds, *["--:"] * (columns - len(kinds))]
+    return [_line(headings), _line(alignment), *map(_line, rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def commit() -> str:
+    """Of the working tree, short; empty outside a repository."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout.strip()
