@@ -219,7 +219,7 @@ class Gateway:
         self._watchdog.stop()
 
     def _why_not_ready(self) -> str | None:
-        """Clients of a gateway that is cut off would stay: it answers them, but can write nothing (docs/guides/regions.md)."""
+        """A gateway that is cut off still answers, so its clients would stay, but it can write nothing."""
         if self._not_ready is None and not self._fleet.state.permissions.is_ready:
             return "cut off: Pulsar confirms nothing"
         return self._not_ready or self._groups.load_failure

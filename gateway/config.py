@@ -28,27 +28,32 @@ class Section(BaseModel):
 
 class AddressSection(Section):
     host: str = "127.0.0.1"
+    """The address on which the gateway listens. 0.0.0.0 is every address of the machine."""
     port: int = Field(default=9092, ge=0, le=65_535)
+    """The port on which it listens."""
     advertised_host: str | None = None
-    """Where those that came by this address are told to connect; the listening host by default."""
+    """The address to which clients are sent. By default `host`."""
     advertised_port: int | None = Field(default=None, ge=1, le=65_535)
+    """The port to which clients are sent. By default `port`."""
 
 
 class ListenerSection(AddressSection):
     """One address where clients connect."""
 
     proxy_protocol: bool = False
-    """Each connection begins with a PROXY header, v1 or v2, by which a load balancer names the client."""
+    """Every connection begins with a PROXY header (v1 or v2), by which a load balancer names the client."""
     trusted_proxies: Networks = Field(default=LOOPBACK, strict=False)
-    """From where such connections are taken: networks or addresses of load balancers. Others are closed."""
+    """Networks or addresses from which PROXY headers are accepted. Other connections are closed."""
     single_address: bool = False
-    """The advertised address is that of all gateways: clients see one broker, and requests for what another gateway
-    leads are forwarded to it."""
+    """The advertised address is that of all gateways. Clients see one broker; a gateway forwards requests for
+    partitions that another one leads."""
 
 
 class NamedListenerSection(ListenerSection):
+    """A listener besides that of `[kafka]`; there may be several."""
+
     name: str = Field(min_length=1)
-    """The same in all gateways: who came by it is sent to the listener of this name of another gateway."""
+    """The same in all gateways. Clients of a listener are sent to the listener of the same name of other gateways."""
 
 
 DEFAULT_LISTENER = "default"
@@ -56,21 +61,23 @@ FORWARDING_LISTENER = "forwarding"
 
 
 class KafkaSection(ListenerSection):
-    """The Kafka side: where clients connect, and what they are told."""
+    """The first listener, and what clients are told."""
 
     listeners: tuple[NamedListenerSection, ...] = Field(default=(), strict=False)
-    """More of them, besides the one of this section, as `[[kafka.listeners]]`: the seven keys above, and `name`."""
+    """More listeners besides the one of this section."""
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    """Of each gateway in a namespace its own; by default the lowest that is free when it starts."""
+    """Different in each gateway of a namespace. By default the lowest id that is free at start."""
     rack: str | None = Field(default=None, min_length=1)
-    """Kafka's `broker.rack`: the region or zone in which this gateway is. A consumer that has the same as
-    `client.rack` reads from a gateway of its rack, whoever leads (KIP-392)."""
+    """Kafka's `broker.rack`: the zone or region of this gateway. A consumer with the same `client.rack` fetches from a
+    gateway of its rack (KIP-392)."""
     cluster_id: str | None = Field(default=None, min_length=1)
-    """By default one that the first gateway of the namespace makes up, for all that come after it."""
+    """By default one that the first gateway of the namespace chooses for all."""
     auto_create_topics: bool = True
+    """Kafka's `auto.create.topics.enable`."""
     max_auto_created_topics: int = Field(default=100, ge=1)
-    """For one request; clients that need more ask again."""
+    """Topics that one request may create. A client that needs more asks again."""
     default_partitions: int = Field(default=1, ge=1)
+    """Kafka's `num.partitions`."""
 
     @property
     def all_listeners(self) -> list[NamedListenerSection]:
@@ -93,15 +100,17 @@ class KafkaSection(ListenerSection):
 
 
 class PulsarSection(PulsarSettings):
-    """The Pulsar side: brokers and credentials (PulsarSettings), and the namespace that is served."""
+    """Brokers, credentials, limits of talking to Pulsar, and the namespace that is served."""
 
     tenant: str = "kafka"
+    """The tenant of both namespaces."""
     namespace: str = "default"
+    """The namespace of the topics. Gateways of one namespace are one cluster."""
     system_namespace: str | None = None
-    """Of the same tenant, for the state of the gateways: what may write there can mislead clients, so grant it to no
-    role. By default the namespace's name with `-gateway` behind it."""
+    """A namespace of the same tenant for the state of the gateways. Who may write there can mislead clients: grant it
+    to no role. By default the namespace's name with `-gateway` appended."""
     retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=-1)
-    """Set when the gateway creates the namespace; -1 keeps everything. Clients see it as the default of
+    """Retention of the namespace if the gateway creates it; -1 keeps everything. Clients see it as the default of
     `retention.ms`."""
 
     @property
@@ -114,29 +123,37 @@ class PulsarSection(PulsarSettings):
 
 
 class GroupsSection(Section):
-    """Consumer groups. Names and defaults are those of Kafka's brokers."""
+    """Consumer groups."""
 
     offsets_topic_partitions: int = Field(default=4, ge=1, le=1_000)
-    """Of `__consumer_offsets` when the gateway creates it; afterwards Pulsar knows the count."""
+    """Partitions of `__consumer_offsets` when the gateway creates it. It is not changed later."""
     offsets_topic_segment_bytes: int = Field(default=100 * 1024 * 1024, ge=1)
-    """So much is written to a partition before what that overwrites may go. A new coordinator has it to load."""
+    """A partition of `__consumer_offsets` is trimmed after so many bytes. A new coordinator loads up to this size."""
     offsets_retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=1)
+    """Kafka's `offsets.retention.minutes`."""
     initial_rebalance_delay_ms: int = Field(default=3_000, ge=0)
+    """Kafka's `group.initial.rebalance.delay.ms`."""
     min_session_timeout_ms: int = Field(default=6_000, ge=1)
+    """Kafka's `group.min.session.timeout.ms`."""
     max_session_timeout_ms: int = Field(default=1_800_000, ge=1)
+    """Kafka's `group.max.session.timeout.ms`."""
     max_size: int = Field(default=2**31 - 1, ge=1)
+    """Kafka's `group.max.size`: members of one group."""
     consumer_heartbeat_interval_ms: int = Field(default=5_000, ge=1)
-    """Of members of the consumer protocol (KIP-848), whom the coordinator tells both; Kafka's `group.consumer.*`."""
+    """Kafka's `group.consumer.heartbeat.interval.ms`, for the consumer protocol (KIP-848)."""
     consumer_session_timeout_ms: int = Field(default=45_000, ge=1)
+    """Kafka's `group.consumer.session.timeout.ms`."""
     consumer_max_size: int = Field(default=2**31 - 1, ge=1)
+    """Kafka's `group.consumer.max.size`."""
     consumer_migration_policy: Literal["disabled", "upgrade", "downgrade", "bidirectional"] = "bidirectional"
-    """Which way a group may change its protocol while it has members: to the consumer protocol, back, or both."""
+    """Kafka's `group.consumer.migration.policy`: `disabled`, `upgrade`, `downgrade` or `bidirectional`."""
     max_lag_series: int = Field(default=10_000, ge=0)
-    """Committed offsets that have a gauge of their lag; another gauge tells how many there are besides."""
+    """Committed offsets for which `kafka_gateway_group_lag` is exported. `kafka_gateway_group_lag_omitted` counts the
+    others."""
     mirror: bool = True
-    """Show each group to Pulsar as a subscription that stands where the group does."""
+    """Keep a Pulsar subscription for each group, at the group's committed offsets."""
     mirror_replicated: bool = False
-    """Make these subscriptions replicated ones: a geo-replicated namespace carries them to its other clusters."""
+    """Make these subscriptions replicated (PIP-33), so that a group can continue in another cluster."""
 
     @model_validator(mode="after")
     def _agree(self) -> GroupsSection:
@@ -148,31 +165,35 @@ class GroupsSection(Section):
 
 
 class ForwardingSection(AddressSection):
-    """Where the other gateways, and nobody else, pass on what their clients want of this one."""
+    """The listener for requests that other gateways forward. `[limits] max_connections` does not count them."""
 
     port: int = Field(default=9192, ge=0, le=65_535)
+    """The port on which it listens."""
     trusted_peers: Networks = Field(default=LOOPBACK, strict=False)
-    """Networks or addresses of the other gateways. Connections from elsewhere are closed."""
+    """Networks or addresses of the other gateways. Other connections are closed."""
 
 
 class FleetSection(Section):
-    """How the gateways of one namespace know that the others live; best the same for all of them."""
+    """How the gateways of one namespace watch each other. Use the same values in all of them.
+
+    `lease_ms` must be at least 3 times `heartbeat_ms`, and `dead_after_ms` at least 1.1 times `lease_ms`.
+    """
 
     forwarding: ForwardingSection | None = None
-    """Needed in every gateway as soon as one has a listener with a single address."""
+    """Needed in every gateway if one has a listener with `single_address`."""
 
     heartbeat_ms: int = Field(default=500, ge=10)
+    """How often a gateway writes a heartbeat."""
     lease_ms: int = Field(default=2_000, ge=30)
-    """A gateway that could not renew its lease for so long stops coordinating groups, and writing for idempotent
-    producers, until it can."""
+    """A gateway that cannot renew its lease for so long stops coordinating groups and writing for idempotent producers
+    until it can."""
     dead_after_ms: int = Field(default=2_500, ge=33)
-    """A gateway of which the others read no heartbeat for so long is presumed dead: they take over what it led."""
+    """A gateway from which the others read no heartbeat for so long is presumed dead. They take over what it led."""
     cut_off_ms: int = Field(default=20_000, ge=33)
-    """A gateway whose writes Pulsar has not acknowledged for so long, and that knows of others, is not ready: it may be
-    cut off with its region. Longer than Pulsar needs to move topics, and than writes wait for Pulsar (20 s)."""
+    """A gateway that knows of others is not ready when Pulsar has acknowledged none of its writes for so long. Keep it
+    longer than Pulsar needs to move topics."""
     hand_over_ms: int = Field(default=6_000, ge=0)
-    """A gateway that stops waits so long for the others to take over: longer than ``dead_after_ms``, should one of them
-    be dead."""
+    """How long a gateway that stops waits for the others to take over. Keep it longer than `dead_after_ms`."""
 
     @property
     def times(self) -> FleetTimes:
@@ -187,73 +208,85 @@ class FleetSection(Section):
 
 
 class HttpSection(Section):
-    """Metrics and health."""
+    """Metrics and health, without a password."""
 
     host: str = "127.0.0.1"
+    """The address for metrics and health."""
     port: int = Field(default=9464, ge=0, le=65_535)
+    """The port for metrics and health."""
 
 
 class Limits(Section):
-    """Bounds of every queue, buffer, cache and wait."""
+    """Bounds of queues, buffers, caches and waits."""
 
     max_connections: int = Field(default=20_000, ge=1)
+    """Connections of clients. Those of other gateways are not counted."""
     connection_idle_ms: int = Field(default=600_000, ge=1_000)
+    """Kafka's `connections.max.idle.ms`."""
     stop_drain_ms: int = Field(default=2_000, ge=0)
-    """Of a gateway that stops: so long it waits for the answers to requests that have come."""
+    """How long a gateway that stops waits for the answers to requests that it has received."""
     max_request_bytes: int = Field(default=100 * MIB, ge=1024)
-    """Kafka's socket.request.max.bytes."""
+    """Kafka's `socket.request.max.bytes`."""
     max_control_request_bytes: int = Field(default=4 * MIB, ge=1024)
-    """Of requests other than Produce: decoded, they take forty times their size."""
+    """The same for requests other than Produce. Decoded, they take forty times their size."""
     requests_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Requests that are being received, wait, or are handled; above it the gateway reads one after the other. Decoded
-    ones are bounded by as much again."""
+    """Requests of all connections that are received, wait or are handled. Above it, requests are read from one
+    connection after the other. Decoded requests may take as much again."""
     max_in_flight_requests: int = Field(default=64, ge=1)
-    """Requests of one connection that wait for their answers; more are not read."""
+    """Unanswered requests of one connection. The gateway reads no more until one is answered."""
     max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
-    """Default of a topic's max.message.bytes, as Kafka's."""
+    """Default of a topic's `max.message.bytes`."""
     decoding_threads: int = Field(default=2, ge=1)
-    """They look at records where that takes long; each holds what one record set unfolds to."""
+    """Threads that decode large record sets."""
     max_decompressed_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """What one compressed record set may unfold to, where the gateway has to look inside."""
+    """Size of one compressed record set after decompression, where the gateway has to look inside."""
     append_max_entry_bytes: int = Field(default=1 * MIB, ge=1024)
-    """Batches that share a Pulsar entry stay below this; a larger batch has an entry of its own."""
+    """Batches that share a Pulsar entry stay below this size. A larger batch has its own entry."""
     append_max_in_flight_entries: int = Field(default=64, ge=1)
+    """Entries of one partition that Pulsar has not acknowledged."""
     append_max_in_flight_bytes: int = Field(default=16 * MIB, ge=MIB)
-    """Of one partition."""
+    """Bytes of one partition that Pulsar has not acknowledged."""
     append_max_queued_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Of one partition, waiting for a place in flight; above that produce requests fail as throttled."""
+    """Bytes of one partition that wait to be sent. Above it Produce fails with a retriable error."""
     cache_budget_bytes: int = Field(default=24 * MIB, ge=MIB)
-    """Tails of all partitions together."""
+    """Newest records in memory, of all partitions."""
     reader_budget_bytes: int = Field(default=8 * MIB, ge=MIB)
-    """Read ahead for one consumer that catches up, at the most."""
+    """Read ahead for one consumer that reads older records."""
     readers_budget_bytes: int = Field(default=12 * MIB, ge=MIB)
-    """Read ahead for all of them: they share it evenly, and each gets at least one entry."""
+    """Read ahead for all of them. They share it evenly, and each gets at least one entry."""
     max_readers: int = Field(default=256, ge=1)
-    """Open at a time; of more positions that lag, each gets its turn."""
+    """Positions that are read at the same time. More positions take turns."""
     max_log_openings: int = Field(default=32, ge=1)
-    """Partitions that are opened at a time, those first that a write waits for."""
+    """Partitions that are opened at the same time. Those with a waiting write come first."""
     reader_idle_ms: int = Field(default=30_000, ge=100)
+    """A reader that nobody uses is closed after this time."""
     fetch_budget_bytes: int = Field(default=20 * MIB, ge=MIB)
-    """Fetched bytes on their way to all clients; above it a fetch returns one batch at a time."""
+    """Fetched bytes on their way to all clients. Above it a fetch returns one batch at a time."""
     unread_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Answers that clients do not take; above it the connections that have stood longest are closed."""
+    """Answers that clients have not read. Above it the connections whose answers have waited longest are closed."""
     max_fetch_bytes: int = Field(default=64 * MIB, ge=MIB)
+    """Kafka's `fetch.max.bytes`: the largest answer to a fetch."""
     max_fetch_sessions: int = Field(default=1_000, ge=0)
+    """Kafka's `max.incremental.fetch.session.cache.slots`."""
     producer_state_scan_bytes: int = Field(default=32 * MIB, ge=1024)
-    """How much of a log's end is read to know its idempotent producers again."""
+    """How much of a log's end is read to restore the state of idempotent producers."""
     max_producers_per_partition: int = Field(default=10_000, ge=1)
+    """Idempotent producers that are known for one partition."""
     max_producers: int = Field(default=50_000, ge=1)
-    """Idempotent producers that are known, of all partitions together: each takes about 1 KB for each partition."""
+    """Idempotent producers that are known over all partitions. Each takes about 1 KB for each partition."""
     producer_id_expiration_ms: int = Field(default=24 * 60 * 60_000, ge=1_000)
-    """Kafka's producer.id.expiration.ms: one that has written nothing for so long is forgotten."""
+    """Kafka's `producer.id.expiration.ms`."""
     timestamp_scan_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Logs up to this size are searched record by record for a timestamp; larger ones start at the publish time."""
+    """Logs up to this size are searched record by record for a timestamp. Larger ones are searched from the publish
+    time."""
     refresh_timeout_ms: int = Field(default=10_000, ge=100)
-    """How long reading up to the end of a log may take, before a request that needs it fails."""
+    """How long reading to the end of a log may take before the request fails."""
     log_idle_ms: int = Field(default=600_000, ge=1_000)
+    """A partition that nobody uses is closed after this time."""
     metadata_max_age_ms: int = Field(default=5_000, ge=100)
+    """How long the gateway uses what it knows of a topic before it asks Pulsar again."""
     metadata_timeout_ms: int = Field(default=10_000, ge=100)
-    """How long a request waits for what Pulsar knows of a topic, or of all; then what was known before counts."""
+    """How long a request waits for Pulsar's answer about topics. After that it uses what was known before."""
 
     @model_validator(mode="after")
     def _agree(self) -> Limits:
@@ -278,6 +311,7 @@ class Config(Section):
     http: HttpSection = HttpSection()
     limits: Limits = Limits()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """`debug`, `info`, `warning` or `error`."""
 
     @model_validator(mode="after")
     def _agree(self) -> Config:

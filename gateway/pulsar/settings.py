@@ -24,27 +24,36 @@ class PulsarSettings(BaseModel):
     """`http://host:port[,host:port…]`, or `https://…`."""
 
     token: SecretStr | None = None
+    """The token to log in with. Set this or `token_file`."""
     token_file: Path | None = Field(default=None, strict=False)
-    """Read again at every login, so that a renewed token is picked up."""
+    """A file with the token. It is read at every login, so a renewed token is used."""
     tls_trust_certs: Path | None = Field(default=None, strict=False)
+    """A PEM file with the certificates to trust."""
     tls_allow_insecure: bool = False
     """Accept any certificate. For tests only."""
     tls_verify_hostname: bool = True
+    """Check that the certificate names the host."""
 
     connect_timeout_ms: int = Field(default=10_000, gt=0)
+    """How long a connection to a broker may take."""
     operation_timeout_ms: int = Field(default=30_000, gt=0)
-    """How long opening, closing and asking may take in all, retries included."""
+    """How long opening, closing and asking may take in all, with retries."""
     request_timeout_ms: int = Field(default=10_000, gt=0)
     """How long one answer of a broker may take."""
     keepalive_interval_ms: int = Field(default=5_000, gt=0)
-    """A connection silent for this long is probed, and given up after the same time again."""
+    """A connection that is silent for this long is probed, and given up after the same time again."""
     backoff_initial_ms: int = Field(default=50, gt=0)
+    """Pause before the first retry. It doubles with each retry."""
     backoff_max_ms: int = Field(default=2_000, gt=0)
+    """The longest pause between retries."""
     max_lookup_redirects: int = Field(default=20, gt=0)
+    """Redirects that one lookup follows."""
     write_buffer_high_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
-    """A connection with more unsent bytes reports that it is not writable."""
+    """A connection with more unsent bytes takes no more writes."""
     max_admin_connections: int = Field(default=32, gt=0)
+    """Connections to the admin API."""
     max_admin_response_bytes: int = Field(default=64 * 1024 * 1024, gt=0)
+    """The largest answer of the admin API."""
 
     @field_validator("service_url")
     @classmethod
