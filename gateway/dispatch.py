@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Protocol
 
 from kafka.protocol.api_key import ApiKey
 
 from gateway.forwarding.forwarder import Forwarder, Forwarding
+from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.handlers.table import APIS
-from gateway.requests.call import Call, RelayedResponse
+from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener, RequestContext
-from gateway.requests.reply import Reply
+from gateway.requests.reply import RelayedResponse, Reply, Response
 from protocol.kafka import codec
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.message import Throttled
 from protocol.kafka.value_counts import has_more_rows
 
 API_KEY_BYTES = 2
@@ -87,7 +89,7 @@ class Dispatcher:
         # KIP-511: an unknown version is answered as v0, so that the client learns which ones there are.
         header = codec.parse_header(view[:8], flexible=False) if len(view) < 10 else None
         correlation_id = header.correlation_id if header else codec.parse_fixed_header(view)[2]
-        return Call(API_VERSIONS, 0, correlation_id, None, None, context)
+        return Call(API_VERSIONS, 0, correlation_id, None, UnknownVersion(), context)
 
     def is_large(self, frame: bytearray) -> bool:
         """Decoding it takes so long that it is to be done in another thread."""
@@ -95,7 +97,7 @@ class Dispatcher:
             return False
         return len(frame) <= self._cluster.config.limits.max_control_request_bytes  # else it is not decoded
 
-    def is_large_answer(self, call: Call, response: Any) -> bool:
+    def is_large_answer(self, call: Call, response: Response) -> bool:
         """Encoding it takes so long that it is to be done in another thread."""
         if response is None or call.api.key is ApiKey.Produce or isinstance(response, RelayedResponse):
             return False
@@ -105,12 +107,12 @@ class Dispatcher:
         """Whether a request may run though the one before it is not answered."""
         return before.api.pipelined and _api_key(frame) == before.api.key
 
-    def complete(self, call: Call, response: Any) -> None:
+    def complete(self, call: Call, response: Response) -> None:
         """Count the request, and mute a client that is over its quota (KIP-219)."""
         throttle_time_ms = call.context.policy.throttle_time_ms(call.api.name)
         if throttle_time_ms:
             call.client.mute(throttle_time_ms)
-            if response is not None and not isinstance(response, RelayedResponse):
+            if isinstance(response, Throttled):
                 response.throttle_time_ms = throttle_time_ms
         metrics = call.cluster.metrics.request(call.api.name, call.version)
         metrics.answered(time.perf_counter() - call.started)
@@ -118,7 +120,7 @@ class Dispatcher:
         if code:
             call.cluster.metrics.error(call.api.name, ErrorCode(code))
 
-    def encode(self, call: Call, response: Any) -> list[Buffer]:
+    def encode(self, call: Call, response: Response) -> list[Buffer]:
         """The answer's frame. May be called in any thread."""
         if response is None:
             return []

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Set
 from copy import copy
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -54,6 +54,7 @@ MAX_DELETED_TOPICS = 10_000
 TRIED_CHECK_S = 0.01
 
 T = TypeVar("T")
+R = TypeVar("R")
 log = structlog.get_logger()
 
 
@@ -218,10 +219,10 @@ class GroupService:
         self,
         group_id: str,
         call: Callable[[GroupCoordinator, int, Callable[[T], None]], None],
-        to_response: Callable[[T], Any],
-    ) -> asyncio.Future[Any]:
+        to_response: Callable[[T], R],
+    ) -> asyncio.Future[R]:
         """As `run`, for what is answered later: the response made of what the coordinator replies."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def reply(answer: T) -> None:
             if not future.done():  # else the client has gone

@@ -7,18 +7,18 @@ client hears that it is unknown, as from a broker that was restarted, and asks f
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from coordinator.fleet.messages import Member
 from gateway.errors import KafkaError
 from gateway.fetching.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key
-from gateway.handlers.records.fetch import ISOLATION_LEVELS, SESSION_VERSION, TOPIC_ID_VERSION
+from gateway.handlers.records.fetch import ISOLATION_LEVELS, SESSION_VERSION, TOPIC_ID_VERSION, forgotten_keys
 from gateway.requests.call import Call
 from gateway.requests.routes import Leaders
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.fetch_response import session_id
+from protocol.kafka.messages.records import FetchRequest
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class FetchRelay:
     def __init__(self) -> None:
         self._session: _Session | None = None
 
-    def leader(self, call: Call, leaders: Leaders) -> Member | None:
+    def leader(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
         """To whom the fetch goes as it is; None if it does not. Raises KafkaError when its session has ended."""
         request = call.request
         if request.isolation_level not in ISOLATION_LEVELS:
@@ -47,17 +47,16 @@ class FetchRelay:
             return None
         return self._leader_of_session(call, leaders, self._session)
 
-    def _leader_of_all(self, call: Call, leaders: Leaders) -> Member | None:
+    def _leader_of_all(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
         """A full fetch ends the session before it."""
-        leader = _sole_leader(call, leaders, _keys(call, call.request.topics))
+        leader = _sole_leader(call, leaders, _keys(call))
         known, self._session = self._session, None
         if leader is not None and (known is None or known.session_id != call.request.session_id):
             call.cluster.fetch_sessions.close(call.client.host, call.request.session_id)
         return leader
 
-    def _leader_of_session(self, call: Call, leaders: Leaders, session: _Session) -> Member:
-        named = _keys(call, call.request.topics)
-        forgotten = _keys(call, call.request.forgotten_topics_data or ())
+    def _leader_of_session(self, call: Call[FetchRequest], leaders: Leaders, session: _Session) -> Member:
+        named, forgotten = _keys(call), set(forgotten_keys(call))
         new = named - session.partitions
         session.partitions = (session.partitions | named) - forgotten
         if session.epoch != leaders.epoch:
@@ -69,26 +68,25 @@ class FetchRelay:
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return session.leader
 
-    def answered(self, call: Call, leaders: Leaders, leader: Member, frame: bytearray) -> None:
+    def answered(self, call: Call[FetchRequest], leaders: Leaders, leader: Member, frame: bytearray) -> None:
         """A session may have begun."""
         if call.version < SESSION_VERSION or call.request.session_epoch != INITIAL_EPOCH:
             return
         number = session_id(call.version, memoryview(frame))
         if number != NO_SESSION:
-            self._session = _Session(number, leader, _keys(call, call.request.topics), leaders.epoch)
+            self._session = _Session(number, leader, _keys(call), leaders.epoch)
 
 
-def _keys(call: Call, topics: Iterable[Any]) -> set[Key]:
-    """`topics` are those of a request, fetched or forgotten."""
+def _keys(call: Call[FetchRequest]) -> set[Key]:
     by_id = call.version >= TOPIC_ID_VERSION
     return {
-        (topic.topic_id if by_id else topic.topic, getattr(part, "partition", part))
-        for topic in topics
+        (topic.topic_id if by_id else topic.topic, part.partition)
+        for topic in call.request.topics
         for part in topic.partitions
     }
 
 
-def _sole_leader(call: Call, leaders: Leaders, keys: Collection[Key]) -> Member | None:
+def _sole_leader(call: Call[FetchRequest], leaders: Leaders, keys: Collection[Key]) -> Member | None:
     """None if there are several, or it is this gateway, or not known."""
     found: set[Member | None] = set()
     for topic, partition in keys:

@@ -11,7 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
@@ -33,17 +33,18 @@ from gateway.requests.cluster import Unread
 from gateway.requests.reply import Reply, Response
 from gateway.requests.routes import Leaders
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.records import FetchRequest
+from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
 GRACE_S = 0.2
 """After max_wait, for what the leaders then answer; later answers, of one that stands still, go into the next fetch."""
 SLACK_S = 0.005
 """So shortly before max_wait is over, it is."""
 
+_PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 _Topic = FetchRequest.FetchTopic
 _Partition = _Topic.FetchPartition
 
-Ask = Callable[[Call, Member | None], Coroutine[Any, Any, Response]]
+Ask = Callable[[Call, Member | None], Coroutine[object, object, Response]]
 """The answer of a leader, or of this gateway (None), to a request of its own."""
 
 
@@ -74,7 +75,7 @@ class ForwardedFetches:
         self._waiting: set[_ForwardedFetch] = set()
         self._asking: set[asyncio.Task[None]] = set()
 
-    def run(self, call: Call, leaders: Leaders) -> Reply:
+    def run(self, call: Call[FetchRequest], leaders: Leaders) -> Reply:
         if call.request.isolation_level not in ISOLATION_LEVELS:
             return call.api.handle(call)
         try:
@@ -84,7 +85,7 @@ class ForwardedFetches:
         return Reply.after(self._start(call, leaders, fetched, session))
 
     async def _start(
-        self, call: Call, leaders: Leaders, fetched: list[FetchedPartition], session: FetchSession | None
+        self, call: Call[FetchRequest], leaders: Leaders, fetched: list[FetchedPartition], session: FetchSession | None
     ) -> Reply:
         while self._waiting:  # one fetch after the other, as in Kafka
             await asyncio.wait([waiting.future for waiting in self._waiting])
@@ -115,7 +116,9 @@ class ForwardedFetches:
             task.cancel()
         self._forget_all_but(())
 
-    def ask(self, call: Call, leader: Member | None, parts: list[FetchedPartition], wait_ms: int, share: int) -> None:
+    def ask(
+        self, call: Call[FetchRequest], leader: Member | None, parts: list[FetchedPartition], wait_ms: int, share: int
+    ) -> None:
         """For what it has now if `wait_ms` is 0. `share` is by how many leaders max_bytes is divided."""
         asked = [copy(part) for part in parts]  # a session's own change with the client's next fetch
         self.asked.update({part.key: part.offset for part in asked})
@@ -132,8 +135,9 @@ class ForwardedFetches:
                 if not waiting.future.done():
                     waiting.future.set_exception(error)
 
-    async def _take(self, call: Call, leader: Member | None, parts: list[FetchedPartition]) -> None:
+    async def _take(self, call: Call[FetchRequest], leader: Member | None, parts: list[FetchedPartition]) -> None:
         response = await self._ask(call, leader)
+        assert isinstance(response, FetchResponse)
         rows = _rows(response, by_id=call.version >= TOPIC_ID_VERSION)
         for part in parts:
             if self.asked.get(part.key) == part.offset:
@@ -162,7 +166,7 @@ class _ForwardedFetch:
     """One fetch of the client; answers once, through `future`."""
 
     def __init__(
-        self, fetches: ForwardedFetches, call: Call, parts: list[_Part], session: FetchSession | None
+        self, fetches: ForwardedFetches, call: Call[FetchRequest], parts: list[_Part], session: FetchSession | None
     ) -> None:
         self._fetches = fetches
         self._call = call
@@ -244,7 +248,7 @@ class _ForwardedFetch:
         return row
 
 
-async def _name(call: Call, topic: str | uuid.UUID | None) -> str | None:
+async def _name(call: Call[FetchRequest], topic: str | uuid.UUID | None) -> str | None:
     """None if there is no such topic; this gateway then knows what to answer."""
     if not isinstance(topic, uuid.UUID):
         return topic
@@ -258,7 +262,7 @@ async def _name(call: Call, topic: str | uuid.UUID | None) -> str | None:
     return name
 
 
-def _request(call: Call, parts: list[FetchedPartition], wait_ms: int, share: int) -> FetchRequest:
+def _request(call: Call[FetchRequest], parts: list[FetchedPartition], wait_ms: int, share: int) -> FetchRequest:
     """Without a session; for one batch of each while clients leave lying what they asked for."""
     asked, unread = call.request, call.cluster.unread
     max_bytes = 1 if unread.size_bytes > call.cluster.config.limits.fetch_budget_bytes else asked.max_bytes
@@ -277,7 +281,7 @@ def _request(call: Call, parts: list[FetchedPartition], wait_ms: int, share: int
     )  # fmt: skip
 
 
-def _rows(response: Response, *, by_id: bool) -> dict[Key, Response]:
+def _rows(response: FetchResponse, *, by_id: bool) -> dict[Key, _PartitionData]:
     return {
         (topic.topic_id if by_id else topic.topic, row.partition_index): row
         for topic in response.responses
@@ -285,7 +289,7 @@ def _rows(response: Response, *, by_id: bool) -> dict[Key, Response]:
     }
 
 
-def _answer(fetched: FetchedPartition, row: Response | None) -> PartitionAnswer:
+def _answer(fetched: FetchedPartition, row: _PartitionData | None) -> PartitionAnswer:
     """A leader's row, without what it says of other gateways."""
     if row is None:
         return PartitionAnswer(fetched, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)

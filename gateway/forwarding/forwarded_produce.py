@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 
 from gateway.errors import KafkaError
 from gateway.log.writing.refused_batches import RefusedBatches
+from gateway.requests.reply import Response
 from protocol.kafka.batch import MAGIC_V2, BatchHeader, CorruptBatch, parse_header
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
+from protocol.kafka.produce_request import topic_key
 
 NO_EPOCH = -1
 
@@ -23,7 +25,7 @@ class ProduceOrder:
 
     def __init__(self, refused: RefusedBatches) -> None:
         self._refused = refused
-        self._unanswered: set[asyncio.Future[Any]] = set()
+        self._unanswered: set[asyncio.Future[Response]] = set()
         self._epoch = NO_EPOCH
 
     def is_settled(self, epoch: int) -> bool:
@@ -33,14 +35,14 @@ class ProduceOrder:
     async def settled(self) -> None:
         await asyncio.wait(self._unanswered)
 
-    def sent(self, epoch: int, answer: asyncio.Future[Any] | None) -> None:
+    def sent(self, epoch: int, answer: asyncio.Future[Response] | None) -> None:
         """A batch is on its way; its answer comes, or is there."""
         self._epoch = epoch
         if answer is not None:
             self._unanswered.add(answer)
             answer.add_done_callback(self._unanswered.discard)
 
-    def may_follow(self, request: Any) -> bool:
+    def may_follow(self, request: ProduceRequest) -> bool:
         """False if a batch must not be passed on before one that was refused has come again."""
         if not self._refused:
             return True
@@ -51,7 +53,7 @@ class ProduceOrder:
             return False
         return True
 
-    def answered(self, request: Any, response: Any) -> None:
+    def answered(self, request: ProduceRequest, response: ProduceResponse) -> None:
         """By a peer."""
         codes = {
             (topic.name if topic.topic_id is None else str(topic.topic_id), row.index): row.error_code
@@ -64,13 +66,13 @@ class ProduceOrder:
                 if (topic, index) in codes:
                     self._refused.refuse(topic, index, header, ErrorCode(codes[topic, index]))
 
-    def lost(self, request: Any) -> None:
+    def lost(self, request: ProduceRequest) -> None:
         """Nobody knows what became of it: it has to come again, and is refused before anything else is passed on."""
         for topic, index, header in _sequenced(request):
             self._refused.refuse(topic, index, header, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def _sequenced(request: Any) -> Iterator[tuple[str, int, BatchHeader]]:
+def _sequenced(request: ProduceRequest) -> Iterator[tuple[str, int, BatchHeader]]:
     """The batches of idempotent producers."""
     for topic in request.topic_data:
         for row in topic.partition_data:
@@ -79,4 +81,4 @@ def _sequenced(request: Any) -> Iterator[tuple[str, int, BatchHeader]]:
             except CorruptBatch:
                 continue
             if header is not None and header.magic == MAGIC_V2 and header.producer_id >= 0:
-                yield topic.key, row.index, header
+                yield topic_key(topic), row.index, header

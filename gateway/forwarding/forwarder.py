@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
-from kafka.protocol.api_key import ApiKey
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
@@ -25,15 +24,16 @@ from gateway.forwarding.forwarded_produce import ProduceOrder
 from gateway.forwarding.peers import PeerLink, Peers
 from gateway.handlers.records.fetch import is_room_for_answers
 from gateway.handlers.records.produce import look_up_names, names_known
-from gateway.requests.call import Call, ClosesConnection, RelayedResponse
+from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_response, encode_request, readdress_request
 from protocol.kafka.fetch_request import limit_max_bytes
+from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
 from protocol.kafka.produce_response import is_written
 
 log = structlog.get_logger()
@@ -90,9 +90,9 @@ class Forwarder:
         self._closed = False
 
     def handle(self, call: Call) -> Reply:
-        if call.api.key is ApiKey.Fetch:
+        if asks(call, FetchRequest):
             return self._fetch(call)
-        if call.api.key is ApiKey.Produce:
+        if asks(call, ProduceRequest):
             return self._produce(call)
         return self._hand_out(call)
 
@@ -108,12 +108,12 @@ class Forwarder:
 
     # Produce
 
-    def _produce(self, call: Call) -> Reply:
+    def _produce(self, call: Call[ProduceRequest]) -> Reply:
         if not names_known(call):
             return Reply.after(self._produce_when_named(call))
         return self._produce_named(call)
 
-    async def _produce_when_named(self, call: Call) -> Reply:
+    async def _produce_when_named(self, call: Call[ProduceRequest]) -> Reply:
         await look_up_names(call)
         return self._produce_named(call)
 
@@ -139,7 +139,7 @@ class Forwarder:
 
     # Fetch
 
-    def _fetch(self, call: Call) -> Reply:
+    def _fetch(self, call: Call[FetchRequest]) -> Reply:
         if self._fetching is not None and not self._fetching.done():
             return Reply.after(self._fetch_next(call, self._fetching))
         try:
@@ -152,7 +152,7 @@ class Forwarder:
             limit_max_bytes(call.frame, call.version, 1)
         return self._begin(call, leader)
 
-    async def _fetch_next(self, call: Call, previous: asyncio.Future[Response]) -> Reply:
+    async def _fetch_next(self, call: Call[FetchRequest], previous: asyncio.Future[Response]) -> Reply:
         """One fetch after the other, as in Kafka: so what a client that does not read pins here stays bounded."""
         await asyncio.wait([previous])
         return self._fetch(call)
@@ -191,13 +191,13 @@ class Forwarder:
 
     def _pass_on(self, call: Call, link: PeerLink) -> Reply:
         encode = partial(_encode, call)
-        if call.api.key is ApiKey.Produce and call.request.acks == 0:
+        if _is_unanswered(call):
             if not link.send_unanswered(encode):
                 raise ClosesConnection("a batch with acks=0 cannot be passed on")
             return Reply(None)
         future: asyncio.Future[Response] = self._loop.create_future()
         link.send(encode, partial(self._answer, call, link, future))
-        if call.api.key is ApiKey.Fetch and call.frame is not None:
+        if asks(call, FetchRequest) and call.frame is not None:
             self._fetching = future
             future.add_done_callback(self._fetched)
         return Reply.later(future)
@@ -217,7 +217,7 @@ class Forwarder:
         if response is not None:
             future.set_result(response)
             return
-        if call.api.key is ApiKey.Produce:
+        if asks(call, ProduceRequest):
             self._produce_order.lost(call.request)
         task = run_once("refusal of a lost share", self._refuse(call, future))
         self._refusing.add(task)
@@ -226,18 +226,18 @@ class Forwarder:
     def _response(self, call: Call, leader: Member, frame: bytearray) -> Response:
         """As it came, if it answers a whole request. Raises ValueError."""
         view = memoryview(frame)
-        if call.api.key is ApiKey.Produce and not is_written(call.version, view):
-            self._produce_order.answered(call.request, decode_response(call.api.response, call.version, view))
+        if asks(call, ProduceRequest) and not is_written(call.version, view):
+            self._produce_order.answered(call.request, decode_response(ProduceResponse, call.version, view))
         if call.frame is None:
             return decode_response(call.api.response, call.version, view)
-        if call.api.key is ApiKey.Fetch:
+        if asks(call, FetchRequest):
             self._fetch_relay.answered(call, self._leaders, leader, frame)
         return RelayedResponse(frame)
 
     # Refusals
 
     def _may_follow(self, call: Call) -> bool:
-        return call.api.key is not ApiKey.Produce or self._produce_order.may_follow(call.request)
+        return not asks(call, ProduceRequest) or self._produce_order.may_follow(call.request)
 
     async def _refuse(self, call: Call, future: asyncio.Future[Response]) -> None:
         try:
@@ -249,7 +249,7 @@ class Forwarder:
                 future.set_result(response)
 
     async def _refused(self, call: Call) -> Reply:
-        if call.api.key is ApiKey.Produce and call.request.acks == 0:
+        if _is_unanswered(call):
             raise ClosesConnection("a batch with acks=0 cannot be passed on")
         context = replace(call.context, cluster=self._forwarding.elsewhere)
         return await call.api.handle(replace(call, context=context)).prepared()
@@ -267,6 +267,10 @@ class Forwarder:
         self._links.pop(link.member.incarnation, None)
         if link.unanswered:  # as the leader does, if it can: batches with acks=0 may be lost
             self._client.close("a peer was lost")
+
+
+def _is_unanswered(call: Call) -> bool:
+    return asks(call, ProduceRequest) and call.request.acks == 0
 
 
 def _encode(call: Call, correlation_id: int) -> list[Buffer]:

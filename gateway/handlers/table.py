@@ -47,7 +47,6 @@ from gateway.handlers.topics import (
 from gateway.handlers.topics import metadata as metadata_handler
 from gateway.requests import routes
 from gateway.requests.call import Api, Call, Right, at_once, awaited
-from gateway.requests.reply import Response
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.messages import cluster, groups, records, topics
 from protocol.kafka.produce_request import decode_produce
@@ -62,7 +61,7 @@ def _rights(*pairs: tuple[ResourceType, AclOperation]) -> tuple[Right, ...]:
     return tuple(Right(*pair) for pair in pairs)
 
 
-def _answer_api_versions(call: Call) -> Response:
+def _answer_api_versions(call: Call[cluster.ApiVersionsRequest]) -> cluster.ApiVersionsResponse:
     return api_versions.handle(call, APIS.values())
 
 

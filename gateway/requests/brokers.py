@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 from coordinator.fleet.messages import Member
 from coordinator.fleet.placement import PartitionKey, Placement
@@ -18,13 +17,6 @@ NOBODY = Node(-1, "", -1)
 SINGLE_NODE_ID = 0
 """Of the one broker that clients see at a single address. Several at one address would be theirs in Kafka's protocol
 too, but librdkafka before 2.4 takes brokers with the same address for one, whose id keeps changing."""
-
-
-class LeaderHint(NamedTuple):
-    """Of an answer that says who leads instead (KIP-951)."""
-
-    leader_id: int
-    leader_epoch: int
 
 
 class Brokers:
@@ -130,12 +122,11 @@ class Brokers:
             )
         )
 
-    def hint(self, topic: str, partition: int) -> tuple[LeaderHint, Node] | None:
-        """For who asked the wrong gateway; at a single address there is no other to ask."""
+    def hint(self, topic: str, partition: int) -> Node | None:
+        """The leader (KIP-951), for who asked the wrong gateway; at a single address there is no other to ask."""
         if self._is_single or self._listener == FORWARDING_LISTENER:
             return None
-        leader = self.leader(topic, partition)
-        return None if leader is None else (LeaderHint(leader.node_id, self.epoch), leader)
+        return self.leader(topic, partition)
 
     def _successor(self, key: PartitionKey) -> Member | None:
         node_id = self._placement_of_others.leader(key)

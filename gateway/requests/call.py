@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple
 
 from kafka.protocol.api_key import ApiKey
+from typing_extensions import TypeIs, TypeVar
 
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply
 from gateway.requests.routes import Route
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_request, encode_response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.message import Message
 
-Handler = Callable[["Call"], Reply]
-
-Decoder = Callable[[Any, int, memoryview, int], Any]
-"""(request schema, version, frame, position of the body) to the request. Raises MalformedRequest."""
-
-Encoder = Callable[[Any, int, int, Response], list[Buffer]]
-"""(response schema, version, correlation id, response) to the frame, as buffers to be written in order."""
+Request_co = TypeVar("Request_co", bound=Message, default=Message, covariant=True)
+"""A request."""
+Response_co = TypeVar("Response_co", bound=Message, default=Message, covariant=True)
+"""A response."""
+Other = TypeVar("Other", bound=Message)
 
 
 class Right(NamedTuple):
@@ -35,65 +35,67 @@ class Right(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
-    """`handle` and all else that differs between APIs."""
+class Api(Generic[Request_co, Response_co]):
+    """`handle` and all else that differs between APIs.
 
-    request: Any
-    """Schema."""
-    response: Any
-    """Schema."""
+    An API counts as one of any messages, so that there can be a table of them: each is given its own calls only.
+    """
+
+    request: type[Request_co]
+    response: type[Response_co]
     min_version: int
     max_version: int
-    handle: Handler
+    handle: Callable[[Call[Request_co]], Reply]
     rights: tuple[Right, ...]
     """None for what everybody may ask."""
     route: Route | None = None
     """Which gateway answers, and how a request that several answer is split; None if any gateway does."""
     pipelined: bool = False
     """A request may run behind unanswered ones of its API, whose handler keeps answers from getting older."""
-    decode: Decoder = decode_request
-    encode: Encoder = encode_response
+    decode: Callable[[type[Request_co], int, memoryview, int], Request_co] = decode_request
+    """(request, version, frame, position of the body). Raises MalformedRequest."""
+    encode: Callable[[type[Response_co], int, int, Response_co], list[Buffer]] = encode_response
+    """(response, version, correlation id, the response) to the frame, as buffers to be written in order."""
     key: ApiKey = field(init=False)
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", ApiKey(self.request.API_KEY))
-        object.__setattr__(self, "name", str(self.request.__name__).removesuffix("Request"))
+        object.__setattr__(self, "name", self.request.__name__.removesuffix("Request"))
 
 
-def at_once(respond: Callable[[Call], Response]) -> Handler:
+def at_once(respond: Callable[[Call[Request_co]], Message]) -> Callable[[Call[Request_co]], Reply]:
     """The handler of an API whose response needs no waiting."""
     return lambda call: Reply(respond(call))
 
 
-def awaited(respond: Callable[[Call], Awaitable[Response]]) -> Handler:
+def awaited(respond: Callable[[Call[Request_co]], Awaitable[Message]]) -> Callable[[Call[Request_co]], Reply]:
     """The handler of an API that later requests of the connection wait for."""
 
-    async def prepare(call: Call) -> Reply:
+    async def prepare(call: Call[Request_co]) -> Reply:
         return Reply(await respond(call))
 
     return lambda call: Reply.after(prepare(call))
+
+
+def asks(call: Call, request: type[Other]) -> TypeIs[Call[Other]]:
+    """Whether it is a call of this kind of request."""
+    return isinstance(call.request, request)
 
 
 class ClosesConnection(Exception):
     """Raised by a handler whose API has no other way to tell the client."""
 
 
-class RelayedResponse(NamedTuple):
-    """Another gateway's response as it came: the frame behind its length, with a correlation id of its own."""
-
-    frame: bytearray
-
-
 @dataclass(slots=True)
-class Call:
+class Call(Generic[Request_co]):
     """A request with its header and its context."""
 
     api: Api
     version: int
     correlation_id: int
     client_id: str | None
-    request: Any
+    request: Request_co
     context: RequestContext
     frame: bytearray | None = None
     """What the request was decoded from; None if it is another than the client's own."""
@@ -107,9 +109,11 @@ class Call:
     def cluster(self) -> Cluster:
         return self.context.cluster
 
-    def asking(self, request: Any) -> Call:
+    def asking(self, request: Other) -> Call[Other]:
         """The same for another request."""
-        return replace(self, request=request, frame=None)
+        return Call(
+            self.api, self.version, self.correlation_id, self.client_id, request, self.context, started=self.started
+        )
 
     def count_error(self, code: ErrorCode) -> None:
         self.context.cluster.metrics.error(self.api.name, code)

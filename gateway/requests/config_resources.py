@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import IntEnum
+from typing import Protocol, TypeVar
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.config_values import INT_MAX, parse_number
 from protocol.kafka.errors import ErrorCode
 
-Alter = Callable[[Call, Response], Awaitable[None]]
-Row = Callable[..., Response]
+
+class _Resource(Protocol):
+    """As both requests name it."""
+
+    resource_type: int
+    resource_name: str
+
+
+Resource = TypeVar("Resource", bound=_Resource)
+Row_co = TypeVar("Row_co", covariant=True)
+
+
+class _MakeRow(Protocol[Row_co]):
+    """The class of a response's rows."""
+
+    def __call__(
+        self, *, error_code: int, error_message: str | None, resource_type: int, resource_name: str
+    ) -> Row_co: ...
 
 
 class ResourceType(IntEnum):
@@ -31,17 +47,18 @@ class ResourceType(IntEnum):
 CLIENT_METRICS_CONFIGS = frozenset({"interval.ms", "metrics", "match"})
 
 
-async def alter_all(call: Call, alter: Alter, row: Row) -> list[Response]:
+async def alter_all(
+    call: Call, resources: Sequence[Resource], alter: Callable[[Resource], Awaitable[None]], row: _MakeRow[Row_co]
+) -> list[Row_co]:
     """The rows of the answer: each resource is altered by itself."""
-    resources = call.request.resources
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
 
-    async def altered(resource: Response) -> Response:
+    async def altered(resource: Resource) -> Row_co:
         code, text = ErrorCode.NONE, None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise invalid("Each resource must appear at most once.")
-            await alter(call, resource)
+            await alter(resource)
         except (KafkaError, PulsarError) as error:
             code, text = error_code(error), str(error)
             call.count_error(code)
@@ -51,9 +68,8 @@ async def alter_all(call: Call, alter: Alter, row: Row) -> list[Response]:
     return await fan_out(altered, resources, at_once=1)
 
 
-def check_names(configs: Iterable[Response], nameless: Collection[str]) -> None:
+def check_names(names: Sequence[str], nameless: Collection[str]) -> None:
     """No configuration twice, and none of those without a value. Raises KafkaError INVALID_REQUEST."""
-    names = [config.name for config in configs]
     if len(set(names)) < len(names):
         raise invalid("Error due to duplicate config keys")
     if nameless:

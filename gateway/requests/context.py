@@ -11,7 +11,7 @@ from itertools import count
 from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.requests.cluster import Cluster
 from gateway.requests.policy import ALL_ALLOWED, Policy
-from gateway.requests.reply import Response
+from protocol.kafka.messages.records import ListOffsetsResponse
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Client:
     software_name: str = ""
     software_version: str = ""
     refused: RefusedBatches = field(default_factory=RefusedBatches)
-    listing: asyncio.Future[Response] | None = None
+    listing: asyncio.Future[ListOffsetsResponse] | None = None
     """The answer to its last ListOffsets that Pulsar had to be asked for."""
     arrived_s: float = math.inf
     """When the last of what it sent was read (monotonic): the request that is run came then, or before."""

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 log = structlog.get_logger()
+
+
+class _Partition(Protocol):
+    partition_index: int
+
+
+class _Topic(Protocol):
+    """Of a request."""
+
+    name: str
+
+    @property
+    def partitions(self) -> Sequence[_Partition]: ...
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ class PartitionCounts:
         return ErrorCode.NONE if 0 <= partition < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def highest_partitions(topics: Iterable[Response]) -> dict[str, int]:
+def highest_partitions(topics: Iterable[_Topic]) -> dict[str, int]:
     """By topic, the highest partition number that a request's rows name."""
     highest: dict[str, int] = {}
     for topic in topics:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import NamedTuple, TypeVar
 
-Response = Any
-"""Any object with the fields of the API's response schema as attributes; a `RelayedResponse`; or None: no answer."""
+from protocol.kafka.messages.message import Message
+
+
+class RelayedResponse(NamedTuple):
+    """Another gateway's response as it came: the frame behind its length, with a correlation id of its own."""
+
+    frame: bytearray
+
+
+Response = Message | RelayedResponse | None
+"""None: the request has no answer."""
+R = TypeVar("R", bound=Response)
 
 
 class Reply:
@@ -27,16 +37,16 @@ class Reply:
     def __init__(self, response: Response) -> None:
         self.response = response
         self.future: asyncio.Future[Response] | None = None
-        self.preparation: Coroutine[Any, Any, Reply] | None = None
+        self.preparation: Coroutine[object, object, Reply] | None = None
 
     @classmethod
-    def later(cls, future: asyncio.Future[Response]) -> Reply:
+    def later(cls, future: asyncio.Future[R]) -> Reply:
         reply = cls(None)
-        reply.future = future
+        reply.future = future  # type: ignore[assignment]  # a future of one kind of response, and only awaited
         return reply
 
     @classmethod
-    def after(cls, preparation: Coroutine[Any, Any, Reply]) -> Reply:
+    def after(cls, preparation: Coroutine[object, object, Reply]) -> Reply:
         reply = cls(None)
         reply.preparation = preparation
         return reply

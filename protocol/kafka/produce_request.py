@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import struct
 import uuid
-from dataclasses import dataclass
-from typing import Any
 
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.fields import read_varint, skip_tagged_fields, take
+from protocol.kafka.messages.records import ProduceRequest
 
 FIRST_TRANSACTIONAL_VERSION = 3
 FIRST_FLEXIBLE_VERSION = 9
@@ -33,47 +32,27 @@ _INT = struct.Struct(">i")
 _ACKS_TIMEOUT = struct.Struct(">hi")
 
 
-@dataclass(slots=True)
-class ProducedPartition:
-    """`records` is a view of the frame."""
-
-    index: int
-    records: memoryview | None
+ProducedTopic = ProduceRequest.TopicProduceData
+ProducedPartition = ProducedTopic.PartitionProduceData
 
 
-@dataclass(slots=True)
-class ProducedTopic:
-    """`name` is empty, at first, where the client gives an id instead."""
-
-    name: str
-    partition_data: list[ProducedPartition]
-    topic_id: uuid.UUID | None = None
-
-    @property
-    def key(self) -> str:
-        """What the client calls the topic."""
-        return self.name if self.topic_id is None else str(self.topic_id)
+def topic_key(topic: ProducedTopic) -> str:
+    """What the client calls the topic."""
+    return topic.name if topic.topic_id is None else str(topic.topic_id)
 
 
-@dataclass(slots=True)
-class Produce:
-    """The request; the fields are those of the schema."""
+def decode_produce(_message: type[ProduceRequest], version: int, frame: memoryview, position: int) -> ProduceRequest:
+    """Decode from `position` on; bytes behind the last field are ignored, as Kafka does. Raises MalformedRequest.
 
-    transactional_id: str | None
-    acks: int
-    timeout_ms: int
-    topic_data: list[ProducedTopic]
-
-
-def decode_produce(_message: Any, version: int, frame: memoryview, position: int) -> Produce:
-    """Decode from `position` on; bytes behind the last field are ignored, as Kafka does. Raises MalformedRequest."""
+    Records are views of the frame. A topic that is given by its id has no name yet.
+    """
     try:
         return _decode(version, frame, position)
     except (struct.error, IndexError, ValueError) as error:
         raise MalformedRequest(f"ProduceRequest v{version}: {error}") from error
 
 
-def _decode(version: int, frame: memoryview, position: int) -> Produce:
+def _decode(version: int, frame: memoryview, position: int) -> ProduceRequest:
     flexible = version >= FIRST_FLEXIBLE_VERSION
     transactional_id: str | None = None
     if version >= FIRST_TRANSACTIONAL_VERSION:
@@ -93,12 +72,12 @@ def _decode(version: int, frame: memoryview, position: int) -> Produce:
         rows, position = _length(frame, position, flexible, _INT)
         room = _room(room, rows)
         partitions, position = _partitions(rows, frame, position, flexible)
-        topics.append(ProducedTopic(name, partitions, topic_id))
+        topics.append(ProducedTopic(name=name, topic_id=topic_id, partition_data=partitions))
         if flexible:
             position = skip_tagged_fields(frame, position)
     if flexible:
         skip_tagged_fields(frame, position)
-    return Produce(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=topics)
 
 
 def _partitions(count: int, frame: memoryview, position: int, flexible: bool) -> tuple[list[ProducedPartition], int]:
@@ -112,7 +91,7 @@ def _partitions(count: int, frame: memoryview, position: int, flexible: bool) ->
             position += size
         if flexible:
             position = skip_tagged_fields(frame, position)
-        partitions.append(ProducedPartition(index, records))
+        partitions.append(ProducedPartition(index=index, records=records))
     return partitions, position
 
 

@@ -61,10 +61,14 @@ def _witness(name: str) -> tuple[Any, str]:
     return StructField(definition), definition["flexibleVersions"]
 
 
-@cache
-def values(message: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:
+def values(message: type[Message], version: int) -> st.SearchStrategy[dict[str, Any]]:
     """Messages as nested dictionaries, with the fields of one version."""
-    return _struct(witness(message), version)
+    return _values(message.__name__, version)
+
+
+@cache
+def _values(name: str, version: int) -> st.SearchStrategy[dict[str, Any]]:
+    return _struct(_witness(name)[0], version)
 
 
 def _struct(field: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:

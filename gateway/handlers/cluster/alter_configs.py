@@ -4,6 +4,8 @@ replaced it for that reason.
 
 from __future__ import annotations
 
+from functools import partial
+
 from gateway.requests.call import Call
 from gateway.requests.config_resources import (
     ResourceType,
@@ -15,19 +17,20 @@ from gateway.requests.config_resources import (
     refuse_client_metrics,
     unknown_type,
 )
-from gateway.requests.reply import Response
-from protocol.kafka.messages.cluster import AlterConfigsResponse
+from protocol.kafka.messages.cluster import AlterConfigsRequest, AlterConfigsResponse
 
 
-async def handle(call: Call) -> Response:
-    rows = await alter_all(call, _alter, AlterConfigsResponse.AlterConfigsResourceResponse)
+async def handle(call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
+    row = AlterConfigsResponse.AlterConfigsResourceResponse
+    rows = await alter_all(call, call.request.resources, partial(_alter, call), row)
     return AlterConfigsResponse(responses=rows)
 
 
-async def _alter(call: Call, resource: Response) -> None:
-    check_names(resource.configs, [config.name for config in resource.configs if config.value is None])
+async def _alter(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.AlterConfigsResource) -> None:
+    without_value = [config.name for config in resource.configs if config.value is None]
+    check_names([config.name for config in resource.configs], without_value)
     kind, name = resource.resource_type, resource.resource_name
-    configs = {config.name: config.value for config in resource.configs}
+    configs = {config.name: config.value for config in resource.configs if config.value is not None}
     if kind == ResourceType.BROKER:
         refuse_broker(call, name, configs)
     elif kind == ResourceType.CLIENT_METRICS:

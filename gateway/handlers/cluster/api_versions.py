@@ -10,17 +10,22 @@ import re
 from collections.abc import Iterable
 
 from gateway.requests.call import Api, Call
-from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.cluster import ApiVersionsResponse
+from protocol.kafka.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(call: Call, apis: Iterable[Api]) -> Response:
+class UnknownVersion(ApiVersionsRequest):
+    """A request of a version that this gateway cannot read."""
+
+    __slots__ = ()
+
+
+def handle(call: Call[ApiVersionsRequest], apis: Iterable[Api]) -> ApiVersionsResponse:
     """`apis` are the rows of the handler table."""
     request = call.request
-    if request is None:
+    if isinstance(request, UnknownVersion):
         return _response(
             ErrorCode.UNSUPPORTED_VERSION, [_row(call.api.key, call.api.min_version, call.api.max_version)]
         )
@@ -34,9 +39,9 @@ def handle(call: Call, apis: Iterable[Api]) -> Response:
     return _response(ErrorCode.NONE, rows)
 
 
-def _row(key: int, low: int, high: int) -> Response:
+def _row(key: int, low: int, high: int) -> ApiVersionsResponse.ApiVersion:
     return ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
 
 
-def _response(code: ErrorCode, rows: list[Response]) -> Response:
+def _response(code: ErrorCode, rows: list[ApiVersionsResponse.ApiVersion]) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=code, api_keys=rows)

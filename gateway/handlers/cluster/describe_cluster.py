@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.cluster import DescribeClusterResponse
+from protocol.kafka.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
 
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(call: Call) -> Response:
+def handle(call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
     request = call.request
     if call.version >= 1 and request.endpoint_type != BROKERS:
         return _wrong_endpoint(request.endpoint_type)
@@ -30,7 +29,7 @@ def handle(call: Call) -> Response:
     )  # fmt: skip
 
 
-def _wrong_endpoint(endpoint_type: int) -> Response:
+def _wrong_endpoint(endpoint_type: int) -> DescribeClusterResponse:
     if endpoint_type == CONTROLLERS:
         code, text = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of the wrong type."
     else:

@@ -14,18 +14,18 @@ from gateway.requests.broker_configs import SOURCE_DEFAULT, SOURCE_GROUP, Synony
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.config_resources import ResourceType, broker_id
-from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.config_values import ConfigType
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.cluster import DescribeConfigsResponse
+from protocol.kafka.messages.cluster import DescribeConfigsRequest, DescribeConfigsResponse
 
 FIRST_SYNONYMS_VERSION, FIRST_DOCUMENTATION_VERSION = 1, 3
+_Resource = DescribeConfigsRequest.DescribeConfigsResource
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
     resources = call.request.resources
     unknown = {resource.resource_type for resource in resources} - set(_ROWS)
     if unknown:  # as Kafka's handler, which fails for the whole request
@@ -35,9 +35,9 @@ async def handle(call: Call) -> Response:
     return DescribeConfigsResponse(results=results)
 
 
-async def _describe(call: Call, resource: Response) -> Response:
+async def _describe(call: Call[DescribeConfigsRequest], resource: _Resource) -> _Result:
     try:
-        rows = await _ROWS[resource.resource_type](call, resource.resource_name)
+        rows = await _ROWS[ResourceType(resource.resource_type)](call, resource.resource_name)
     except (KafkaError, PulsarError) as error:
         return _failed(call, resource, error)
     keys = resource.configuration_keys
@@ -47,7 +47,7 @@ async def _describe(call: Call, resource: Response) -> Response:
     )  # fmt: skip
 
 
-def _failed(call: Call, resource: Response, error: KafkaError | PulsarError) -> Response:
+def _failed(call: Call, resource: _Resource, error: KafkaError | PulsarError) -> _Result:
     code = error_code(error)
     call.count_error(code)
     return _Result(
@@ -56,7 +56,7 @@ def _failed(call: Call, resource: Response, error: KafkaError | PulsarError) -> 
     )  # fmt: skip
 
 
-async def _topic_rows(call: Call, name: str) -> list[Response]:
+async def _topic_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_Config]:
     reason = topic_names.invalid_reason(name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
@@ -69,7 +69,7 @@ async def _topic_rows(call: Call, name: str) -> list[Response]:
     ]
 
 
-async def _broker_rows(call: Call, name: str) -> list[Response]:
+async def _broker_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_Config]:
     if name == "":
         return []  # the defaults of all brokers: nobody can have set any
     node_id = Brokers(call).own_id
@@ -81,7 +81,7 @@ async def _broker_rows(call: Call, name: str) -> list[Response]:
     ]
 
 
-async def _logger_rows(call: Call, name: str) -> list[Response]:
+async def _logger_rows(call: Call, name: str) -> list[_Config]:
     if name == "":
         raise _invalid("Broker id must not be empty")
     node_id = Brokers(call).own_id
@@ -90,13 +90,13 @@ async def _logger_rows(call: Call, name: str) -> list[Response]:
     return []
 
 
-async def _client_metrics_rows(call: Call, name: str) -> list[Response]:
+async def _client_metrics_rows(call: Call, name: str) -> list[_Config]:
     if name == "":
         raise _invalid("Client metrics subscription name must not be empty")
     return []
 
 
-async def _group_rows(call: Call, name: str) -> list[Response]:
+async def _group_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_Config]:
     """A group need not exist."""
     if name == "":
         raise _invalid("Group name must not be empty")
@@ -119,9 +119,9 @@ _ROWS = {
 
 
 def _row(
-    call: Call, name: str, kind: ConfigType, value: str | None, documentation: str, synonyms: list[Synonym], *,
-    read_only: bool,
-) -> Response:  # fmt: skip
+    call: Call[DescribeConfigsRequest], name: str, kind: ConfigType, value: str | None, documentation: str,
+    synonyms: list[Synonym], *, read_only: bool,
+) -> _Config:  # fmt: skip
     with_synonyms = call.version >= FIRST_SYNONYMS_VERSION and call.request.include_synonyms
     documented = call.version >= FIRST_DOCUMENTATION_VERSION and call.request.include_documentation
     return _Config(

@@ -12,9 +12,8 @@ from gateway.fan_out import fan_out
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
-from protocol.kafka.messages.cluster import DescribeLogDirsResponse
+from protocol.kafka.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 UNKNOWN_BYTES = -1
 
@@ -23,7 +22,7 @@ _Topic = _Dir.DescribeLogDirsTopic
 _Partition = _Topic.DescribeLogDirsPartition
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
     try:
         wanted = await _wanted(call)
         sizes = await fan_out(lambda asked: _sizes(call, *asked), wanted)
@@ -34,7 +33,7 @@ async def handle(call: Call) -> Response:
     return DescribeLogDirsResponse(error_code=0, results=[_directory(call, [rows for rows in sizes if rows])])
 
 
-async def _wanted(call: Call) -> list[tuple[Topic, Sequence[int]]]:
+async def _wanted(call: Call[DescribeLogDirsRequest]) -> list[tuple[Topic, Sequence[int]]]:
     """Topics, and which of their partitions. Raises PulsarError."""
     catalog = call.cluster.topics
     if call.request.topics is None:
@@ -46,7 +45,7 @@ async def _wanted(call: Call) -> list[tuple[Topic, Sequence[int]]]:
     return [(topic, asked[topic.name]) for topic in found if topic is not None]
 
 
-async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> Response | None:
+async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> _Topic | None:
     """The topic's row, with the partitions that this gateway leads; None if there are none of these."""
     leads = call.cluster.fleet.leads
     mine = [number for number in dict.fromkeys(numbers) if leads(topic.name, number)]
@@ -66,7 +65,7 @@ async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> Response |
     return _Topic(name=topic.name, partitions=rows)
 
 
-def _directory(call: Call, topics: list[Response]) -> Response:
+def _directory(call: Call, topics: list[_Topic]) -> _Dir:
     return _Dir(
         error_code=0, log_dir=f"persistent://{call.cluster.config.pulsar.full_namespace}", topics=topics,
         total_bytes=UNKNOWN_BYTES, usable_bytes=UNKNOWN_BYTES,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import partial
 
 from gateway.errors import KafkaError
 from gateway.requests.call import Call
@@ -22,11 +23,12 @@ from gateway.requests.config_resources import (
     refuse_client_metrics,
     unknown_type,
 )
-from gateway.requests.reply import Response
 from gateway.topics.config_values import ConfigType
 from gateway.topics.topic_configs import TOPIC_CONFIGS, list_parts
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.cluster import IncrementalAlterConfigsResponse
+from protocol.kafka.messages.cluster import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+
+_Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 
 
 class Operation(IntEnum):
@@ -36,17 +38,18 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-async def handle(call: Call) -> Response:
-    rows = await alter_all(call, _alter, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse)
+async def handle(call: Call[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
+    row = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    rows = await alter_all(call, call.request.resources, partial(_alter, call), row)
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
-async def _alter(call: Call, resource: Response) -> None:
+async def _alter(call: Call[IncrementalAlterConfigsRequest], resource: _Resource) -> None:
     kind, name, operations = resource.resource_type, resource.resource_name, resource.configs
     without_value = [
         each.name for each in operations if each.value is None and each.config_operation != Operation.DELETE
     ]
-    check_names(operations, without_value)
+    check_names([each.name for each in operations], without_value)
     changed = [each.name for each in operations if each.config_operation != Operation.DELETE]
     if kind == ResourceType.BROKER:
         refuse_broker(call, name, changed)
@@ -67,15 +70,16 @@ async def _alter(call: Call, resource: Response) -> None:
         raise unknown_type(kind)
 
 
-def _changed(present: Mapping[str, str], operations: list[Response]) -> dict[str, str]:
+def _changed(present: Mapping[str, str], operations: list[_Resource.AlterableConfig]) -> dict[str, str]:
     configs = dict(present)
     for each in operations:
+        value = each.value or ""  # null is refused where there has to be one
         if each.config_operation == Operation.SET:
-            configs[each.name] = each.value
+            configs[each.name] = value
         elif each.config_operation == Operation.DELETE:
             configs.pop(each.name, None)
         else:
-            configs[each.name] = _changed_list(configs, each.name, each.config_operation, each.value)
+            configs[each.name] = _changed_list(configs, each.name, each.config_operation, value)
     return configs
 
 
@@ -94,7 +98,7 @@ def _changed_list(configs: Mapping[str, str], name: str, operation: int, value: 
     return ",".join(parts)
 
 
-def _refuse_loggers(call: Call, name: str, operations: list[Response]) -> None:
+def _refuse_loggers(call: Call, name: str, operations: list[_Resource.AlterableConfig]) -> None:
     if not name:
         raise invalid("Node id must be an integer, but it is: ")
     check_broker(call, name)

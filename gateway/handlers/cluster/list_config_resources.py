@@ -11,12 +11,11 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.config_resources import ResourceType
-from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.cluster import ListConfigResourcesResponse
+from protocol.kafka.messages.cluster import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[ListConfigResourcesRequest]) -> ListConfigResourcesResponse:
     if call.version == 0:
         return _answer([])
     wanted = set(call.request.resource_types or ResourceType)
@@ -40,7 +39,7 @@ async def _names(call: Call, kind: int) -> list[str]:
     return sorted(await call.cluster.groups.configs.all()) if kind == ResourceType.GROUP else []
 
 
-def _answer(found: list[tuple[int, str]], code: ErrorCode = ErrorCode.NONE) -> Response:
+def _answer(found: list[tuple[int, str]], code: ErrorCode = ErrorCode.NONE) -> ListConfigResourcesResponse:
     row = ListConfigResourcesResponse.ConfigResource
     return ListConfigResourcesResponse(
         error_code=code, config_resources=[row(resource_name=name, resource_type=kind) for kind, name in found]

@@ -7,17 +7,16 @@ from collections.abc import Mapping
 
 from coordinator.group.messages import DescribedConsumer, DescribedConsumerGroup, PartitionsByTopicId
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse
+from protocol.kafka.messages.groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _GROUP = ConsumerGroupDescribeResponse.DescribedGroup
 _ASSIGNMENT = _GROUP.Member.Assignment
 
 
-def handle(call: Call) -> Response:
+def handle(call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(groups=[_row(call, _describe(call, name)) for name in call.request.group_ids])
 
 
@@ -25,7 +24,7 @@ def _describe(call: Call, group_id: str) -> DescribedConsumerGroup:
     return call.cluster.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_consumer_group(group_id))
 
 
-def _row(call: Call, group: DescribedConsumerGroup) -> Response:
+def _row(call: Call[ConsumerGroupDescribeRequest], group: DescribedConsumerGroup) -> _GROUP:
     call.count_error(group.error)
     operations = call.context.policy.group_operations(group.group_id)
     asked = group.error is ErrorCode.NONE and call.request.include_authorized_operations
@@ -42,7 +41,7 @@ def _row(call: Call, group: DescribedConsumerGroup) -> Response:
     )
 
 
-def _member(member: DescribedConsumer, names: Mapping[bytes, str]) -> Response:
+def _member(member: DescribedConsumer, names: Mapping[bytes, str]) -> _GROUP.Member:
     return _GROUP.Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -58,7 +57,7 @@ def _member(member: DescribedConsumer, names: Mapping[bytes, str]) -> Response:
     )
 
 
-def _assignment(assignment: PartitionsByTopicId, names: Mapping[bytes, str]) -> Response:
+def _assignment(assignment: PartitionsByTopicId, names: Mapping[bytes, str]) -> _ASSIGNMENT:
     row = _ASSIGNMENT.TopicPartitions
     return _ASSIGNMENT(
         topic_partitions=[

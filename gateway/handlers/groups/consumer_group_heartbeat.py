@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import Any
 
 from coordinator.group.consumer.assignment import Assignment, to_assignment
 from coordinator.group.consumer.member import JOIN_EPOCH
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from coordinator.group.consumer.topic_regex import InvalidRegexError
 from gateway.requests.call import Call
-from gateway.requests.reply import Reply, Response
-from protocol.kafka.messages.groups import ConsumerGroupHeartbeatResponse
+from gateway.requests.reply import Reply
+from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 OWN_ID_VERSION = 1
 _ASSIGNMENT = ConsumerGroupHeartbeatResponse.Assignment
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     topics = call.cluster.groups.subscribed_topics
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     try:
@@ -32,14 +31,14 @@ def handle(call: Call) -> Reply:
     return _heartbeat(call) if known else Reply.after(_look_up(call))
 
 
-async def _look_up(call: Call) -> Reply:
+async def _look_up(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     with suppress(InvalidRegexError):
         await call.cluster.groups.subscribed_topics.learn(names, [regex] if regex else [])
     return _heartbeat(call)
 
 
-def _heartbeat(call: Call) -> Reply:
+def _heartbeat(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     asked = _request(call)
     beating = call.cluster.groups.ask(
         asked.group_id,
@@ -49,7 +48,7 @@ def _heartbeat(call: Call) -> Reply:
     return Reply.later(beating)
 
 
-def _names_to_know(call: Call) -> set[str]:
+def _names_to_know(call: Call[ConsumerGroupHeartbeatRequest]) -> set[str]:
     """The member's topics; and those of a classic group that it joins, which becomes a consumer group by that."""
     names, group_id = set(_names(call) or ()), call.request.group_id
     if call.request.member_epoch == JOIN_EPOCH:
@@ -57,12 +56,12 @@ def _names_to_know(call: Call) -> set[str]:
     return names
 
 
-def _names(call: Call) -> list[str] | None:
+def _names(call: Call[ConsumerGroupHeartbeatRequest]) -> list[str] | None:
     names = call.request.subscribed_topic_names
     return None if names is None else [name or "" for name in names]  # null has no meaning here
 
 
-def _request(call: Call) -> ConsumerHeartbeatRequest:
+def _request(call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerHeartbeatRequest:
     request = call.request
     return ConsumerHeartbeatRequest(
         group_id=request.group_id,
@@ -81,13 +80,14 @@ def _request(call: Call) -> ConsumerHeartbeatRequest:
     )
 
 
-def _owned(topics: Any) -> Assignment | None:
+def _owned(topics: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None) -> Assignment | None:
     if topics is None:
         return None
-    return to_assignment((topic.topic_id.bytes, number) for topic in topics for number in topic.partitions)
+    ids = [(bytes(16) if topic.topic_id is None else topic.topic_id.bytes, topic.partitions) for topic in topics]
+    return to_assignment((topic_id, number) for topic_id, numbers in ids for number in numbers)
 
 
-def _response(answer: ConsumerHeartbeatResponse) -> Response:
+def _response(answer: ConsumerHeartbeatResponse) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=answer.error,
         error_message=answer.error_message,
@@ -98,7 +98,7 @@ def _response(answer: ConsumerHeartbeatResponse) -> Response:
     )
 
 
-def _assignment(assignment: Assignment) -> Response:
+def _assignment(assignment: Assignment) -> _ASSIGNMENT:
     row = _ASSIGNMENT.TopicPartitions
     return _ASSIGNMENT(
         topic_partitions=[

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from gateway.fan_out import fan_out
 from gateway.requests.call import Call
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import DeleteGroupsResponse
+from protocol.kafka.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[DeleteGroupsRequest]) -> Reply:
     return Reply.later(asyncio.ensure_future(_delete(call, list(dict.fromkeys(call.request.groups_names)))))
 
 
-async def _delete(call: Call, group_ids: list[str]) -> Response:
+async def _delete(call: Call, group_ids: list[str]) -> DeleteGroupsResponse:
     answers = await fan_out(lambda group_id: _delete_one(call, group_id), group_ids)
     return DeleteGroupsResponse(
         results=[

@@ -9,15 +9,15 @@ from __future__ import annotations
 from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.messages import DescribedGroup
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import DescribeGroupsResponse
+from protocol.kafka.messages.groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 NOT_FOUND_VERSION = 6
+_Row = DescribeGroupsResponse.DescribedGroup
 
 
-def handle(call: Call) -> Response:
+def handle(call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(groups=[_row(call, _describe(call, group_id)) for group_id in call.request.groups])
 
 
@@ -25,15 +25,14 @@ def _describe(call: Call, group_id: str) -> DescribedGroup:
     return call.cluster.groups.run(group_id, lambda coordinator, now_ms: coordinator.describe_group(group_id))
 
 
-def _row(call: Call, group: DescribedGroup) -> Response:
-    row = DescribeGroupsResponse.DescribedGroup
+def _row(call: Call[DescribeGroupsRequest], group: DescribedGroup) -> _Row:
     error = group.error
     if call.version >= NOT_FOUND_VERSION and group.state == ClassicGroupState.DEAD.value:
         error = ErrorCode.GROUP_ID_NOT_FOUND
     operations = call.context.policy.group_operations(group.group_id)
     asked = error is ErrorCode.NONE and call.request.include_authorized_operations
     call.count_error(error)
-    return row(
+    return _Row(
         error_code=error,
         error_message=group.message if error is ErrorCode.GROUP_ID_NOT_FOUND else None,
         group_id=group.group_id,
@@ -41,7 +40,7 @@ def _row(call: Call, group: DescribedGroup) -> Response:
         protocol_type=group.protocol_type,
         protocol_data=group.protocol,
         members=[
-            row.DescribedGroupMember(
+            _Row.DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,

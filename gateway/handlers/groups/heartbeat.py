@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from coordinator.group.messages import HeartbeatRequest
+from coordinator.group import messages
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
-from protocol.kafka.messages.groups import HeartbeatResponse
+from protocol.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(call: Call) -> Response:
+def handle(call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     request = call.request
-    asked = HeartbeatRequest(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+    asked = messages.HeartbeatRequest(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id
+    )
     error = call.cluster.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.heartbeat(asked, now_ms))
     return HeartbeatResponse(error_code=error)

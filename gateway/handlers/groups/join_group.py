@@ -11,13 +11,13 @@ from functools import partial
 
 from coordinator.group.messages import JoinRequest, JoinResponse
 from gateway.requests.call import Call
-from gateway.requests.reply import Reply, Response
-from protocol.kafka.messages.groups import JoinGroupResponse
+from gateway.requests.reply import Reply
+from protocol.kafka.messages.groups import JoinGroupRequest, JoinGroupResponse
 
 REBALANCE_TIMEOUT_VERSION, KNOWN_ID_VERSION, NULL_NAME_VERSION, SKIP_ASSIGNMENT_VERSION = 1, 4, 7, 9
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[JoinGroupRequest]) -> Reply:
     asked = _request(call)
     joining = call.cluster.groups.ask(
         asked.group_id,
@@ -27,7 +27,7 @@ def handle(call: Call) -> Reply:
     return Reply.later(joining)
 
 
-def _request(call: Call) -> JoinRequest:
+def _request(call: Call[JoinGroupRequest]) -> JoinRequest:
     request, version = call.request, call.version
     own_timeout = version >= REBALANCE_TIMEOUT_VERSION
     return JoinRequest(
@@ -46,7 +46,7 @@ def _request(call: Call) -> JoinRequest:
     )
 
 
-def _response(version: int, answer: JoinResponse) -> Response:
+def _response(version: int, answer: JoinResponse) -> JoinGroupResponse:
     member = JoinGroupResponse.JoinGroupResponseMember
     return JoinGroupResponse(
         error_code=answer.error,

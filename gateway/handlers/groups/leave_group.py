@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from coordinator.group.messages import LeaveRequest, LeavingMember
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
-from protocol.kafka.messages.groups import LeaveGroupResponse
+from protocol.kafka.messages.groups import LeaveGroupRequest, LeaveGroupResponse
 
 SEVERAL_VERSION = 3
 
 
-def handle(call: Call) -> Response:
+def handle(call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
     request = call.request
     members = _members(call)
     asked = LeaveRequest(request.group_id, members)
@@ -27,7 +26,7 @@ def handle(call: Call) -> Response:
     )
 
 
-def _members(call: Call) -> list[LeavingMember]:
+def _members(call: Call[LeaveGroupRequest]) -> list[LeavingMember]:
     request = call.request
     if call.version < SEVERAL_VERSION:
         return [LeavingMember(request.member_id)]

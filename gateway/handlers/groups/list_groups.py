@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
-from protocol.kafka.messages.groups import ListGroupsResponse
+from protocol.kafka.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 STATES_VERSION, TYPES_VERSION = 4, 5
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[ListGroupsRequest]) -> ListGroupsResponse:
     request = call.request
     states = request.states_filter if call.version >= STATES_VERSION else ()
     types = request.types_filter if call.version >= TYPES_VERSION else ()

@@ -13,24 +13,24 @@ from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCo
 from coordinator.group.ports import TopicPartition
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import OffsetCommitResponse
+from protocol.kafka.messages.groups import OffsetCommitRequest, OffsetCommitResponse
 
 NO_RETENTION = -1
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[OffsetCommitRequest]) -> Reply:
     highest = highest_partitions(call.request.topics)
     counts = cached_counts(call, highest)
     return Reply.after(_look_up(call, highest)) if counts is None else _commit(call, counts)
 
 
-async def _look_up(call: Call, highest: dict[str, int]) -> Reply:
+async def _look_up(call: Call[OffsetCommitRequest], highest: dict[str, int]) -> Reply:
     return _commit(call, await look_up_counts(call, highest))
 
 
-def _commit(call: Call, counts: PartitionCounts) -> Reply:
+def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
     request = call.request
     offsets, refused = {}, {}
     for topic in request.topics:
@@ -63,7 +63,9 @@ def _commit(call: Call, counts: PartitionCounts) -> Reply:
     return Reply.later(committing)
 
 
-def _response(call: Call, refused: dict[TopicPartition, ErrorCode], answer: CommitResponse) -> Response:
+def _response(
+    call: Call[OffsetCommitRequest], refused: dict[TopicPartition, ErrorCode], answer: CommitResponse
+) -> OffsetCommitResponse:
     row = OffsetCommitResponse.OffsetCommitResponseTopic
     errors = refused | dict(answer)
     return OffsetCommitResponse(

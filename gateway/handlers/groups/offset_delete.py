@@ -8,22 +8,22 @@ from coordinator.group.messages import DeleteOffsetsResponse
 from coordinator.group.ports import TopicPartition
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import OffsetDeleteResponse
+from protocol.kafka.messages.groups import OffsetDeleteRequest, OffsetDeleteResponse
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[OffsetDeleteRequest]) -> Reply:
     highest = highest_partitions(call.request.topics)
     counts = cached_counts(call, highest)
     return Reply.after(_look_up(call, highest)) if counts is None else _delete(call, counts)
 
 
-async def _look_up(call: Call, highest: dict[str, int]) -> Reply:
+async def _look_up(call: Call[OffsetDeleteRequest], highest: dict[str, int]) -> Reply:
     return _delete(call, await look_up_counts(call, highest))
 
 
-def _delete(call: Call, counts: PartitionCounts) -> Reply:
+def _delete(call: Call[OffsetDeleteRequest], counts: PartitionCounts) -> Reply:
     request = call.request
     asked = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     refused = {key: error for key in asked if (error := counts.error(*key))}
@@ -36,7 +36,9 @@ def _delete(call: Call, counts: PartitionCounts) -> Reply:
     return Reply.later(deleting)
 
 
-def _response(call: Call, refused: dict[TopicPartition, ErrorCode], answer: DeleteOffsetsResponse) -> Response:
+def _response(
+    call: Call[OffsetDeleteRequest], refused: dict[TopicPartition, ErrorCode], answer: DeleteOffsetsResponse
+) -> OffsetDeleteResponse:
     if answer.error:
         return OffsetDeleteResponse(error_code=answer.error, topics=[])
     errors = refused | dict(answer.partition_errors)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import structlog
 
@@ -20,26 +20,32 @@ from gateway.errors import KafkaError
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import OffsetFetchResponse
+from protocol.kafka.messages.groups import OffsetFetchRequest, OffsetFetchResponse
 
 OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
 NEVER_MS = 0
 """Of offsets without a topic id, none was committed before."""
-_TOPIC = OffsetFetchResponse.OffsetFetchResponseTopic
-_GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
+_Topic = OffsetFetchResponse.OffsetFetchResponseTopic
+_Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_TopicOfGroup = _Group.OffsetFetchResponseTopics
 
 log = structlog.get_logger()
 
 
-def handle(call: Call) -> Reply:
+class _AskedTopic(Protocol):
+    name: str
+    partition_indexes: list[int]
+
+
+def handle(call: Call[OffsetFetchRequest]) -> Reply:
     """Not waited for: the groups that Pulsar has to be asked about may be many."""
     return Reply.later(asyncio.ensure_future(_answer(call)))
 
 
-async def _answer(call: Call) -> Response:
+async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     request = call.request
     if call.version >= SEVERAL_VERSION:
         return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group), request.groups))
@@ -48,17 +54,15 @@ async def _answer(call: Call) -> Response:
     offsets = dict(answer.offsets)
     if answer.error and call.version < OWN_ERROR_VERSION:
         offsets = dict.fromkeys(_partitions(request.topics) or (), FetchedOffset(error=answer.error))
-    row, part = _TOPIC, _TOPIC.OffsetFetchResponsePartition
-    return OffsetFetchResponse(error_code=answer.error, topics=_rows(row, part, offsets))
+    return OffsetFetchResponse(error_code=answer.error, topics=_topics(offsets))
 
 
-async def _group(call: Call, group: Response) -> Response:
+async def _group(call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup) -> _Group:
     asked = FetchOffsetsRequest(
         group.group_id, _partitions(group.topics), call.request.require_stable, group.member_id, group.member_epoch
     )
     answer = await _fetch(call, asked)
-    row, part = _GROUP.OffsetFetchResponseTopics, _GROUP.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
-    return _GROUP(group_id=group.group_id, error_code=answer.error, topics=_rows(row, part, answer.offsets))
+    return _Group(group_id=group.group_id, error_code=answer.error, topics=_topics_of_group(answer.offsets))
 
 
 async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
@@ -120,22 +124,30 @@ def _is_current(topic: Topic | None, topic_id: bytes) -> bool:
     return topic is not None and topic.topic_id.bytes == topic_id
 
 
-def _partitions(topics: Iterable[Response] | None) -> list[TopicPartition] | None:
+def _partitions(topics: Iterable[_AskedTopic] | None) -> list[TopicPartition] | None:
     if topics is None:
         return None
     return [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
 
 
-def _rows(topic_row: Any, partition_row: Any, offsets: Any) -> list[Response]:
-    by_topic: dict[str, list[Response]] = {}
+def _topics(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[_Topic]:
+    rows: dict[str, _Topic] = {}
     for (topic, partition), fetched in offsets.items():
-        by_topic.setdefault(topic, []).append(
-            partition_row(
-                partition_index=partition,
-                committed_offset=fetched.offset,
-                committed_leader_epoch=fetched.leader_epoch,
-                metadata=fetched.metadata,
-                error_code=fetched.error,
-            )
-        )
-    return [topic_row(name=name, partitions=rows) for name, rows in by_topic.items()]
+        row = _Topic.OffsetFetchResponsePartition(
+            partition_index=partition, committed_offset=fetched.offset, committed_leader_epoch=fetched.leader_epoch,
+            metadata=fetched.metadata, error_code=fetched.error,
+        )  # fmt: skip
+        rows.setdefault(topic, _Topic(name=topic)).partitions.append(row)
+    return list(rows.values())
+
+
+def _topics_of_group(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[_TopicOfGroup]:
+    """The same in rows of another class."""
+    rows: dict[str, _TopicOfGroup] = {}
+    for (topic, partition), fetched in offsets.items():
+        row = _TopicOfGroup.OffsetFetchResponsePartitions(
+            partition_index=partition, committed_offset=fetched.offset, committed_leader_epoch=fetched.leader_epoch,
+            metadata=fetched.metadata, error_code=fetched.error,
+        )  # fmt: skip
+        rows.setdefault(topic, _TopicOfGroup(name=topic)).partitions.append(row)
+    return list(rows.values())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from coordinator.group.messages import SyncRequest, SyncResponse
 from gateway.requests.call import Call
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import SyncGroupResponse
+from protocol.kafka.messages.groups import SyncGroupRequest, SyncGroupResponse
 
 PROTOCOL_VERSION = 5
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[SyncGroupRequest]) -> Reply:
     request = call.request
     if call.version >= PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
         return Reply(_response(SyncResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
@@ -30,7 +30,7 @@ def handle(call: Call) -> Reply:
     return Reply.later(syncing)
 
 
-def _response(answer: SyncResponse) -> Response:
+def _response(answer: SyncResponse) -> SyncGroupResponse:
     return SyncGroupResponse(
         error_code=answer.error,
         protocol_type=answer.protocol_type,

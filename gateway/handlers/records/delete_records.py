@@ -9,10 +9,9 @@ from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
-from gateway.requests.reply import Response
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.records import DeleteRecordsResponse
+from protocol.kafka.messages.records import DeleteRecordsRequest, DeleteRecordsResponse
 
 HIGH_WATERMARK = -1
 NO_WATERMARK = -1
@@ -23,19 +22,19 @@ _Partition = _Topic.DeleteRecordsPartitionResult
 log = structlog.get_logger()
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
     # A partition that is named twice is answered once, as the last one says.
     wanted = {
         (topic.name, each.partition_index): each.offset for topic in call.request.topics for each in topic.partitions
     }
     rows = await fan_out(lambda asked: _partition(call, *asked[0], asked[1]), list(wanted.items()))
-    by_topic: dict[str, list[Response]] = {}
+    by_topic: dict[str, list[_Partition]] = {}
     for (name, _), row in zip(wanted, rows, strict=True):
         by_topic.setdefault(name, []).append(row)
     return DeleteRecordsResponse(topics=[_Topic(name=name, partitions=found) for name, found in by_topic.items()])
 
 
-async def _partition(call: Call, name: str, partition: int, offset: int) -> Response:
+async def _partition(call: Call, name: str, partition: int, offset: int) -> _Partition:
     try:
         low_watermark, code = await _delete(call, name, partition, offset), ErrorCode.NONE
     except (KafkaError, PulsarError, TimeoutError) as error:

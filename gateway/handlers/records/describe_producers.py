@@ -10,10 +10,9 @@ from gateway.log.writing.producer_state import ActiveProducer
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
-from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.records import DescribeProducersResponse
+from protocol.kafka.messages.records import DescribeProducersRequest, DescribeProducersResponse
 
 NO_COORDINATOR_EPOCH, NO_TRANSACTION = -1, -1
 
@@ -23,7 +22,7 @@ _Partition = _Topic.PartitionResponse
 log = structlog.get_logger()
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
     topics = call.request.topics
     asked = [(topic.name, number) for topic in topics for number in topic.partition_indexes]
     rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
@@ -34,7 +33,7 @@ async def handle(call: Call) -> Response:
     )
 
 
-async def _partition(call: Call, name: str, partition: int) -> Response:
+async def _partition(call: Call, name: str, partition: int) -> _Partition:
     try:
         producers = await _producers(call, name, partition)
     except (KafkaError, PulsarError, TimeoutError) as error:
@@ -56,7 +55,7 @@ async def _producers(call: Call, name: str, partition: int) -> list[ActiveProduc
     return await partition_log.active_producers()
 
 
-def _row(producer: ActiveProducer) -> Response:
+def _row(producer: ActiveProducer) -> _Partition.ProducerState:
     return _Partition.ProducerState(
         producer_id=producer.producer_id, producer_epoch=producer.epoch, last_sequence=producer.last_sequence,
         last_timestamp=producer.last_timestamp, coordinator_epoch=NO_COORDINATOR_EPOCH,

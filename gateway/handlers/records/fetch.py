@@ -29,10 +29,10 @@ from gateway.log.log_start import START_AGE_S
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers, check_leader, preferred_reader
 from gateway.requests.call import Call
-from gateway.requests.cluster import Node
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
 RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
@@ -50,7 +50,7 @@ READ_COMMITTED = 1
 ISOLATION_LEVELS = {0, READ_COMMITTED}
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[FetchRequest]) -> Reply:
     try:
         fetched, session = requested(call)
     except KafkaError as error:
@@ -58,7 +58,7 @@ def handle(call: Call) -> Reply:
     return fetch(call, fetched, session)
 
 
-def fetch(call: Call, fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
+def fetch(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
     """Of logs that this gateway leads."""
     old = call.version < FIRST_BATCH_VERSION
     asked = skip_empty_batches(call.cluster.logs, fetched) if old else {}
@@ -69,7 +69,7 @@ def fetch(call: Call, fetched: list[FetchedPartition], session: FetchSession | N
     return Reply.after(_message_sets(call, reply, asked)) if old else reply
 
 
-async def _fetch_many(call: Call, fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
+async def _fetch_many(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
     parts, slices = [], Slices()
     for part in fetched:
         await slices.pause()
@@ -77,7 +77,7 @@ async def _fetch_many(call: Call, fetched: list[FetchedPartition], session: Fetc
     return _delay(call, parts, session)
 
 
-def _delay(call: Call, parts: list[FetchPartitionState], session: FetchSession | None) -> Reply:
+def _delay(call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None) -> Reply:
     if call.request.isolation_level not in ISOLATION_LEVELS:
         return Reply(_refuse_all(call, parts))
     delayed = DelayedFetch(_params(call), parts, partial(_open, call), partial(_respond, call, parts, session))
@@ -85,7 +85,7 @@ def _delay(call: Call, parts: list[FetchPartitionState], session: FetchSession |
     return Reply.later(delayed.future) if answer is None else Reply(answer)
 
 
-def _params(call: Call) -> FetchParams:
+def _params(call: Call[FetchRequest]) -> FetchParams:
     request, cluster = call.request, call.cluster
     is_bounded = call.version >= WHOLE_FIRST_BATCH_VERSION
     max_bytes = min(request.max_bytes if is_bounded else 2**31 - 1, cluster.config.limits.max_fetch_bytes)
@@ -110,9 +110,10 @@ def is_room_for_answers(call: Call) -> bool:
 
 
 def _respond(
-    call: Call, parts: list[FetchPartitionState], session: FetchSession | None, rows: list[PartitionAnswer]
+    call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None,
+    rows: list[PartitionAnswer],
 ) -> FetchAnswer:
-    endpoints: list[Node] = []
+    endpoints: list[FetchResponse.NodeEndpoint] = []
     for part, row in zip(parts, rows, strict=True):
         if row.error_code:
             call.count_error(ErrorCode(row.error_code))
@@ -124,16 +125,19 @@ def _respond(
     return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=endpoints)
 
 
-def _point_to_leader(call: Call, topic: str, row: PartitionAnswer, endpoints: list[Node]) -> None:
-    hint = Brokers(call).hint(topic, row.partition_index) if call.version >= LEADER_HINT_VERSION else None
-    if hint is not None:
-        row.current_leader, node = hint
-        if node not in endpoints:
-            endpoints.append(node)
+def _point_to_leader(call: Call, topic: str, row: PartitionAnswer, endpoints: list[FetchResponse.NodeEndpoint]) -> None:
+    brokers = Brokers(call)
+    node = brokers.hint(topic, row.partition_index) if call.version >= LEADER_HINT_VERSION else None
+    if node is not None:
+        row.current_leader = row.LeaderIdAndEpoch(leader_id=node.node_id, leader_epoch=brokers.epoch)
+        endpoint = FetchResponse.NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        if endpoint not in endpoints:
+            endpoints.append(endpoint)
 
 
 async def _message_sets(call: Call, reply: Reply, asked: dict[Key, int]) -> Reply:
-    answer: FetchAnswer = await reply.result()
+    answer = await reply.result()
+    assert isinstance(answer, FetchAnswer)
     limit_bytes, logs = call.cluster.config.limits.max_decompressed_bytes, call.cluster.logs
     errors = await down_convert_all(answer, call.version, limit_bytes, logs, call.client.number, asked)
     for error in errors:
@@ -141,7 +145,7 @@ async def _message_sets(call: Call, reply: Reply, asked: dict[Key, int]) -> Repl
     return Reply(answer)
 
 
-async def _open(call: Call, part: FetchPartitionState) -> None:
+async def _open(call: Call[FetchRequest], part: FetchPartitionState) -> None:
     """The log of a partition that nobody has used for long."""
     fetched = part.fetched
     try:
@@ -159,7 +163,7 @@ async def _open(call: Call, part: FetchPartitionState) -> None:
         part.error = fetch_error_code(error)
 
 
-def _resolve(call: Call, fetched: FetchedPartition) -> FetchPartitionState:
+def _resolve(call: Call[FetchRequest], fetched: FetchedPartition) -> FetchPartitionState:
     """The log, if it is known without waiting."""
     part = FetchPartitionState(fetched)
     topics = call.cluster.topics
@@ -177,7 +181,7 @@ def _resolve(call: Call, fetched: FetchedPartition) -> FetchPartitionState:
     return part
 
 
-def _name_reader(call: Call, topic: Topic, part: FetchPartitionState) -> None:
+def _name_reader(call: Call[FetchRequest], topic: Topic, part: FetchPartitionState) -> None:
     """A consumer whose offset is out of range hears so from the leader only: what a reader says of it sends it here."""
     rack, offset, found = _rack(call), part.fetched.offset, part.log
     if rack and found is not None and found.start.offset <= offset <= found.end_offset:
@@ -186,7 +190,7 @@ def _name_reader(call: Call, topic: Topic, part: FetchPartitionState) -> None:
             found.start.refresh_ahead(START_AGE_S)
 
 
-def _check(call: Call, topic: Topic, fetched: FetchedPartition) -> ErrorCode:
+def _check(call: Call[FetchRequest], topic: Topic, fetched: FetchedPartition) -> ErrorCode:
     if not 0 <= fetched.partition < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
@@ -196,12 +200,12 @@ def _check(call: Call, topic: Topic, fetched: FetchedPartition) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _rack(call: Call) -> str:
+def _rack(call: Call[FetchRequest]) -> str:
     """Of the consumer; empty if it does not say."""
     return (call.request.rack_id or "") if call.version >= RACK_VERSION else ""
 
 
-def requested(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
+def requested(call: Call[FetchRequest]) -> tuple[list[FetchedPartition], FetchSession | None]:
     """What to fetch, by the request alone or with its session. Raises KafkaError."""
     request, sessions, owner = call.request, call.cluster.fetch_sessions, call.client.host
     named = list(_named(call).values())
@@ -213,16 +217,20 @@ def requested(call: Call) -> tuple[list[FetchedPartition], FetchSession | None]:
         return named, sessions.create(owner, named)
     if request.session_id == NO_SESSION:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    forgotten: list[Key] = [
-        (topic.topic_id if call.version >= TOPIC_ID_VERSION else topic.topic, partition)
-        for topic in request.forgotten_topics_data or ()
-        for partition in topic.partitions
-    ]
-    session = sessions.resume(owner, request.session_id, request.session_epoch, named, forgotten)
+    session = sessions.resume(owner, request.session_id, request.session_epoch, named, forgotten_keys(call))
     return list(session.partitions.values()), session
 
 
-def _named(call: Call) -> dict[Key, FetchedPartition]:
+def forgotten_keys(call: Call[FetchRequest]) -> list[Key]:
+    """What the client wants no more of its session."""
+    return [
+        (topic.topic_id if call.version >= TOPIC_ID_VERSION else topic.topic, partition)
+        for topic in call.request.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+
+
+def _named(call: Call[FetchRequest]) -> dict[Key, FetchedPartition]:
     by_id = call.version >= TOPIC_ID_VERSION
     named: dict[Key, FetchedPartition] = {}
     for topic in call.request.topics:

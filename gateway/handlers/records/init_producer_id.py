@@ -6,14 +6,13 @@ Idempotent producers get an id of their own. Transactional ids are refused until
 from __future__ import annotations
 
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.records import InitProducerIdResponse
+from protocol.kafka.messages.records import InitProducerIdRequest, InitProducerIdResponse
 
 OWN_ID_VERSION = 3
 
 
-def handle(call: Call) -> Response:
+def handle(call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
     request = call.request
     if request.transactional_id is not None:
         code = (

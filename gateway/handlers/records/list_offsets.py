@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
@@ -24,7 +23,7 @@ from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_time
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import check_leader
 from gateway.requests.call import Call
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.buffers import Buffer
@@ -32,6 +31,7 @@ from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.list_offsets_response import FIRST_VERSION as FIRST_VERSION_BY_HAND
 from protocol.kafka.list_offsets_response import encode_listed
+from protocol.kafka.messages.records import ListOffsetsRequest, ListOffsetsResponse
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -45,16 +45,13 @@ AHEAD = 0.6
 """Of these ages: who asks again and again finds the next answer there, and does not wait for the broker."""
 
 
-@dataclass(slots=True)
-class _Row:
-    """One partition of an answer; the list is v0's."""
+_Asked = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+_Topic = ListOffsetsResponse.ListOffsetsTopicResponse
+_Partition = _Topic.ListOffsetsPartitionResponse
 
-    partition_index: int
-    error_code: int
-    timestamp: int
-    offset: int
-    leader_epoch: int
-    old_style_offsets: Sequence[int] = ()
+
+@dataclass(slots=True, kw_only=True)
+class _Row(_Partition):
     end_of: PartitionLog | None = None
     """The log whose end the offset is."""
 
@@ -63,22 +60,10 @@ class _Row:
             self.offset = self.end_of.end_offset
 
 
-@dataclass(slots=True)
-class _Topic:
-    name: str
-    partitions: Sequence[_Row]
-
-
-@dataclass(slots=True)
-class _Answer:
-    topics: Sequence[_Topic]
-    throttle_time_ms: int = 0
-
-
 log = structlog.get_logger()
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[ListOffsetsRequest]) -> Reply:
     """Clients ask for many partitions one by one without waiting; no answer is older than the one before it."""
     before = call.client.listing
     answer = _at_once(call) if before is None else None
@@ -88,7 +73,7 @@ def handle(call: Call) -> Reply:
     client = call.client
     listing = client.listing = asyncio.create_task(_look_up(call, asked, before))
 
-    def forget(answered: asyncio.Future[Response]) -> None:
+    def forget(answered: asyncio.Future[ListOffsetsResponse]) -> None:
         if client.listing is answered:  # it holds the logs
             client.listing = None
 
@@ -96,7 +81,7 @@ def handle(call: Call) -> Reply:
     return Reply.later(listing)
 
 
-def _at_once(call: Call) -> _Answer | None:
+def _at_once(call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | None:
     """The answer if all of it is known."""
     rows: dict[tuple[str, int], _Row] = {}
     for topic in call.request.topics:
@@ -109,7 +94,7 @@ def _at_once(call: Call) -> _Answer | None:
     return _response(call, rows.values())
 
 
-def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
+def _at_hand(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> FoundOffset | None:
     """What can be told without asking Pulsar; None also where there is an error to tell."""
     try:
         topic = _checked(call, call.cluster.topics.cached(name), part)
@@ -128,8 +113,10 @@ def _at_hand(call: Call, name: str, part: Response) -> FoundOffset | None:
     return None
 
 
-async def _look_up(call: Call, asked: Counter[tuple[str, int]], before: asyncio.Future[Response] | None) -> _Answer:
-    async def answer(named: tuple[str, Response]) -> _Row:
+async def _look_up(
+    call: Call[ListOffsetsRequest], asked: Counter[tuple[str, int]], before: asyncio.Future[ListOffsetsResponse] | None
+) -> ListOffsetsResponse:
+    async def answer(named: tuple[str, _Asked]) -> _Row:
         name, part = named
         duplicate = call.version >= 1 and asked[name, part.partition_index] > 1
         return await _answer(call, name, part, duplicate=duplicate)
@@ -142,49 +129,57 @@ async def _look_up(call: Call, asked: Counter[tuple[str, int]], before: asyncio.
     return _response(call, rows)
 
 
-def _response(call: Call, rows: Iterable[_Row]) -> _Answer:
+def _response(call: Call[ListOffsetsRequest], rows: Iterable[_Row]) -> ListOffsetsResponse:
     left = iter(rows)
-    return _Answer([_Topic(topic.name, [next(left) for _ in topic.partitions]) for topic in call.request.topics])
+    return ListOffsetsResponse(
+        topics=[
+            _Topic(name=topic.name, partitions=[next(left) for _ in topic.partitions]) for topic in call.request.topics
+        ]
+    )
 
 
-def encode(schema: Any, version: int, correlation_id: int, response: Response) -> list[Buffer]:
+def encode(
+    kind: type[ListOffsetsResponse], version: int, correlation_id: int, response: ListOffsetsResponse
+) -> list[Buffer]:
     if version < FIRST_VERSION_BY_HAND:
-        return encode_response(schema, version, correlation_id, response)
+        return encode_response(kind, version, correlation_id, response)
     return [encode_listed(version, correlation_id, response.topics, response.throttle_time_ms)]
 
 
-async def _answer(call: Call, name: str, part: Response, *, duplicate: bool) -> _Row:
+async def _answer(call: Call[ListOffsetsRequest], name: str, part: _Asked, *, duplicate: bool) -> _Row:
     try:
         if duplicate:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         partition_log = await _log(call, name, part)
         if call.version == 0:  # the only version that answers a list
             offsets = await _old_style(partition_log, part)
-            return _Row(part.partition_index, 0, -1, -1, -1, offsets)
+            return _Row(partition_index=part.partition_index, old_style_offsets=offsets)
         found = await _find(call, partition_log, part.timestamp)
     except (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError) as error:
         code = error_code(error)
         call.count_error(code)
         log.info("list offsets", topic=name, partition=part.partition_index, error=str(error))
-        return _Row(part.partition_index, code, -1, -1, -1)
+        return _Row(partition_index=part.partition_index, error_code=code)
     row = _row(part, found)
     if part.timestamp == LATEST:
         row.end_of = partition_log
     return row
 
 
-def _row(part: Response, found: FoundOffset) -> _Row:
+def _row(part: _Asked, found: FoundOffset) -> _Row:
     epoch = -1 if found.offset < 0 else RECORDS_EPOCH
-    return _Row(part.partition_index, 0, found.timestamp, found.offset, epoch)
+    return _Row(
+        partition_index=part.partition_index, timestamp=found.timestamp, offset=found.offset, leader_epoch=epoch
+    )
 
 
-async def _log(call: Call, name: str, part: Response) -> PartitionLog:
+async def _log(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> PartitionLog:
     """Raises KafkaError and PulsarError."""
     topic = _checked(call, await call.cluster.topics.get(name), part)
     return await call.cluster.logs.open(topic, part.partition_index)
 
 
-def _checked(call: Call, topic: Topic | None, part: Response) -> Topic:
+def _checked(call: Call[ListOffsetsRequest], topic: Topic | None, part: _Asked) -> Topic:
     """Raises KafkaError."""
     if call.version >= 2 and call.request.isolation_level not in {0, 1}:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -212,7 +207,7 @@ async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> Foun
     return await find_by_timestamp(partition_log, timestamp) or NOT_FOUND
 
 
-async def _old_style(partition_log: PartitionLog, part: Response) -> list[int]:
+async def _old_style(partition_log: PartitionLog, part: _Asked) -> list[int]:
     """v0: at most max_num_offsets offsets of segments before the time, newest first; a log here is one segment."""
     if part.max_num_offsets < 0:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

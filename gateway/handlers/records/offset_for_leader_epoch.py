@@ -17,21 +17,21 @@ from gateway.handlers.records.list_offsets import RECORDS_EPOCH
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
-from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.records import OffsetForLeaderEpochResponse
+from protocol.kafka.messages.records import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
 UNKNOWN_EPOCH, UNKNOWN_OFFSET = -1, -1
 TAKEN_OVER_CHECKS = 50
 TAKEN_OVER_CHECK_S = 0.02
 
+_Asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
 _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _Partition = _Topic.EpochEndOffset
 
 log = structlog.get_logger()
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[OffsetForLeaderEpochRequest]) -> OffsetForLeaderEpochResponse:
     named = [(topic.topic, part) for topic in call.request.topics for part in topic.partitions]
     rows = iter(await fan_out(lambda each: _partition(call, *each), named))
     return OffsetForLeaderEpochResponse(
@@ -42,7 +42,7 @@ async def handle(call: Call) -> Response:
     )
 
 
-async def _partition(call: Call, name: str, asked: Response) -> Response:
+async def _partition(call: Call, name: str, asked: _Asked) -> _Partition:
     try:
         (epoch, end_offset), code = await _end(call, name, asked), ErrorCode.NONE
     except (KafkaError, PulsarError, TimeoutError) as error:
@@ -65,7 +65,7 @@ async def _await_takeover(call: Call, name: str, partition: int) -> None:
     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-async def _end(call: Call, name: str, asked: Response) -> tuple[int, int]:
+async def _end(call: Call, name: str, asked: _Asked) -> tuple[int, int]:
     """The last epoch up to the one asked for, and the offset behind it. Raises as the storage does."""
     topic = await led_topic_of(call, name, asked.partition, asked.current_leader_epoch)
     if asked.leader_epoch > RECORDS_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
 
 import structlog
 
@@ -29,16 +29,17 @@ from gateway.log.writing.checking import (
 )
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.producer import STALLED_S
-from gateway.requests.brokers import Brokers, LeaderHint, check_leader
+from gateway.requests.brokers import Brokers, check_leader
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.produce_request import ProducedTopic
+from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
+from protocol.kafka.produce_request import ProducedTopic, topic_key
 from protocol.kafka.produce_response import encode_written
 
 NO_OFFSET = NO_TIMESTAMP = -1
@@ -55,6 +56,9 @@ ADMIN_CLIENT_ID = "__admin_client"
 """Kafka lets only this client id write to internal topics."""
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
 
+_TopicResponse = ProduceResponse.TopicProduceResponse
+_PartitionResponse = _TopicResponse.PartitionProduceResponse
+
 log = structlog.get_logger()
 
 
@@ -67,44 +71,18 @@ _FOUND_WHILE_APPENDING = {
 """Errors whose answers carry the log start, as Kafka's do."""
 
 
-class _RecordError(NamedTuple):
-    batch_index: int
-    batch_index_error_message: str
+class PartitionAnswer(_PartitionResponse):
+    """A row of the response, made quickly: there are many."""
 
-
-class PartitionAnswer:
-    """A row of the response; the fields are those of the schema."""
-
-    __slots__ = (
-        "base_offset", "current_leader", "error_code", "error_message", "index", "log_append_time_ms",
-        "log_start_offset", "record_errors",
-    )  # fmt: skip
+    __slots__ = ()
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.error_code = 0
         self.base_offset = self.log_append_time_ms = self.log_start_offset = NO_OFFSET
-        self.record_errors: list[Any] = []
-        self.error_message: str | None = None
-        self.current_leader: LeaderHint | None = None
-
-
-class TopicAnswer:
-    __slots__ = ("name", "partition_responses", "topic_id")
-
-    def __init__(self, topic: ProducedTopic) -> None:
-        self.name = topic.name
-        self.topic_id = topic.topic_id
-        self.partition_responses: list[PartitionAnswer] = []
-
-
-class ProduceAnswer:
-    __slots__ = ("node_endpoints", "responses", "throttle_time_ms")
-
-    def __init__(self) -> None:
-        self.responses: list[TopicAnswer] = []
-        self.throttle_time_ms = 0
-        self.node_endpoints: list[Any] = []
+        self.record_errors = []
+        self.error_message = None
+        self.current_leader = None
 
 
 class _Part:
@@ -115,7 +93,7 @@ class _Part:
     def __init__(self, answer: PartitionAnswer, topic: ProducedTopic, records: memoryview | None) -> None:
         self.answer = answer
         self.name = topic.name
-        self.key = topic.key
+        self.key = topic_key(topic)
         self.records = records
         self.topic: Topic | None = None
         self.produced: Produced | None = None
@@ -131,10 +109,10 @@ class _Part:
 class ProduceCall:
     """Counts the partitions that are still on their way; the last one completes the answer."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call[ProduceRequest]) -> None:
         self.call = call
-        self.response = ProduceAnswer()
-        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self.response = ProduceResponse()
+        self.future: asyncio.Future[ProduceResponse | None] = asyncio.get_running_loop().create_future()
         self._parts: list[_Part] = []
         self._open = 1
         self._waits_since = call.started
@@ -146,7 +124,7 @@ class ProduceCall:
         for topic in self.call.request.topic_data:
             if not topic.partition_data:
                 continue
-            answer = TopicAnswer(topic)
+            answer = _TopicResponse(name=topic.name, topic_id=topic.topic_id)
             self.response.responses.append(answer)
             latest = {partition.index: partition.records for partition in topic.partition_data}
             for index, records in latest.items():
@@ -318,7 +296,7 @@ class ProduceCall:
         if self.call.cluster.fleet.role(part.name, part.answer.index) is not PartitionRole.LEADING:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _done(self, part: _Part) -> Any:
+    def _done(self, part: _Part) -> Callable[[int, Exception | None], None]:
         def done(base_offset: int, error: Exception | None) -> None:
             if self.future.done():  # the answer is on its way
                 return
@@ -350,7 +328,10 @@ class ProduceCall:
         part.answer.log_append_time_ms = NO_TIMESTAMP
         part.answer.error_message = error.text if isinstance(error, KafkaError) else None
         if isinstance(error, RejectedRecords):
-            part.answer.record_errors = [_RecordError(index, text) for index, text in error.reasons.items()]
+            row = _PartitionResponse.BatchIndexAndErrorMessage
+            part.answer.record_errors = [
+                row(batch_index=index, batch_index_error_message=text) for index, text in error.reasons.items()
+            ]
         found_in_batch = isinstance(error, _FOUND_IN_BATCH) or code in _FOUND_WHILE_APPENDING
         part.tells_start = found_in_batch and part.topic is not None
         if part.tells_start and part.log is not None:
@@ -368,11 +349,16 @@ class ProduceCall:
             )  # fmt: skip
 
     def _point_to_leader(self, part: _Part) -> None:
-        hint = Brokers(self.call).hint(part.name, part.answer.index)
-        if hint is not None and self.call.version >= LEADER_HINT_VERSION:
-            part.answer.current_leader, node = hint
-            if node not in self.response.node_endpoints:
-                self.response.node_endpoints.append(node)
+        brokers = Brokers(self.call)
+        node = brokers.hint(part.name, part.answer.index)
+        if node is not None and self.call.version >= LEADER_HINT_VERSION:
+            hint = _PartitionResponse.LeaderIdAndEpoch(leader_id=node.node_id, leader_epoch=brokers.epoch)
+            part.answer.current_leader = hint
+            endpoint = ProduceResponse.NodeEndpoint(
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
+            if endpoint not in self.response.node_endpoints:
+                self.response.node_endpoints.append(endpoint)
 
 
 def _header(part: _Part) -> BatchHeader | None:
@@ -385,24 +371,26 @@ def _header(part: _Part) -> BatchHeader | None:
         return None
 
 
-def encode(schema: Any, version: int, correlation_id: int, response: ProduceAnswer) -> list[Buffer]:
+def encode(
+    kind: type[ProduceResponse], version: int, correlation_id: int, response: ProduceResponse
+) -> list[Buffer]:
     for topic in response.responses:
         for row in topic.partition_responses:
             if row.error_code:
-                return encode_response(schema, version, correlation_id, response)
+                return encode_response(kind, version, correlation_id, response)
     return [encode_written(version, correlation_id, response.responses, response.throttle_time_ms)]
 
 
-def handle(call: Call) -> Reply:
+def handle(call: Call[ProduceRequest]) -> Reply:
     return _handle_named(call) if names_known(call) else Reply.after(_handle_when_named(call))
 
 
-async def _handle_when_named(call: Call) -> Reply:
+async def _handle_when_named(call: Call[ProduceRequest]) -> Reply:
     await look_up_names(call)
     return _handle_named(call)
 
 
-def names_known(call: Call) -> bool:
+def names_known(call: Call[ProduceRequest]) -> bool:
     """Whether the topics have their names; fills in what is known of those that are given by their ids."""
     if call.version < TOPIC_ID_VERSION:
         return True
@@ -412,7 +400,7 @@ def names_known(call: Call) -> bool:
     return all(topic.name for topic in call.request.topic_data)
 
 
-async def look_up_names(call: Call) -> None:
+async def look_up_names(call: Call[ProduceRequest]) -> None:
     """Those that are not known then have the ids of no topics."""
 
     async def look_up(topic: ProducedTopic) -> None:
@@ -426,7 +414,7 @@ async def look_up_names(call: Call) -> None:
     await fan_out(look_up, [topic for topic in call.request.topic_data if not topic.name])
 
 
-def _handle_named(call: Call) -> Reply:
+def _handle_named(call: Call[ProduceRequest]) -> Reply:
     produce = ProduceCall(call)
     produce.check()
     if not produce.ready:

@@ -13,15 +13,15 @@ from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node
 from gateway.requests.named_partitions import topic_of
-from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.topics import AlterPartitionReassignmentsResponse
+from protocol.kafka.messages.topics import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 
+_Asked = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = _Topic.ReassignablePartitionResponse
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[AlterPartitionReassignmentsRequest]) -> AlterPartitionReassignmentsResponse:
     topics = call.request.topics
     asked = [(topic.name, part) for topic in topics for part in topic.partitions]
     rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
@@ -33,7 +33,7 @@ async def handle(call: Call) -> Response:
     )
 
 
-async def _partition(call: Call, name: str, asked: Response) -> Response:
+async def _partition(call: Call, name: str, asked: _Asked) -> _Partition:
     code, text = ErrorCode.NONE, None
     try:
         await topic_of(call, name, asked.partition_index)

@@ -10,13 +10,15 @@ from gateway.handlers.topics.create_topics import MAX_PARTITIONS
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.replica_assignment import check_assignments
-from gateway.requests.reply import Response
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.topics import CreatePartitionsResponse
+from protocol.kafka.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
+
+_Wanted = CreatePartitionsRequest.CreatePartitionsTopic
+_Row = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in call.request.topics)
     duplicates = [name for name, times in named.items() if times > 1]
     once = [topic for topic in call.request.topics if named[topic.name] == 1]
@@ -25,7 +27,7 @@ async def handle(call: Call) -> Response:
     return CreatePartitionsResponse(results=rows)
 
 
-async def _answer(call: Call, wanted: Response) -> Response:
+async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> _Row:
     try:
         await _grow(call, wanted)
     except KafkaError as error:
@@ -35,7 +37,7 @@ async def _answer(call: Call, wanted: Response) -> Response:
     return _row(wanted.name, ErrorCode.NONE, None)
 
 
-async def _grow(call: Call, wanted: Response) -> None:
+async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
     topic = await call.cluster.topics.get(wanted.name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -56,12 +58,12 @@ async def _grow(call: Call, wanted: Response) -> None:
         await call.cluster.groups.partitions_added(topic, wanted.count)
 
 
-def _check_assignments(call: Call, assignments: list[Response], added: int) -> None:
+def _check_assignments(call: Call, assignments: list[_Wanted.CreatePartitionsAssignment], added: int) -> None:
     if len(assignments) != added:
         text = f"{added} partition(s) to add, but {len(assignments)} assignment(s)."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     check_assignments(call, [assignment.broker_ids for assignment in assignments])
 
 
-def _row(name: str, code: ErrorCode, text: str | None) -> Response:
-    return CreatePartitionsResponse.CreatePartitionsTopicResult(name=name, error_code=code, error_message=text)
+def _row(name: str, code: ErrorCode, text: str | None) -> _Row:
+    return _Row(name=name, error_code=code, error_message=text)

@@ -15,16 +15,18 @@ from gateway.requests.broker_configs import effective_configs
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.replica_assignment import check_assignments
-from gateway.requests.reply import Response
 from gateway.topics.topic_configs import check_configs
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.topics import CreateTopicsResponse
+from protocol.kafka.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 
 MAX_PARTITIONS = 9_999
 """Made at once, as in Kafka: its controller writes at most 10,000 records for a request, one for the topic itself."""
 
+_Wanted = CreateTopicsRequest.CreatableTopic
+_Row = CreateTopicsResponse.CreatableTopicResult
 
-async def handle(call: Call) -> Response:
+
+async def handle(call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
     request = call.request
     named = Counter(topic.name for topic in request.topics)
     duplicates = [name for name, times in named.items() if times > 1]
@@ -37,7 +39,7 @@ async def handle(call: Call) -> Response:
     return CreateTopicsResponse(topics=rows)
 
 
-async def _create(call: Call, wanted: Response) -> Response:
+async def _create(call: Call[CreateTopicsRequest], wanted: _Wanted) -> _Row:
     topics = call.cluster.topics
     try:
         await topics.check_creatable(wanted.name)
@@ -53,7 +55,7 @@ async def _create(call: Call, wanted: Response) -> Response:
         return _failed(wanted.name, error_code(error), str(error))
 
 
-def _partitions(call: Call, wanted: Response) -> int:
+def _partitions(call: Call, wanted: _Wanted) -> int:
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
             raise KafkaError(
@@ -71,7 +73,7 @@ def _partitions(call: Call, wanted: Response) -> int:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if wanted.num_partitions > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
-    return int(wanted.num_partitions)
+    return wanted.num_partitions
 
 
 def _check_replication_factor(factor: int) -> None:
@@ -83,7 +85,7 @@ def _check_replication_factor(factor: int) -> None:
         )
 
 
-def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
+def _assigned_partitions(call: Call, assignments: list[_Wanted.CreatableReplicaAssignment]) -> int:
     numbers = sorted(assignment.partition_index for assignment in assignments)
     if numbers != list(range(len(numbers))):
         raise KafkaError(
@@ -95,13 +97,12 @@ def _assigned_partitions(call: Call, assignments: list[Response]) -> int:
 
 def _created(
     call: Call, name: str, topic_id: uuid.UUID | None, partitions: int, configs: Mapping[str, str]
-) -> Response:
-    row = CreateTopicsResponse.CreatableTopicResult
-    return row(
+) -> _Row:
+    return _Row(
         name=name, topic_id=topic_id, error_code=0, error_message=None, num_partitions=partitions,
         replication_factor=Brokers(call).replication_factor,
         configs=[
-            row.CreatableTopicConfigs(
+            _Row.CreatableTopicConfigs(
                 name=each.config.name, value=each.value, read_only=False, config_source=each.source, is_sensitive=False
             )
             for each in effective_configs(call.cluster, configs)
@@ -109,7 +110,7 @@ def _created(
     )  # fmt: skip
 
 
-def _failed(name: str, code: ErrorCode, text: str | None) -> Response:
-    return CreateTopicsResponse.CreatableTopicResult(
+def _failed(name: str, code: ErrorCode, text: str | None) -> _Row:
+    return _Row(
         name=name, error_code=code, error_message=text, num_partitions=-1, replication_factor=-1, configs=[]
     )

@@ -12,24 +12,26 @@ from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
-from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.topics import DeleteTopicsResponse
+from protocol.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 BY_ID_VERSION = 6
 
+_Row = DeleteTopicsResponse.DeletableTopicResult
 
-async def handle(call: Call) -> Response:
+
+async def handle(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     request = call.request
+    wanted: list[tuple[str | None, uuid.UUID | None]]
     if call.version < BY_ID_VERSION:
         wanted = [(name, None) for name in request.topic_names or ()]
     else:
         wanted = [(item.name, item.topic_id) for item in request.topics or ()]
     found = await fan_out(lambda item: _find(call, *item), wanted)
     names = Counter(topic.name for topic in found if isinstance(topic, Topic))
-    rows: dict[tuple[str | None, uuid.UUID | None], Response] = {}
+    rows: dict[tuple[str | None, uuid.UUID | None], _Row] = {}
     for (name, topic_id), topic in zip(wanted, found, strict=True):
         if (name is None) == (topic_id is None):
             rows[name, topic_id] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id.")
@@ -53,7 +55,7 @@ async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Top
 
 async def _delete(
     call: Call, topic: Topic | PulsarError | None, name: str | None, topic_id: uuid.UUID | None
-) -> Response:
+) -> _Row:
     if isinstance(topic, PulsarError):
         code = error_code(topic)
         call.count_error(code)
@@ -104,5 +106,5 @@ async def _delete_everywhere(cluster: Cluster, topic: Topic) -> PulsarError | No
     return None
 
 
-def _row(name: str | None, topic_id: uuid.UUID | None, code: ErrorCode, text: str | None) -> Response:
-    return DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=text)
+def _row(name: str | None, topic_id: uuid.UUID | None, code: ErrorCode, text: str | None) -> _Row:
+    return _Row(name=name, topic_id=topic_id, error_code=code, error_message=text)

@@ -12,12 +12,11 @@ from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.topic import Topic
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.topics import DescribeTopicPartitionsResponse
+from protocol.kafka.messages.topics import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
 MAX_PARTITIONS = 2_000
 """Of one answer: Kafka's max.request.partition.size.limit."""
@@ -30,7 +29,7 @@ _Cursor = DescribeTopicPartitionsResponse.Cursor
 log = structlog.get_logger()
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[DescribeTopicPartitionsRequest]) -> DescribeTopicPartitionsResponse:
     try:
         found = await _found(call)
     except (KafkaError, PulsarError) as error:
@@ -41,7 +40,7 @@ async def handle(call: Call) -> Response:
     return _page(call, found)
 
 
-async def _found(call: Call) -> dict[str, Topic | ErrorCode]:
+async def _found(call: Call[DescribeTopicPartitionsRequest]) -> dict[str, Topic | ErrorCode]:
     """What is asked for, from the cursor on, by name. Raises KafkaError INVALID_REQUEST.
 
     Raises PulsarError if all topics are asked for, and never were listed.
@@ -74,11 +73,13 @@ async def _look_up(call: Call, name: str) -> Topic | ErrorCode:
         return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _page(call: Call, found: dict[str, Topic | ErrorCode]) -> Response:
+def _page(
+    call: Call[DescribeTopicPartitionsRequest], found: dict[str, Topic | ErrorCode]
+) -> DescribeTopicPartitionsResponse:
     """Rows until the limit, and where to go on."""
     room = max(1, min(call.request.response_partition_limit, MAX_PARTITIONS))
     cursor = call.request.cursor
-    rows: list[Response] = []
+    rows: list[_Topic] = []
     for name, topic in found.items():
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_Cursor(topic_name=name, partition_index=0))
@@ -95,7 +96,7 @@ def _page(call: Call, found: dict[str, Topic | ErrorCode]) -> Response:
     return DescribeTopicPartitionsResponse(topics=rows, next_cursor=None)
 
 
-def _row(call: Call, topic: Topic, numbers: range) -> Response:
+def _row(call: Call, topic: Topic, numbers: range) -> _Topic:
     brokers = Brokers(call)
     return _Topic(
         error_code=0, name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in topic_names.INTERNAL_TOPICS,
@@ -104,7 +105,7 @@ def _row(call: Call, topic: Topic, numbers: range) -> Response:
     )  # fmt: skip
 
 
-def _partition(brokers: Brokers, topic: str, number: int) -> Response:
+def _partition(brokers: Brokers, topic: str, number: int) -> _Partition:
     leader, error = brokers.leader_or_error(topic, number)
     replicas = brokers.replicas(topic, number, leader.node_id)
     return _Partition(
@@ -118,7 +119,7 @@ def _operations(call: Call, topic: str) -> int:
     return bit_field(call.context.policy.topic_operations(topic))
 
 
-def _failed(name: str, code: ErrorCode, operations: int) -> Response:
+def _failed(name: str, code: ErrorCode, operations: int) -> _Topic:
     return _Topic(
         error_code=code, name=name, topic_id=NO_ID, is_internal=name in topic_names.INTERNAL_TOPICS, partitions=[],
         topic_authorized_operations=operations,

@@ -12,9 +12,8 @@ from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import topic_of
-from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.topics import ElectLeadersResponse
+from protocol.kafka.messages.topics import ElectLeadersRequest, ElectLeadersResponse
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -22,7 +21,7 @@ _Topic = ElectLeadersResponse.ReplicaElectionResult
 _Partition = _Topic.PartitionResult
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
     wanted = call.request.topic_partitions
     kind = call.request.election_type if call.version >= 1 else PREFERRED
     if kind not in {PREFERRED, UNCLEAN} and wanted != []:
@@ -37,7 +36,7 @@ async def handle(call: Call) -> Response:
     return _response(await fan_out(lambda asked: _topic(call, asked), wanted))
 
 
-async def _all_topics(call: Call) -> Response:
+async def _all_topics(call: Call) -> ElectLeadersResponse:
     """Only partitions that an election changed, or failed for, are told of."""
     try:
         topics, unknown = await call.cluster.topics.all()
@@ -49,12 +48,12 @@ async def _all_topics(call: Call) -> Response:
     return _response(_Topic(topic=name, partition_result=[]) for name in names)
 
 
-async def _topic(call: Call, asked: Response) -> Response:
+async def _topic(call: Call, asked: ElectLeadersRequest.TopicPartitions) -> _Topic:
     outcomes = await fan_out(lambda number: _outcome(call, asked.topic, number), asked.partitions, at_once=1)
     return _Topic(topic=asked.topic, partition_result=list(map(_row, asked.partitions, outcomes)))
 
 
-def _response(rows: Iterable[Response], code: ErrorCode = ErrorCode.NONE) -> Response:
+def _response(rows: Iterable[_Topic], code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
     return ElectLeadersResponse(error_code=code, replica_election_results=list(rows))
 
 
@@ -68,5 +67,5 @@ async def _outcome(call: Call, name: str, partition: int) -> Exception:
     return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
-def _row(partition: int, outcome: Exception) -> Response:
+def _row(partition: int, outcome: Exception) -> _Partition:
     return _Partition(partition_id=partition, error_code=error_code(outcome), error_message=str(outcome))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
-from protocol.kafka.messages.topics import ListPartitionReassignmentsResponse
+from protocol.kafka.messages.topics import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 
 
-def handle(call: Call) -> Response:
+def handle(call: Call[ListPartitionReassignmentsRequest]) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=[])

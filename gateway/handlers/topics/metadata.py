@@ -19,23 +19,24 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.partition_rows import MetadataPartition
-from gateway.requests.reply import Response
 from gateway.topics import topic_names
 from gateway.topics.topic import Topic
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.topics import MetadataResponse
+from protocol.kafka.messages.topics import MetadataRequest, MetadataResponse
 
 FIRST_CHOICE_VERSION, LISTENER_ERROR_VERSION, FIRST_OPERATIONS_VERSION = 4, 6, 8
 FIRST_ID_VERSION, BY_ID_VERSION = 10, 12
 MAX_LOOKUPS = 100
 """Unknown names of one request that Pulsar is asked about one by one."""
+_Wanted = MetadataRequest.MetadataRequestTopic
+_Topic = MetadataResponse.MetadataResponseTopic
 _NO_ID = uuid.UUID(int=0)
 
 log = structlog.get_logger()
 
 
-async def handle(call: Call) -> Response:
+async def handle(call: Call[MetadataRequest]) -> MetadataResponse:
     request = call.request
     wanted = request.topics
     if wanted is None or (call.version == 0 and not wanted):
@@ -65,7 +66,7 @@ async def handle(call: Call) -> Response:
     )
 
 
-def _malformed(version: int, wanted: Iterable[Response]) -> ErrorCode:
+def _malformed(version: int, wanted: Iterable[_Wanted]) -> ErrorCode:
     """Topic ids are in the schema from v10 on, but asked by only from v12 on."""
     if FIRST_ID_VERSION <= version < BY_ID_VERSION and any(item.topic_id or item.name is None for item in wanted):
         return ErrorCode.INVALID_REQUEST
@@ -74,12 +75,12 @@ def _malformed(version: int, wanted: Iterable[Response]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _refused(call: Call, wanted: Iterable[Response], code: ErrorCode) -> Response:
+def _refused(call: Call[MetadataRequest], wanted: Iterable[_Wanted], code: ErrorCode) -> MetadataResponse:
     rows = [_failed(call, item.name, code, item.topic_id or _NO_ID) for item in wanted]
     return MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=rows, error_code=code)
 
 
-async def _all_rows(call: Call) -> list[Response]:
+async def _all_rows(call: Call[MetadataRequest]) -> list[_Topic]:
     """Raises PulsarError."""
     topics, unknown = await call.cluster.topics.all()
     slices = Slices()
@@ -90,7 +91,7 @@ async def _all_rows(call: Call) -> list[Response]:
 class _NamedTopics:
     """The topics that a request names; those that do not exist are created, if the gateway and the client allow it."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call[MetadataRequest]) -> None:
         self._call = call
         kafka = call.cluster.config.kafka
         asks = call.version < FIRST_CHOICE_VERSION or call.request.allow_auto_topic_creation
@@ -99,7 +100,7 @@ class _NamedTopics:
         self._existing: Set[str] | None = None
         self._slices = Slices()
 
-    async def rows(self, wanted: Iterable[Response]) -> list[Response]:
+    async def rows(self, wanted: Iterable[_Wanted]) -> list[_Topic]:
         cached = self._call.cluster.topics.cached
         named: dict[tuple[str | None, uuid.UUID | None], None] = {}
         unknown = 0
@@ -112,7 +113,7 @@ class _NamedTopics:
                 self._existing = await self._call.cluster.topics.list_names()
         return await fan_out(lambda key: self._row(*key), list(named))
 
-    async def _row(self, name: str | None, topic_id: uuid.UUID | None) -> Response:
+    async def _row(self, name: str | None, topic_id: uuid.UUID | None) -> _Topic:
         call = self._call
         try:
             if topic_id is not None and call.version >= FIRST_ID_VERSION:
@@ -162,7 +163,7 @@ async def _create(call: Call, name: str) -> Topic:
     return topic
 
 
-async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
+async def _row(call: Call[MetadataRequest], topic: Topic, slices: Slices) -> _Topic:
     brokers, name = Brokers(call), topic.name
     has_listener_error = call.version >= LISTENER_ERROR_VERSION
     partitions = await call.cluster.partition_rows.get(
@@ -173,7 +174,7 @@ async def _row(call: Call, topic: Topic, slices: Slices) -> Response:
         lambda numbers: _partitions(call, name, numbers),
         slices,
     )
-    return MetadataResponse.MetadataResponseTopic(
+    return _Topic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
@@ -200,16 +201,16 @@ def _partition(brokers: Brokers, version: int, topic: str, number: int) -> Metad
     )  # fmt: skip
 
 
-def _topic_operations(call: Call, topic: str) -> int:
+def _topic_operations(call: Call[MetadataRequest], topic: str) -> int:
     asked = call.version >= FIRST_OPERATIONS_VERSION and call.request.include_topic_authorized_operations
     return bit_field(call.context.policy.topic_operations(topic)) if asked else NOT_ASKED
 
 
-def _failed(call: Call, name: str | None, code: ErrorCode, topic_id: uuid.UUID = _NO_ID) -> Response:
+def _failed(call: Call[MetadataRequest], name: str | None, code: ErrorCode, topic_id: uuid.UUID = _NO_ID) -> _Topic:
     call.count_error(code)
     if name is None and (call.version < BY_ID_VERSION or code != ErrorCode.UNKNOWN_TOPIC_ID):
         name = ""
-    return MetadataResponse.MetadataResponseTopic(
+    return _Topic(
         error_code=code,
         name=name,
         topic_id=topic_id,

@@ -32,7 +32,7 @@ _LINE = 120
 _INT = "int"
 _TYPES = {
     "bool": "bool", "int8": _INT, "int16": _INT, "uint16": _INT, "int32": _INT, "uint32": _INT, "int64": _INT,
-    "float64": "float", "string": "str", "uuid": "uuid.UUID", "bytes": "bytes", RECORDS: "Buffer",
+    "float64": "float", "string": "str", "uuid": "uuid.UUID", "bytes": "bytes", RECORDS: "memoryview",
 }  # fmt: skip
 
 
@@ -77,20 +77,25 @@ def _imports(body: str) -> Iterator[str]:
     yield f"from dataclasses import dataclass{', field' if ' field(' in body else ''}"
     yield "from typing import ClassVar"
     yield ""
-    names = [name for name in ("Buffer", "RecordChunks") if f"{name}" in body]
+    names = [name for name in ("RecordChunks",) if name in body]
     if names:
         yield f"from protocol.kafka.buffers import {', '.join(names)}"
-    yield "from protocol.kafka.messages.message import Message"
+    bases = [name for name in ("Message", "Throttled") if f"({name}):" in body]
+    yield f"from protocol.kafka.messages.message import {', '.join(bases)}"
 
 
 def _message(schema: Schema) -> Iterator[str]:
     yield "@dataclass(slots=True, kw_only=True)"
-    yield f"class {schema.name}(Message):"
+    yield f"class {schema.name}({_base(schema)}):"
     yield f'    """Up to v{schema.versions.stop - 1}."""'
     yield ""
     yield f"    API_KEY: ClassVar[int] = {schema.api_key}"
     yield from _rows(schema, schema.fields, "    ")
     yield from _fields(schema, schema.fields, "    ")
+
+
+def _base(schema: Schema) -> str:
+    return "Throttled" if any(field.name == "throttle_time_ms" for field in schema.fields) else "Message"
 
 
 def _rows(schema: Schema, fields: tuple[Field, ...], indent: str) -> Iterator[str]:

@@ -13,3 +13,10 @@ class Message:
 
     __slots__ = ()
     API_KEY: ClassVar[int]
+
+
+class Throttled(Message):
+    """A response that tells how long its client is to wait (KIP-219)."""
+
+    __slots__ = ("throttle_time_ms",)
+    throttle_time_ms: int

@@ -114,7 +114,7 @@ class _Decoder:
             "bytes": "bytes(data[pos:pos + {0}])",
             RECORDS: (
                 "RecordChunks((bytes(data[pos:pos + {0}]),), {0})" if self._schema.is_response
-                else "bytes(data[pos:pos + {0}])"
+                else "data[pos:pos + {0}]"
             ),
         }[field.kind]  # fmt: skip
         self._source.add(f"{target} = {read.format(length)}", f"pos += {length}")

@@ -113,7 +113,7 @@ def _check_limited(frame: bytearray, version: int, request: Any) -> None:
         return
     expected = min(request.max_bytes, 1)
     limit_max_bytes(frame, version, 1)
-    limited = _DISPATCHER.begin(frame, _CONTEXT).request
+    limited: Any = _DISPATCHER.begin(frame, _CONTEXT).request
     assert limited.max_bytes == expected
     limited.max_bytes = request.max_bytes
     assert limited == request

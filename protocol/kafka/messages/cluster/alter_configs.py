@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class AlterConfigsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class AlterConfigsResponse(Message):
+class AlterConfigsResponse(Throttled):
     """Up to v2."""
 
     API_KEY: ClassVar[int] = 33

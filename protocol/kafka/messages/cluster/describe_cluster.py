@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class DescribeClusterRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class DescribeClusterResponse(Message):
+class DescribeClusterResponse(Throttled):
     """Up to v2."""
 
     API_KEY: ClassVar[int] = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class DescribeConfigsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class DescribeConfigsResponse(Message):
+class DescribeConfigsResponse(Throttled):
     """Up to v4."""
 
     API_KEY: ClassVar[int] = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class DescribeLogDirsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class DescribeLogDirsResponse(Message):
+class DescribeLogDirsResponse(Throttled):
     """Up to v5."""
 
     API_KEY: ClassVar[int] = 35

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class ListConfigResourcesRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class ListConfigResourcesResponse(Message):
+class ListConfigResourcesResponse(Throttled):
     """Up to v1."""
 
     API_KEY: ClassVar[int] = 74

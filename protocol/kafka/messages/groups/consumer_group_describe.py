@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class ConsumerGroupDescribeRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class ConsumerGroupDescribeResponse(Message):
+class ConsumerGroupDescribeResponse(Throttled):
     """Up to v1."""
 
     API_KEY: ClassVar[int] = 69

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class ConsumerGroupHeartbeatRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class ConsumerGroupHeartbeatResponse(Message):
+class ConsumerGroupHeartbeatResponse(Throttled):
     """Up to v1."""
 
     API_KEY: ClassVar[int] = 68

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class DescribeGroupsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class DescribeGroupsResponse(Message):
+class DescribeGroupsResponse(Throttled):
     """Up to v6."""
 
     API_KEY: ClassVar[int] = 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class FindCoordinatorRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class FindCoordinatorResponse(Message):
+class FindCoordinatorResponse(Throttled):
     """Up to v6."""
 
     API_KEY: ClassVar[int] = 10

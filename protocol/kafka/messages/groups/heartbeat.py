@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class HeartbeatRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class HeartbeatResponse(Message):
+class HeartbeatResponse(Throttled):
     """Up to v4."""
 
     API_KEY: ClassVar[int] = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class ListGroupsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class ListGroupsResponse(Message):
+class ListGroupsResponse(Throttled):
     """Up to v5."""
 
     API_KEY: ClassVar[int] = 16

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class OffsetCommitRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class OffsetCommitResponse(Message):
+class OffsetCommitResponse(Throttled):
     """Up to v10."""
 
     API_KEY: ClassVar[int] = 8

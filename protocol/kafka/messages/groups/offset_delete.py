@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class OffsetDeleteRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class OffsetDeleteResponse(Message):
+class OffsetDeleteResponse(Throttled):
     """Up to v0."""
 
     API_KEY: ClassVar[int] = 47

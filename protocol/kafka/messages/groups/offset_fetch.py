@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class OffsetFetchRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class OffsetFetchResponse(Message):
+class OffsetFetchResponse(Throttled):
     """Up to v10."""
 
     API_KEY: ClassVar[int] = 9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class SyncGroupRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class SyncGroupResponse(Message):
+class SyncGroupResponse(Throttled):
     """Up to v5."""
 
     API_KEY: ClassVar[int] = 14

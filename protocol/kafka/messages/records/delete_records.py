@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class DeleteRecordsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class DeleteRecordsResponse(Message):
+class DeleteRecordsResponse(Throttled):
     """Up to v2."""
 
     API_KEY: ClassVar[int] = 21

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class DescribeProducersRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class DescribeProducersResponse(Message):
+class DescribeProducersResponse(Throttled):
     """Up to v0."""
 
     API_KEY: ClassVar[int] = 61

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from protocol.kafka.buffers import RecordChunks
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class FetchRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class FetchResponse(Message):
+class FetchResponse(Throttled):
     """Up to v18."""
 
     API_KEY: ClassVar[int] = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class InitProducerIdRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class InitProducerIdResponse(Message):
+class InitProducerIdResponse(Throttled):
     """Up to v6."""
 
     API_KEY: ClassVar[int] = 22

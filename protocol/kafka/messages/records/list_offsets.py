@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class ListOffsetsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class ListOffsetsResponse(Message):
+class ListOffsetsResponse(Throttled):
     """Up to v11."""
 
     API_KEY: ClassVar[int] = 2

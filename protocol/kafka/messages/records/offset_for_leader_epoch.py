@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class OffsetForLeaderEpochRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class OffsetForLeaderEpochResponse(Message):
+class OffsetForLeaderEpochResponse(Throttled):
     """Up to v4."""
 
     API_KEY: ClassVar[int] = 23

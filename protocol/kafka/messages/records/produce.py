@@ -6,8 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.buffers import Buffer
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,7 +20,7 @@ class ProduceRequest(Message):
         @dataclass(slots=True, kw_only=True)
         class PartitionProduceData:
             index: int = 0
-            records: Buffer | None = None
+            records: memoryview | None = None
 
         name: str = ""  # v0-v12
         topic_id: uuid.UUID | None = None  # v13+
@@ -34,7 +33,7 @@ class ProduceRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class ProduceResponse(Message):
+class ProduceResponse(Throttled):
     """Up to v13."""
 
     API_KEY: ClassVar[int] = 0

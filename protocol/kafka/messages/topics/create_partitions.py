@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class CreatePartitionsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class CreatePartitionsResponse(Message):
+class CreatePartitionsResponse(Throttled):
     """Up to v3."""
 
     API_KEY: ClassVar[int] = 37

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class CreateTopicsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class CreateTopicsResponse(Message):
+class CreateTopicsResponse(Throttled):
     """Up to v7."""
 
     API_KEY: ClassVar[int] = 19

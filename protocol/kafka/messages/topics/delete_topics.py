@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class DeleteTopicsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class DeleteTopicsResponse(Message):
+class DeleteTopicsResponse(Throttled):
     """Up to v6."""
 
     API_KEY: ClassVar[int] = 20

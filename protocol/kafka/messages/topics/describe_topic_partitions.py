@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class DescribeTopicPartitionsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class DescribeTopicPartitionsResponse(Message):
+class DescribeTopicPartitionsResponse(Throttled):
     """Up to v0."""
 
     API_KEY: ClassVar[int] = 75

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class ElectLeadersRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class ElectLeadersResponse(Message):
+class ElectLeadersResponse(Throttled):
     """Up to v2."""
 
     API_KEY: ClassVar[int] = 43

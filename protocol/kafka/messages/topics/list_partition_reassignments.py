@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class ListPartitionReassignmentsRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class ListPartitionReassignmentsResponse(Message):
+class ListPartitionReassignmentsResponse(Throttled):
     """Up to v0."""
 
     API_KEY: ClassVar[int] = 46

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.message import Message, Throttled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class MetadataRequest(Message):
 
 
 @dataclass(slots=True, kw_only=True)
-class MetadataResponse(Message):
+class MetadataResponse(Throttled):
     """Up to v13."""
 
     API_KEY: ClassVar[int] = 3

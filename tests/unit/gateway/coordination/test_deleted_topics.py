@@ -11,7 +11,6 @@ from gateway.coordination import group_service
 from gateway.handlers.groups import offset_fetch
 from gateway.handlers.topics import delete_topics
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
-from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
@@ -42,12 +41,12 @@ class FakeTopics:
         return getattr(self.scene.catalog, name)
 
 
-def call(scene: Scene, topics: Any, request: Any = None, version: int = 6) -> Call:
+def call(scene: Scene, topics: Any, request: Any = None, version: int = 6) -> Any:
     cluster = SimpleNamespace(logs=FakeLogs(), topics=topics, groups=scene.service)
     fake = SimpleNamespace(
         cluster=cast(Cluster, cluster), count_error=lambda code: None, request=request, version=version
     )
-    return cast(Call, fake)
+    return cast(Any, fake)
 
 
 def delete_request(name: str) -> Any:
@@ -109,7 +108,7 @@ async def fetch(scene: Scene, *, all_topics: bool = False) -> tuple[int, int]:
     row = SimpleNamespace(name="t", partition_indexes=[0])
     group = SimpleNamespace(group_id="g", topics=None if all_topics else [row], member_id=None, member_epoch=-1)
     request = SimpleNamespace(groups=[group], require_stable=False)
-    response = await offset_fetch.handle(call(scene, scene.catalog, request, 9)).result()
+    response: Any = await offset_fetch.handle(call(scene, scene.catalog, request, 9)).result()
     [found] = response.groups
     return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
 

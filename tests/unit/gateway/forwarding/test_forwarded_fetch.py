@@ -68,7 +68,7 @@ class Client:
         self._sessions = FetchSessions(10)
 
     async def _ask(self, call: Call, leader: Member | None) -> Response:
-        request = call.request
+        request = cast(FetchRequest, call.request)
         offsets = {row.partition: row.fetch_offset for topic in request.topics for row in topic.partitions}
         self.calls[leader] = call
         asked = Asked(leader, request.max_wait_ms, request.max_bytes, offsets)
@@ -223,7 +223,7 @@ async def test_leaders_are_asked_in_the_version_of_the_client(version: int) -> N
     asked = client.calls[(await client.next_asked(1))[OTHERS[0]].leader]
     frame = memoryview(b"".join(encode_request(FETCH.request, version, 1, None, asked.request)))[4:]
     header = parse_header(frame, flexible=is_flexible(FETCH.request, version))
-    request = decode_request(FETCH.request, version, frame, header.body)
+    request = decode_request(FetchRequest, version, frame, header.body)
     [topic] = request.topics
     [part] = topic.partitions
     assert (part.partition, part.fetch_offset, part.partition_max_bytes) == (1, 50, 1_000)

@@ -10,17 +10,19 @@ from typing import Any
 from gateway.forwarding.forwarded_produce import ProduceOrder
 from gateway.log.writing.refused_batches import RefusedBatches
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.produce_request import Produce, ProducedPartition, ProducedTopic
+from protocol.kafka.messages.records import ProduceRequest
+from protocol.kafka.produce_request import ProducedPartition, ProducedTopic
 from protocol.kafka.records import Record, encode_batch
 
 PRODUCER_ID = 7
 
 
-def request(sequence: int, partition: int = 0, producer_id: int = PRODUCER_ID) -> Produce:
+def request(sequence: int, partition: int = 0, producer_id: int = PRODUCER_ID) -> ProduceRequest:
     records = encode_batch(
         [Record(0, 1, None, b"v")], base_offset=0, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
     )
-    return Produce(None, -1, 1_000, [ProducedTopic("t", [ProducedPartition(partition, memoryview(records))])])
+    rows = [ProducedPartition(index=partition, records=memoryview(records))]
+    return ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[ProducedTopic(name="t", partition_data=rows)])
 
 
 def response(partition: int, code: ErrorCode) -> Any:

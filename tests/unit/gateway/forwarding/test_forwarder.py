@@ -28,7 +28,7 @@ def produce(
 ) -> Asked:
     producer: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence}
     records = bytes(encode_batch([Record(0, 1, None, b"value")], base_offset=0, **(producer if sequence >= 0 else {})))
-    rows = [_Topic.PartitionProduceData(index=each, records=records) for each in partitions]
+    rows = [_Topic.PartitionProduceData(index=each, records=memoryview(records)) for each in partitions]
     request = ProduceRequest(
         transactional_id=None, acks=acks, timeout_ms=1_000, topic_data=[_Topic(name="t", partition_data=rows)]
     )

@@ -7,7 +7,6 @@ import pytest
 
 from coordinator.group.messages import DescribedGroup
 from gateway.handlers.groups import describe_groups
-from gateway.requests.call import Call
 from gateway.requests.policy import ALL_ALLOWED
 from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
@@ -36,7 +35,7 @@ def test_a_group_as_its_version_shows_it(
         cluster=cluster, context=SimpleNamespace(policy=ALL_ALLOWED), request=request, version=version,
         count_error=lambda code: None,
     )  # fmt: skip
-    response: Any = describe_groups.handle(cast(Call, call))
+    response: Any = describe_groups.handle(cast(Any, call))
     [row] = response.groups
     assert (row.error_code, row.group_state, row.error_message) == expected
     assert encode_response(DescribeGroupsResponse, version, 1, response)

@@ -12,7 +12,6 @@ import pytest
 from gateway.config import Limits
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.handlers.records import fetch
-from gateway.requests.call import Call
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
 from protocol.kafka.errors import ErrorCode
@@ -48,7 +47,7 @@ async def fetched(
     )
     part = FetchedPartition("t", OWN, offset, 1 << 20, -1, -1)
     async with asyncio.timeout(5):
-        answer = await fetch.fetch(cast(Call, call), [part], None).result()
+        answer = await fetch.fetch(cast(Any, call), [part], None).result()
     return cast(Any, answer).responses[0].partitions[0], log
 
 

@@ -14,7 +14,6 @@ import pytest
 from gateway.handlers.records import list_offsets
 from gateway.handlers.records.list_offsets import END_AGE_S
 from gateway.log.log_start import START_AGE_S
-from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from protocol.kafka.batch import InvalidBatch
 from protocol.kafka.errors import ErrorCode
@@ -62,7 +61,7 @@ class FakeLog:
 def call(
     log: FakeLog, *partitions: tuple[int, int], version: int = 9, leads: bool = True, isolation: int = 0,
     client: Any = None, many: int = 2,
-) -> Call:  # fmt: skip
+) -> Any:  # fmt: skip
     """Of ``(partition, timestamp)``, for a topic with two partitions, or ``many``."""
     topic = SimpleNamespace(name="t", partitions=many)
     cluster = SimpleNamespace(
@@ -76,13 +75,13 @@ def call(
         version=version, request=request, cluster=cluster, count_error=lambda code: None,
         client=client or SimpleNamespace(listing=None), started=time.perf_counter(),
     )  # fmt: skip
-    return cast(Call, made)
+    return cast(Any, made)
 
 
 async def answered(reply: Reply) -> list[tuple[int, int]]:
     """(error code, offset) of each partition."""
     async with asyncio.timeout(5):
-        response = await reply.result()
+        response: Any = await reply.result()
     return [(part.error_code, part.offset) for topic in response.topics for part in topic.partitions]
 
 
@@ -125,7 +124,7 @@ async def test_errors_are_told_whatever_is_known(
 async def test_the_oldest_version_answers_lists() -> None:
     request = call(FakeLog(NEW), (0, LATEST), version=0)
     request.request.topics[0].partitions[0].max_num_offsets = 5
-    response = await list_offsets.handle(request).result()
+    response: Any = await list_offsets.handle(request).result()
     assert [part.old_style_offsets for part in response.topics[0].partitions] == [[11, 4]]
     assert b"".join(list_offsets.encode(ListOffsetsResponse, 0, 7, response)).endswith(struct.pack(">iqq", 2, 11, 4))
 
@@ -133,7 +132,7 @@ async def test_the_oldest_version_answers_lists() -> None:
 async def test_records_that_cannot_be_read_are_one_partitions_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_offsets, "find_by_timestamp", AsyncMock(side_effect=InvalidBatch("garbage")))
     asked = call(FakeLog(NEW), (0, NOW), (1, LATEST))
-    answer = await list_offsets.handle(asked).result()
+    answer: Any = await list_offsets.handle(asked).result()
     codes = [row.error_code for topic in answer.topics for row in topic.partitions]
     assert codes == [ErrorCode.INVALID_RECORD, 0]
 

@@ -16,7 +16,6 @@ from gateway import fan_out
 from gateway.config import Config
 from gateway.handlers.topics import metadata
 from gateway.pulsar.admin_http import AdminError
-from gateway.requests.call import Call
 from gateway.requests.context import Client, Listener, RequestContext
 from gateway.requests.partition_rows import PartitionRows
 from gateway.topics.catalog import TopicCatalog
@@ -53,9 +52,9 @@ class Scene:
             client=client, context=RequestContext(client, Listener("default"), cast(Any, self.cluster)),
             count_error=lambda code: None,
         )  # fmt: skip
-        answer = await metadata.handle(cast(Call, call))
+        answer = await metadata.handle(cast(Any, call))
         self.answer = answer
-        return {row.name: row for row in answer.topics}
+        return {row.name or "": row for row in answer.topics}
 
 
 def errors(rows: dict[str, Any]) -> set[int]:

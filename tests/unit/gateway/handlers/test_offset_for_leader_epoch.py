@@ -10,7 +10,6 @@ import pytest
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.handlers.records import offset_for_leader_epoch
-from gateway.requests.call import Call
 from protocol.kafka.errors import ErrorCode
 
 
@@ -30,7 +29,7 @@ async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
     )
     asked = SimpleNamespace(partition=0, current_leader_epoch=3, leader_epoch=0)
     request = SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[asked])])
-    call = cast(Call, SimpleNamespace(request=request, cluster=cluster, count_error=lambda _: None))
+    call = cast(Any, SimpleNamespace(request=request, cluster=cluster, count_error=lambda _: None))
     answer = await offset_for_leader_epoch.handle(call)
     return answer.topics[0].partitions[0]
 

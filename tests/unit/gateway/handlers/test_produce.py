@@ -12,7 +12,7 @@ import pytest
 
 from gateway.handlers.records import produce as produce_handler
 from gateway.handlers.records.produce import PartitionAnswer, ProduceCall, _Part
-from gateway.requests.call import Call, ClosesConnection
+from gateway.requests.call import ClosesConnection
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.produce_request import ProducedPartition, ProducedTopic
 
@@ -36,8 +36,8 @@ def produce(acks: int, timeout_ms: int = 30_000) -> tuple[ProduceCall, Log]:
         count_error=lambda code: None, started=time.perf_counter(),
         client=SimpleNamespace(number=1, address="a", refused=nothing), cluster=SimpleNamespace(fleet=fleet),
     )  # fmt: skip
-    found, log = ProduceCall(cast(Call, call)), Log()
-    part = _Part(PartitionAnswer(0), ProducedTopic("t", []), None)
+    found, log = ProduceCall(cast(Any, call)), Log()
+    part = _Part(PartitionAnswer(0), ProducedTopic(name="t"), None)
     header = SimpleNamespace(producer_id=-1, max_timestamp=0)
     part.produced = cast(Any, SimpleNamespace(header=header, data=b"", messages=None, log_append_time_ms=-1))
     part.log = cast(Any, log)
@@ -97,7 +97,7 @@ async def test_acks_0_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_partition_that_does_not_open_costs_only_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce_handler, "MIN_TIMEOUT_S", 0)
     call, log = produce(-1, timeout_ms=50)
-    slow = _Part(PartitionAnswer(1), ProducedTopic("t", []), None)
+    slow = _Part(PartitionAnswer(1), ProducedTopic(name="t"), None)
     slow.produced = call._parts[0].produced
     call._parts.append(slow)
 
@@ -200,8 +200,8 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     async def opened(*_: Any, **__: Any) -> Any:
         return log
 
-    partitions = [ProducedPartition(0, memoryview(b"")) for _ in range(200)]
-    call.call.request.topic_data = [ProducedTopic("t", [partition]) for partition in partitions]
+    partitions = [ProducedPartition(records=memoryview(b"")) for _ in range(200)]
+    call.call.request.topic_data = [ProducedTopic(name="t", partition_data=[partition]) for partition in partitions]
     call.call.request.transactional_id = None
     topic = SimpleNamespace(partitions=1, pulsar_topic=lambda _: "t")
     cast(Any, call.call.cluster).topics = SimpleNamespace(cached=lambda _: topic, get=opened)

@@ -53,7 +53,7 @@ class FakeDispatcher:
             raise MalformedRequest("m")
         if frame[:1] == b"u":
             raise UnsupportedRequest("u")
-        return Call(API_VERSIONS, 0, 0, None, frame.decode(errors="replace"), context)
+        return Call(API_VERSIONS, 0, 0, None, cast(Any, frame.decode(errors="replace")), context)
 
     def is_large(self, frame: bytearray) -> bool:
         return frame[-1:] == b"L"
@@ -73,7 +73,8 @@ class FakeDispatcher:
         return not frame.startswith(b"n")
 
     def handle(self, call: Call) -> Reply:
-        kind, number = call.request[0], call.request[1:].rstrip()
+        text = cast(str, call.request)
+        kind, number = text[0], text[1:].rstrip()
         self.begun.append(number)
         if kind in "sp":
             return Reply.after(self._serially(kind, number))
@@ -84,13 +85,13 @@ class FakeDispatcher:
             raise ClosesConnection("closes")
         if kind == "d":
             raise RuntimeError("defect")
-        return Reply(None if kind == "0" else number)
+        return Reply(None if kind == "0" else cast(Any, number))
 
     async def _serially(self, kind: str, number: str) -> Reply:
         self.serial[number] = asyncio.get_running_loop().create_future()
         await self.serial[number]
         if kind == "s":
-            return Reply(number)
+            return Reply(cast(Any, number))
         self.futures[number] = asyncio.get_running_loop().create_future()
         return Reply.later(self.futures[number])
 

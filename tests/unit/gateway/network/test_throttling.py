@@ -39,10 +39,11 @@ def test_the_answer_names_the_time(api_key: int, version: int, response: Any) ->
     cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics()))
     dispatcher = Dispatcher(cluster)
     context = RequestContext(Client("c:1", mute=muted.append), Listener(""), cluster, policy=Throttling())
-    call = Call(APIS[api_key], version, 7, None, None, context)
+    api = APIS[api_key]
+    call = Call(api, version, 7, None, api.request(), context)
     dispatcher.complete(call, response)
     frame = memoryview(b"".join(dispatcher.encode(call, response)))[4:]
-    assert decode_response(call.api.response, version, frame).throttle_time_ms == THROTTLE_TIME_MS
+    assert decode_response(type(response), version, frame).throttle_time_ms == THROTTLE_TIME_MS
     assert muted == [THROTTLE_TIME_MS]
 
 

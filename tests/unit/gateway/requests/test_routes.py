@@ -11,7 +11,7 @@ from coordinator.fleet.messages import Member
 from gateway.handlers.table import APIS
 from gateway.requests.routes import Leaders, Route
 from protocol.kafka.messages import cluster, groups, records
-from protocol.kafka.produce_request import Produce, ProducedPartition, ProducedTopic
+from protocol.kafka.produce_request import ProducedPartition, ProducedTopic
 
 PRODUCE, LIST_OFFSETS, OFFSET_FETCH, LIST_GROUPS, LOG_DIRS, DELETE_GROUPS, DESCRIBE_PRODUCERS = 0, 2, 9, 16, 35, 42, 61
 
@@ -97,10 +97,12 @@ def test_answers_are_merged_by_topic() -> None:
 
 def test_produced_records_are_split_without_a_copy() -> None:
     frame = memoryview(b"onetwo")
-    rows = [ProducedPartition(0, frame[:3]), ProducedPartition(1, frame[3:])]
-    shares = route(PRODUCE).split(Produce(None, -1, 1_000, [ProducedTopic("a", rows)]), 9, LEADERS)
+    rows = [ProducedPartition(index=0, records=frame[:3]), ProducedPartition(index=1, records=frame[3:])]
+    request = records.ProduceRequest(topic_data=[ProducedTopic(name="a", partition_data=rows)])
+    shares = route(PRODUCE).split(request, 9, LEADERS)
     assert {leader: share.topic_data for leader, share in shares.items()} == {
-        None: [ProducedTopic("a", rows[:1])], OTHERS[0]: [ProducedTopic("a", rows[1:])],
+        None: [ProducedTopic(name="a", partition_data=rows[:1])],
+        OTHERS[0]: [ProducedTopic(name="a", partition_data=rows[1:])],
     }  # fmt: skip
 
 

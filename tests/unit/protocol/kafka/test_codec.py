@@ -21,7 +21,9 @@ from protocol.kafka.codec import (
     encode_response,
     parse_header,
 )
+from protocol.kafka.messages.cluster import ApiVersionsRequest
 from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse
+from protocol.kafka.messages.topics import MetadataRequest
 from protocol.kafka.value_counts import count_values, has_more_rows
 from tests.support.schema_values import (
     ALL_VERSIONS,
@@ -193,7 +195,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     body = encode(API_VERSIONS.request, 3, value)
     assert body[-1:] == b"\0"
     tagged = body[:-1] + b"\x01\x63\x03abc"
-    request = decode_request(API_VERSIONS.request, 3, memoryview(tagged), 0)
+    request = decode_request(ApiVersionsRequest, 3, memoryview(tagged), 0)
     assert (request.client_software_name, request.client_software_version) == ("app", "1")
 
 
@@ -213,7 +215,7 @@ def test_null_where_the_schema_has_none_is_malformed(version: int, body: bytes) 
 
 
 def test_null_where_the_schema_allows_it() -> None:
-    assert decode_request(METADATA.request, 1, memoryview(struct.pack(">i", -1)), 0).topics is None
+    assert decode_request(MetadataRequest, 1, memoryview(struct.pack(">i", -1)), 0).topics is None
 
 
 def test_values_of_all_levels_are_counted() -> None:
@@ -230,7 +232,7 @@ def test_threads_may_compile_the_same_at_once() -> None:
     """Large requests are decoded beside small ones."""
     body = struct.pack(">ih", 1, 1) + b"t"
     for version in range(1, 4):
-        codec._decoders.pop((METADATA.request, version), None)
+        codec._decoders.pop((MetadataRequest, version), None)
         with ThreadPoolExecutor(6) as threads:
-            done = [threads.submit(decode_request, METADATA.request, version, memoryview(body), 0) for _ in range(6)]
-            assert [[topic.name for topic in each.result().topics] for each in done] == [["t"]] * 6
+            done = [threads.submit(decode_request, MetadataRequest, version, memoryview(body), 0) for _ in range(6)]
+            assert [[topic.name for topic in each.result().topics or ()] for each in done] == [["t"]] * 6

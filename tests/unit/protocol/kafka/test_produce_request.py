@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protocol.kafka.codec import MalformedRequest, decode_request
 from protocol.kafka.messages.records import ProduceRequest
-from protocol.kafka.produce_request import MAX_PARTITIONS, Produce, decode_produce
+from protocol.kafka.produce_request import MAX_PARTITIONS, decode_produce
 from tests.support.schema_values import encode
 
 VERSIONS = range(14)
@@ -63,7 +63,7 @@ def test_damaged_bytes_are_refused_or_taken_as_by_the_schema(version: int, reque
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     frame = memoryview(damaged)[: data.draw(st.integers(0, len(damaged)))]
     try:
-        decoded: Produce | None = decode_produce(ProduceRequest, version, frame, 0)
+        decoded: ProduceRequest | None = decode_produce(ProduceRequest, version, frame, 0)
     except MalformedRequest:
         decoded = None
     if decoded is not None:
