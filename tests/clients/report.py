@@ -30,8 +30,8 @@ HEAD = """\
 Written by `make conformance`: {dates}, {cores} cores, {system}, Python {python}.
 
 Public client libraries do the same with Apache Kafka 3.9.2 and with the gateway on Pulsar 4.0.7. What they report is
-compared: offsets, records, errors by name. Another client, librdkafka, checks what they
-wrote and writes what they read.
+compared: offsets, records, errors by name. A second client, librdkafka, checks what they wrote, and writes what they
+read.
 
 * **pass**: the same on both, and as expected.
 * **fail**: different, or not as expected. The causes are below.
