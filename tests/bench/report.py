@@ -20,19 +20,19 @@ WIDTH = 120
 RATES = ["batches/s", "records/s"]
 COSTS = ["CPU µs/batch", "MB"]
 HEADINGS: dict[str, tuple[str, Cells]] = {
-    "produce": ("Produce: records a batch, from so many in flight", [*RATES, "of Pulsar", "of Kafka", *COSTS]),
-    "tail": ("Consume from memory: records a batch", [*RATES, "of Kafka", "batches/fetch", *COSTS]),
+    "produce": ("Produce, by records in a batch and requests in flight", [*RATES, "of Pulsar", "of Kafka", *COSTS]),
+    "tail": ("Consume from memory, by records in a batch", [*RATES, "of Kafka", "batches/fetch", *COSTS]),
     "catch-up": (
-        "Consume from the start: records a batch", [*RATES, "of Pulsar", "of Kafka", "first after ms", *COSTS],
+        "Consume from the start, by records in a batch", [*RATES, "of Pulsar", "of Kafka", "first batch ms", *COSTS],
     ),
     "latency": (
         "Latency at 100 records/s, ms", ["produce p50", "produce p99", "end to end p50", "end to end p99"],
     ),
     "memory": ("Memory of the gateway", ["MB", "peak MB"]),
     "tools": ("Kafka's own tools", ["records/s", "of Kafka"]),
-    "groups": ("Groups: requests, from so many in flight", ["requests/s", "of Kafka", "p50", "p99", "CPU µs/request"]),
+    "groups": ("Groups, by requests in flight", ["requests/s", "of Kafka", "p50", "p99", "CPU µs/request"]),
     "many groups": (
-        "Groups at rest, a heartbeat of each member every 3 s", ["requests/s", "p50", "p99", "busy", "MB", "stable s"],
+        "Idle groups: each member sends a heartbeat every 3 s", ["requests/s", "p50", "p99", "busy", "MB", "stable s"],
     ),
     "cold start": (
         "Partitions that nobody has used yet, 20 records in each", ["s", "records/s", "CPU ms/partition",
@@ -42,7 +42,7 @@ HEADINGS: dict[str, tuple[str, Cells]] = {
 }  # fmt: skip
 FIGURES = {
     "batches/s": "batches_per_s", "records/s": "records_per_s", "batches/fetch": "batches_per_fetch",
-    "CPU µs/batch": "cpu_us_per_batch", "MB": "resident_mb", "peak MB": "peak_mb", "first after ms": "first_batch_ms",
+    "CPU µs/batch": "cpu_us_per_batch", "MB": "resident_mb", "peak MB": "peak_mb", "first batch ms": "first_batch_ms",
     "produce p50": "produce_ms.p50", "produce p99": "produce_ms.p99",
     "requests/s": "batches_per_s", "p50": "request_ms.p50", "p99": "request_ms.p99",
     "CPU µs/request": "cpu_us_per_batch", "busy": "server_busy", "stable s": "stable_s",
@@ -165,7 +165,7 @@ How it is measured:
 
 What the columns mean:
 
-* **batches/s, records/s**: acknowledged or received after a warm-up. *first after ms* is the time to the first batch.
+* **batches/s, records/s**: acknowledged or received after a warm-up. *first batch ms* is the time to the first batch.
 * **of Pulsar, of Kafka**: the rate divided by the rate through that target. The gateway puts small batches that arrive
   together into one entry, so it can exceed Pulsar there.
 * **CPU µs/batch**: user and system time of the gateway process for one batch.

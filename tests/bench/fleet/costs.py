@@ -78,7 +78,7 @@ def partitions(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> No
             time.sleep(REST_S)
             figures.add(
                 "Partitions that one gateway leads, each with an open log and a producer to Pulsar",
-                ("partitions", "MB with none", "KB each", "CPU ms to open one", "opened a second",
+                ("partitions", "MB with none", "KB each", "CPU ms to open one", "opened per second",
                  "CPU at rest, % of a core"),
                 [f"{count:,}", before_mb, (resident_mb(gateway.pid) - before_mb) * 1024 / count, used_s / new * _MS,
                  new / took_s, (cpu_seconds(gateway.pid) - rest) / REST_S * 100],
@@ -149,7 +149,7 @@ def _pair(work_dir: Path, pulsar: PulsarStandalone) -> Iterator[_Pair]:
 
 def connections(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
     """Clients that have fetched once. The first ones are not counted: they fill what was free in a new process."""
-    headings = ("clients", "KB each at the gateway they reach", "KB each at the leader behind it")
+    headings = ("clients", "KB each at the gateway that they reach", "KB each at the leader behind it")
     with _pair(work_dir, pulsar) as pair:
         topic = pair.topic()
         for way, bootstrap in pair.ways.items():
@@ -161,7 +161,7 @@ def connections(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> N
                 for _ in range(CLIENTS):
                     _fetch(stack.enter_context(connected(bootstrap)), topic)
                 grown = _resident_kb(reached) - before[0], _resident_kb(behind) - before[1]
-            figures.add("Connections that have fetched", headings, [way, *(kb / CLIENTS for kb in grown)])
+            figures.add("Memory of connections that have fetched", headings, [way, *(kb / CLIENTS for kb in grown)])
 
 
 def _resident_kb(gateway: GatewayProcess | None) -> float:
@@ -207,7 +207,7 @@ def _compare_ways(pair: _Pair, title: str, load: Callable[..., Result], figures:
             rates[way].append(result["batches_per_s"])
             costs_us[way].append(used_s / result["total_batches"] * 1e6)
     direct = next(iter(costs_us.values()))
-    headings = ("through", "batches/s", "CPU µs a batch, both gateways", "of the leader's own address")
+    headings = ("through", "batches/s", "CPU µs of a batch, both gateways", "of the leader's own address")
     for way, costs in costs_us.items():
         ratio = statistics.median(cost / base for cost, base in zip(costs, direct, strict=True))
         figures.add(title, headings, [way, statistics.median(rates[way]), statistics.median(costs), ratio])
@@ -235,7 +235,7 @@ def metadata(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None
                 f"Metadata of {CATALOGUED:,} partitions in {len(names)} topics",
                 ("asked for", "first answer ms", "later ms", "CPU ms of each"), [what, cold_ms, warm_ms, cpu_ms],
             )  # fmt: skip
-        figures.add("Creating them", ("partitions", "seconds"), [f"{CATALOGUED:,}", created_s])
+        figures.add("Creating these topics", ("partitions", "seconds"), [f"{CATALOGUED:,}", created_s])
         _join(work_dir, pulsar, namespace, gateway, client, figures)
 
 
@@ -263,7 +263,7 @@ def _join(
         second.stop()
     figures.add(
         f"A second gateway joins the one that leads {CATALOGUED:,} partitions",
-        ("it is ready after s", "first metadata of all behind it, ms", "CPU s of the first gateway"),
+        ("ready after s", "first metadata of all topics afterwards, ms", "CPU s of the first gateway"),
         [ready_s, moved_ms, used_s],
     )  # fmt: skip
 
@@ -276,9 +276,9 @@ def heartbeats(_work_dir: Path, _pulsar: PulsarStandalone, figures: Figures) -> 
         read_ms = _median_ms(partial(_read, Roster(snapshot), text)) / READS
         change_ms = _median_ms(partial(_place_all, snapshot))
         figures.add(
-            "The fleet's log: every gateway reads what every gateway writes, twice a second",
-            ("gateways", "bytes a heartbeat", "ms to read one", "% of a core at each gateway",
-             f"ms to place {CATALOGUED:,} partitions anew", "the busiest leads, of the mean"),
+            "Membership: each gateway reads every gateway's heartbeats, twice a second",
+            ("gateways", "bytes of a heartbeat", "ms to read one", "% of a core at each gateway",
+             f"ms to place {CATALOGUED:,} partitions anew", "partitions of the busiest, of the mean"),
             [count, len(text), read_ms, read_ms / _MS * HEARTBEATS_A_SECOND * count * 100, change_ms,
              max(Counter(_place_all(snapshot)).values()) / (CATALOGUED / count)],
         )  # fmt: skip

@@ -26,9 +26,9 @@ LIMIT_S = 60.0
 LOOK_S = 0.01
 SETTLE_S = 2.0
 SEND_PAUSE_S = 0.002
-TITLE = "Until two gateways do without the third, seconds (median and worst of three)"
+TITLE = "One of three gateways fails: seconds until the others have taken over (median and worst of three)"
 HEADINGS = (
-    "fault", "metadata names the others", "worst", "idempotent producer writes on", "worst", "group's commits go on",
+    "fault", "metadata shows new leaders", "worst", "idempotent producer continues", "worst", "group commits again",
     "worst",
 )  # fmt: skip
 Fault = Callable[[GatewayProcess], None]
@@ -72,14 +72,14 @@ class Pause:
 
 
 def deaths(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    faults: dict[str, Fault] = {"killed (SIGKILL)": kill, "stands still (SIGSTOP)": stop}
+    faults: dict[str, Fault] = {"killed (SIGKILL)": kill, "stopped (SIGSTOP)": stop}
     for name, fault in faults.items():
         measured = [_once(work_dir, pulsar, fault) for _ in range(ROUNDS)]
         figures.add(TITLE, HEADINGS, [name, *_medians_and_worst(measured)])
     reason = why_not()
     if reason is None:
         measured = [_unplugged(work_dir, pulsar) for _ in range(ROUNDS)]
-        figures.add(TITLE, HEADINGS, ["its network cable is pulled", *_medians_and_worst(measured)])
+        figures.add(TITLE, HEADINGS, ["network cable pulled", *_medians_and_worst(measured)])
     else:
         print(f"  not measured: {reason}")
 

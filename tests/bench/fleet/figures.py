@@ -34,7 +34,7 @@ What happens when one of three gateways dies, and what a fleet costs. Pulsar, al
 machine. CPU is the processor time of the gateways alone; it depends less on other programs than times and rates do.
 How to size a fleet with these figures: [guides/deploy.md](../guides/deploy.md#how-many-gateways).
 
-* **killed, stands still, cable pulled**: SIGKILL, SIGSTOP, and a network namespace whose link is taken down.
+* **network cable pulled**: the gateway runs in a network namespace whose link is taken down.
 * **by a single address**: the request reaches a gateway that does not lead the partition, which forwards it.
-* **the busiest leads, of the mean**: partitions of the busiest gateway, divided by the mean of all gateways.
+* **partitions of the busiest, of the mean**: partitions of the busiest gateway, divided by the mean.
 """
