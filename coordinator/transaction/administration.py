@@ -1,0 +1,57 @@
+"""What administrators see of transactions: DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152)."""
+
+from collections.abc import Iterable
+
+from coordinator.group.consumer.topic_regex import InvalidRegexError, matching
+from coordinator.transaction.messages import (
+    DescribedTransaction,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from coordinator.transaction.states import TransactionState
+from coordinator.transaction.transactional_id import TransactionalId
+from protocol.kafka.errors import ErrorCode
+
+_STATE_NAMES = frozenset(state.value for state in TransactionState) | {"Dead", "PrepareEpochFence"}
+"""Kafka knows two more, in which no transaction is ever shown."""
+
+
+def describe(entry: TransactionalId) -> DescribedTransaction:
+    metadata = entry.metadata
+    return DescribedTransaction(
+        ErrorCode.NONE,
+        entry.name,
+        metadata.state.value,
+        metadata.timeout_ms,
+        metadata.start_ms,
+        entry.producer,
+        frozenset(entry.partitions),
+    )
+
+
+def list_transactions(
+    entries: Iterable[TransactionalId], request: ListTransactionsRequest, now_ms: int
+) -> ListTransactionsResponse:
+    """States are compared with their case. An id without a transaction is as one whose transaction is very old."""
+    found = [entry for entry in entries if _is_wanted(entry, request, now_ms)]
+    if request.id_pattern:
+        try:
+            names = matching(request.id_pattern, (entry.name for entry in found))
+        except InvalidRegexError:
+            return ListTransactionsResponse(ErrorCode.INVALID_REGULAR_EXPRESSION)
+        found = [entry for entry in found if entry.name in names]
+    return ListTransactionsResponse(
+        ErrorCode.NONE,
+        sorted(request.states - _STATE_NAMES),
+        [ListedTransaction(entry.name, entry.metadata.producer_id, entry.metadata.state.value) for entry in found],
+    )
+
+
+def _is_wanted(entry: TransactionalId, request: ListTransactionsRequest, now_ms: int) -> bool:
+    metadata = entry.metadata
+    return (
+        (not request.producer_ids or metadata.producer_id in request.producer_ids)
+        and (not request.states or metadata.state.value in request.states)
+        and (request.longer_than_ms < 0 or now_ms - metadata.start_ms > request.longer_than_ms)
+    )

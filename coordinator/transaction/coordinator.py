@@ -1,0 +1,368 @@
+"""The transaction coordinator of one partition of `__transaction_state`: every transactional id whose hash leads there.
+
+A pure state machine. Requests come in as dataclasses with the time of day; answers go to `reply`, exactly once, at once
+or when the log has what they depend on. `states` has the tables of what follows what. Contract for the caller, as for
+the group coordinator:
+
+- one call at a time; `reply` must not call back into the coordinator;
+- first `replay` every record of the partition in order, then take all steps of `finish_loading`; until then the
+  answers are COORDINATOR_LOAD_IN_PROGRESS, and after `resign` NOT_COORDINATOR;
+- while it `has_work`, call `work` from time to time: each call is a slice of what concerns all transactional ids;
+- call `tick` when `next_deadline_ms` has come. It may come earlier than anything is due;
+- between `pause` and `resume` call nothing else: another coordinator may answer the producers meanwhile.
+
+If the log cannot tell what became of a record, the coordinator resigns by itself: load the partition anew.
+
+What Apache Kafka 4.2.0 would answer is the measure, error for error; 3.9.2 differs in which of two errors a producer
+hears that is fenced, while a transition is under way. Where Kafka would hand out the epoch that it needs itself, 32767,
+or raise the epoch beyond it, a producer is fenced or gets another id.
+"""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+from coordinator.group.ports import Log, TopicPartition
+from coordinator.group.slices import Background, SliceCounter, Steps
+from coordinator.group.timers import Timers
+from coordinator.transaction import administration
+from coordinator.transaction.config import TransactionConfig
+from coordinator.transaction.ending import end_step
+from coordinator.transaction.marker_writing import MarkerWriters
+from coordinator.transaction.messages import (
+    AddPartitionsReply,
+    AddPartitionsRequest,
+    DescribedTransaction,
+    EndTxnReply,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdReply,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    Producer,
+    VerifyPartitionsResponse,
+)
+from coordinator.transaction.metadata import EPOCH_BUMP_VERSION, TransactionMetadata
+from coordinator.transaction.ports import CoordinatorEpoch, Markers, NewProducerId, TransactionVersion
+from coordinator.transaction.producers import may_go_on, next_producer
+from coordinator.transaction.records.transaction_log import MAX_ID_BYTES, decode_transaction
+from coordinator.transaction.states import EXPIRABLE, PREPARED, TABLE, Event, TransactionState
+from coordinator.transaction.timer_keys import TimerKey, TimerKind
+from coordinator.transaction.transactional_id import TransactionalId
+from coordinator.transaction.transitions import OnDone, Transitions
+from protocol.kafka.batch import NO_PRODUCER_ID
+from protocol.kafka.errors import ErrorCode
+
+MAX_REMOVED_TOGETHER = 500
+_EXPIRY_TIMER = TimerKey(TimerKind.EXPIRY)
+
+
+class Phase(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    RESIGNED = auto()
+
+
+_PHASE_ERRORS = {
+    Phase.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    Phase.ACTIVE: ErrorCode.NONE,
+    Phase.RESIGNED: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class TransactionCoordinator:
+    def __init__(
+        self,
+        config: TransactionConfig,
+        log: Log,
+        markers: Markers,
+        new_producer_id: NewProducerId,
+        coordinator_epoch: CoordinatorEpoch,
+        version: TransactionVersion,
+    ) -> None:
+        self._config = config
+        self._new_producer_id = new_producer_id
+        self._version = version
+        self._phase = Phase.LOADING
+        self._ids: dict[str, TransactionalId] = {}
+        self._timers: Timers[TimerKey] = Timers()
+        self._background = Background()
+        self._transitions = Transitions(log, version, self._serves, self._on_settled, self.resign)
+        self._writers = MarkerWriters(markers, coordinator_epoch, self._timers, self._serves, self._complete)
+
+    # --- Lifecycle
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """One record of the partition, oldest first. Raises MalformedRecordError, and passes the record over."""
+        decoded = decode_transaction(key, value)
+        if decoded is None:
+            return
+        name, metadata = decoded
+        if metadata is None:
+            self._ids.pop(name, None)
+        else:
+            self._ids[name] = TransactionalId(name, metadata)
+
+    def finish_loading(self, now_ms: int) -> Steps:
+        """All is replayed: serve, after the last step. What was decided, but is not known to be done, is done again."""
+        prepared = []
+        counter = SliceCounter()
+        for entry in self._ids.values():
+            if entry.metadata.state in PREPARED:
+                prepared.append(entry)
+            self._await_timeout(entry)
+            if counter.is_full(1):
+                yield
+        self._phase = Phase.ACTIVE
+        self._timers.set(_EXPIRY_TIMER, now_ms + self._config.id_expiration_check_interval_ms)
+        self._background.start(self._write_markers(prepared, now_ms))
+
+    def _write_markers(self, prepared: list[TransactionalId], now_ms: int) -> Steps:
+        counter = SliceCounter()
+        for entry in prepared:
+            self._writers.start(entry, now_ms)
+            if counter.is_full(1 + len(entry.partitions)):
+                yield
+
+    def resign(self, now_ms: int) -> None:
+        """Another coordinator has the partition. Appends under way still end, and are answered NOT_COORDINATOR."""
+        self._phase = Phase.RESIGNED
+        self._timers.clear()
+        self._background.clear()
+        ids, self._ids = self._ids, {}
+        self._background.start(_discard(ids))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._background)
+
+    def work(self) -> None:
+        """Do a slice of what concerns all transactional ids."""
+        self._background.step()
+
+    def pause(self, now_ms: int) -> None:
+        """Nobody waits for anything but the log, and markers go on: who leads a partition refuses those of the past."""
+
+    def resume(self, now_ms: int) -> None:
+        """A transaction's time ran on meanwhile, as it does when Kafka's coordinator moves."""
+
+    def next_deadline_ms(self) -> int | None:
+        return None if self._phase is Phase.LOADING else self._timers.next_deadline_ms()
+
+    def tick(self, now_ms: int) -> None:
+        if self._phase is Phase.LOADING:
+            return
+        while (timer := self._timers.pop_due(now_ms)) is not None:
+            if timer.kind is TimerKind.EXPIRY:
+                self._background.start(self._expire(now_ms))
+                self._timers.set(_EXPIRY_TIMER, now_ms + self._config.id_expiration_check_interval_ms)
+            elif timer.kind is TimerKind.MARKERS:
+                self._writers.on_timer(self._ids[timer.transactional_id], now_ms)
+            else:
+                self._on_timeout(self._ids[timer.transactional_id], now_ms)
+
+    def _serves(self) -> bool:
+        return self._phase is Phase.ACTIVE
+
+    # --- Producers
+
+    def init_producer_id(self, request: InitProducerIdRequest, now_ms: int, reply: InitProducerIdReply) -> None:
+        error = self._name_error(request.transactional_id)
+        if not error and not 0 < request.timeout_ms <= self._config.max_timeout_ms:
+            error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        error = error or _PHASE_ERRORS[self._phase]
+        if error:
+            reply(InitProducerIdResponse(error))
+            return
+        entry = self._ids.get(request.transactional_id) or self._new_id(request, now_ms)
+        if entry.is_busy:
+            reply(InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
+        elif request.expected is not None and not may_go_on(entry.metadata, request.expected):
+            reply(InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
+        elif TABLE[entry.metadata.state][Event.INIT_PRODUCER_ID] is TransactionState.PREPARE_ABORT:
+            # Who asks again when the transaction is aborted gets a later epoch, which nobody else was ever told.
+            self._fence(
+                entry,
+                now_ms,
+                lambda error, now_ms: reply(InitProducerIdResponse(error or ErrorCode.CONCURRENT_TRANSACTIONS)),
+            )
+        else:
+            self._initialize(entry, request, now_ms, reply)
+
+    def _new_id(self, request: InitProducerIdRequest, now_ms: int) -> TransactionalId:
+        name = request.transactional_id
+        metadata = TransactionMetadata(
+            producer_id=self._new_producer_id(), timeout_ms=request.timeout_ms, last_update_ms=now_ms
+        )
+        entry = self._ids[name] = TransactionalId(name, metadata)
+        return entry
+
+    def _initialize(
+        self, entry: TransactionalId, request: InitProducerIdRequest, now_ms: int, reply: InitProducerIdReply
+    ) -> None:
+        metadata = next_producer(entry.metadata, request, now_ms, self._new_producer_id)
+        if isinstance(metadata, ErrorCode):
+            reply(InitProducerIdResponse(metadata))
+            return
+        producer = Producer(metadata.producer_id, metadata.producer_epoch)
+
+        def on_done(error: ErrorCode, now_ms: int) -> None:
+            reply(InitProducerIdResponse(error) if error else InitProducerIdResponse(error, producer))
+
+        self._transitions.append(entry, metadata, on_done)
+
+    def _fence(self, entry: TransactionalId, now_ms: int, on_done: OnDone) -> None:
+        """Abort the open transaction, in an epoch that shuts its producer out."""
+        self._transitions.append(entry, entry.metadata.fenced(self._version(), now_ms), on_done)
+
+    # --- Transactions
+
+    def add_partitions(self, request: AddPartitionsRequest, now_ms: int, reply: AddPartitionsReply) -> None:
+        """Also the partition of a group whose offsets are committed in the transaction (AddOffsetsToTxn)."""
+        error = self._status(request.transactional_id)
+        entry = self._ids.get(request.transactional_id)
+        if error or entry is None:
+            reply(error or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        elif entry.is_busy:
+            reply(ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif error := _producer_error(entry, request.producer):
+            reply(error)
+        elif entry.metadata.state is TransactionState.ONGOING and request.partitions <= entry.metadata.partitions:
+            reply(ErrorCode.NONE)
+        else:
+            metadata = entry.metadata.with_partitions(request.partitions, request.client_version, now_ms)
+            self._transitions.append(entry, metadata, lambda error, now_ms: reply(error))
+
+    def verify_partitions(self, request: AddPartitionsRequest) -> VerifyPartitionsResponse:
+        """Whether the partitions were added to the open transaction (KIP-890)."""
+        error = self._status(request.transactional_id)
+        entry = self._ids.get(request.transactional_id)
+        if error or entry is None:
+            return dict.fromkeys(request.partitions, error or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        error = _producer_error(entry, request.producer)
+        if not error and entry.metadata.state in PREPARED:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if error:
+            return dict.fromkeys(request.partitions, error)
+        added: Iterable[TopicPartition] = entry.metadata.partitions
+        return {
+            partition: ErrorCode.NONE if partition in added else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in request.partitions
+        }
+
+    def end_transaction(self, request: EndTxnRequest, now_ms: int, reply: EndTxnReply) -> None:
+        """Once it is answered NONE, the result is certain; then the markers are written."""
+        error = self._status(request.transactional_id)
+        entry = self._ids.get(request.transactional_id)
+        if error or entry is None:
+            reply(EndTxnResponse(error or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+            return
+        step = end_step(entry, request)
+        if isinstance(step, ErrorCode):
+            reply(EndTxnResponse(step) if step else EndTxnResponse(step, entry.producer))
+            return
+        bumps = request.client_version >= EPOCH_BUMP_VERSION
+        next_id = self._new_producer_id() if bumps and entry.metadata.is_exhausted else NO_PRODUCER_ID
+        metadata = entry.metadata.prepared(step, EPOCH_BUMP_VERSION if bumps else 0, now_ms, next_id)
+
+        def on_done(error: ErrorCode, now_ms: int) -> None:
+            reply(EndTxnResponse(error) if error else EndTxnResponse(error, Producer(*metadata.as_client_sees)))
+
+        self._transitions.append(entry, metadata, on_done)
+
+    def _on_settled(self, entry: TransactionalId, error: ErrorCode, now_ms: int) -> None:
+        """A transition is in the log, or refused."""
+        self._await_timeout(entry, now_ms + self._config.abort_retry_ms if error else 0)
+        if entry.metadata.state in PREPARED and entry.writing is None:
+            self._writers.start(entry, now_ms)
+
+    def _complete(self, entry: TransactionalId, now_ms: int) -> None:
+        def on_done(error: ErrorCode, now_ms: int) -> None:
+            if not error:
+                entry.writing = None
+            elif self._serves():
+                self._writers.retry_later(entry, now_ms)
+
+        self._transitions.append(entry, entry.metadata.completed(now_ms), on_done)
+
+    # --- Time
+
+    def _await_timeout(self, entry: TransactionalId, not_before_ms: int = 0) -> None:
+        timer = TimerKey(TimerKind.TIMEOUT, entry.name)
+        if entry.metadata.state is TransactionState.ONGOING:
+            self._timers.set(timer, max(entry.metadata.deadline_ms, not_before_ms))
+        else:
+            self._timers.cancel(timer)
+
+    def _on_timeout(self, entry: TransactionalId, now_ms: int) -> None:
+        """If something else is on its way to the log, the timer is set again when that has settled."""
+        if not entry.is_in_transition:
+            self._fence(entry, now_ms, lambda error, now_ms: None)
+
+    def _expire(self, now_ms: int) -> Steps:
+        """Forget the transactional ids that have not been used for long."""
+        expired: list[TransactionalId] = []
+        counter = SliceCounter()
+        for name in [*self._ids]:
+            entry = self._ids.get(name)
+            if entry is not None and self._is_expired(entry, now_ms):
+                expired.append(entry)
+            if len(expired) == MAX_REMOVED_TOGETHER:
+                self._remove(expired)
+                expired = []
+            if counter.is_full(1):
+                yield
+        if expired:
+            self._remove(expired)
+
+    def _is_expired(self, entry: TransactionalId, now_ms: int) -> bool:
+        unused_ms = now_ms - entry.metadata.last_update_ms
+        is_free = not entry.is_in_transition and entry.metadata.state in EXPIRABLE
+        return is_free and unused_ms >= self._config.id_expiration_ms
+
+    def _remove(self, entries: list[TransactionalId]) -> None:
+        def on_removed() -> None:
+            for entry in entries:
+                del self._ids[entry.name]
+
+        self._transitions.remove(entries, on_removed)
+
+    # --- Administration
+
+    def describe(self, transactional_id: str) -> DescribedTransaction:
+        error = self._status(transactional_id)
+        entry = self._ids.get(transactional_id)
+        if error or entry is None:
+            return DescribedTransaction(error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+        return administration.describe(entry)
+
+    def list_transactions(self, request: ListTransactionsRequest, now_ms: int) -> ListTransactionsResponse:
+        error = _PHASE_ERRORS[self._phase]
+        if error:
+            return ListTransactionsResponse(error)
+        return administration.list_transactions(self._ids.values(), request, now_ms)
+
+    # --- Errors
+
+    def _status(self, transactional_id: str) -> ErrorCode:
+        return self._name_error(transactional_id) or _PHASE_ERRORS[self._phase]
+
+    def _name_error(self, transactional_id: str) -> ErrorCode:
+        """Kafka takes an id that its log has no room for, and fails."""
+        fits = 0 < len(transactional_id.encode()) <= MAX_ID_BYTES
+        return ErrorCode.NONE if fits else ErrorCode.INVALID_REQUEST
+
+
+def _producer_error(entry: TransactionalId, producer: Producer) -> ErrorCode:
+    if producer.id != entry.metadata.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.NONE if producer.epoch == entry.metadata.producer_epoch else ErrorCode.PRODUCER_FENCED
+
+
+def _discard(ids: dict[str, TransactionalId]) -> Steps:
+    """To free very many at once would take long."""
+    counter = SliceCounter()
+    while ids:
+        if counter.is_full(1 + len(ids.popitem()[1].metadata.partitions)):
+            yield

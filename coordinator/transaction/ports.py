@@ -1,0 +1,83 @@
+"""What the coordinator needs from outside: a log to append to, writers of markers, fresh producer ids."""
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from coordinator.group.ports import TopicPartition
+from protocol.kafka.errors import ErrorCode
+
+NewProducerId = Callable[[], int]
+"""An id that nobody has had."""
+
+CoordinatorEpoch = Callable[[], int]
+"""Higher than that of any coordinator that had the partition before; known when its log has been replayed."""
+
+TransactionVersion = Callable[[], int]
+"""The fleet's `transaction.version` at this moment: 0, 1 (records of version 1) or 2 (KIP-890)."""
+
+
+# Markers
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMarkers:
+    """One marker for each of the partitions: the transaction ends there, committed or aborted."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    partitions: Set[TopicPartition]
+
+
+class MarkerOutcome(Enum):
+    WRITTEN = auto()
+    """The partition's log has the marker, durably, or needs none: nothing of the transaction is open there."""
+    GONE = auto()
+    """There is no such partition any more; a fresh look has told so."""
+    FAILED = auto()
+    """It may be written or not: it is to be sent again."""
+    FENCED = auto()
+    """The partition has heard of a later epoch of the producer, or of a later coordinator."""
+
+
+OnMarker = Callable[[TopicPartition, MarkerOutcome, int], None]
+"""(partition, outcome, now_ms)."""
+
+
+class Markers(Protocol):
+    """Leads the markers to the leaders of the partitions."""
+
+    def write(self, markers: TransactionMarkers, on_outcome: OnMarker) -> None:
+        """Call `on_outcome` exactly once for each partition, later (never inside this call), whatever happens."""
+
+
+MARKER_OUTCOMES = {
+    ErrorCode.NONE: MarkerOutcome.WRITTEN,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerOutcome.GONE,
+    ErrorCode.UNSUPPORTED_VERSION: MarkerOutcome.GONE,
+    ErrorCode.INVALID_PRODUCER_EPOCH: MarkerOutcome.FENCED,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: MarkerOutcome.FENCED,
+}
+"""What a leader's answer to WriteTxnMarkers means; any other error is FAILED, UNKNOWN_TOPIC_OR_PARTITION included."""
+
+
+# The log
+
+NOT_WRITTEN = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.NOT_ENOUGH_REPLICAS})
+"""With these errors the log says that it does not have the records, and will not. Otherwise they may appear."""
+
+APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a client is told when the log refuses. Anything else is passed on as it is."""

@@ -1,0 +1,71 @@
+"""The way of a transition through the log: it counts when the log has it.
+
+The log may say that it refuses a record for good: then nothing has changed. If it cannot tell what became of one, the
+coordinator ends, since another one, or the next here, will read whether it is there.
+"""
+
+from collections.abc import Callable, Sequence
+
+from coordinator.group.ports import Log
+from coordinator.transaction.metadata import TransactionMetadata
+from coordinator.transaction.ports import APPEND_ERRORS, NOT_WRITTEN, TransactionVersion
+from coordinator.transaction.records.transaction_log import FLEXIBLE_VERSION, encode_transaction
+from coordinator.transaction.transactional_id import TransactionalId
+from protocol.kafka.errors import ErrorCode
+
+OnDone = Callable[[ErrorCode, int], None]
+"""(error as clients are told, now_ms)."""
+
+
+class Transitions:
+    def __init__(
+        self,
+        log: Log,
+        version: TransactionVersion,
+        serves: Callable[[], bool],
+        on_settled: Callable[[TransactionalId, ErrorCode, int], None],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        """`on_settled` hears of each transition before its own `on_done`."""
+        self._log = log
+        self._version = version
+        self._serves = serves
+        self._on_settled = on_settled
+        self._on_lost = on_lost
+
+    def append(self, entry: TransactionalId, metadata: TransactionMetadata, on_done: OnDone) -> None:
+        entry.is_in_transition = True
+        record = encode_transaction(entry.name, metadata, min(self._version(), FLEXIBLE_VERSION))
+
+        def on_appended(error: ErrorCode, now_ms: int) -> None:
+            outcome = self._outcome(error, now_ms)
+            if self._serves():
+                entry.is_in_transition = False
+                if outcome is ErrorCode.NONE:
+                    entry.metadata = metadata
+                self._on_settled(entry, outcome, now_ms)
+            on_done(outcome, now_ms)
+
+        self._log.append([record], on_appended)
+
+    def remove(self, entries: Sequence[TransactionalId], on_removed: Callable[[], None]) -> None:
+        for entry in entries:
+            entry.is_in_transition = True
+        records = [encode_transaction(entry.name, None, 0) for entry in entries]
+
+        def on_appended(error: ErrorCode, now_ms: int) -> None:
+            outcome = self._outcome(error, now_ms)
+            if self._serves():
+                for entry in entries:
+                    entry.is_in_transition = False
+                if outcome is ErrorCode.NONE:
+                    on_removed()
+
+        self._log.append(records, on_appended)
+
+    def _outcome(self, error: ErrorCode, now_ms: int) -> ErrorCode:
+        if not self._serves():
+            return ErrorCode.NOT_COORDINATOR
+        if error is not ErrorCode.NONE and error not in NOT_WRITTEN:
+            self._on_lost(now_ms)
+        return APPEND_ERRORS.get(error, error)
