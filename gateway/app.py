@@ -16,7 +16,7 @@ from coordinator.group.ports import DeletedTopic
 from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
-from gateway.coordination.group_service import GroupService
+from gateway.coordination.groups.group_service import GroupService
 from gateway.dispatch import Dispatcher
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.fleet import Fleet, FleetListener, NodeIdInUse
@@ -82,16 +82,18 @@ class _Changes(FleetListener, TopicListener):
         topics.subscribe(self)
 
     def leaders_changed(self) -> None:
-        self._groups.take_placed()
+        self._groups.coordinators.take_placed()
         # At once: a gateway that leads again when `release_partitions` runs may not have led all the time.
         self._logs.start_closing(self._is_led_elsewhere)
 
     async def release_partitions(self) -> None:
-        await asyncio.gather(self._groups.release_partitions(), self._logs.close_those(self._is_led_elsewhere))
+        await asyncio.gather(
+            self._groups.coordinators.release_partitions(), self._logs.close_those(self._is_led_elsewhere)
+        )
 
     def lease_lost(self) -> None:
         self._logs.on_lease_lost()
-        self._groups.check_lease()
+        self._groups.coordinators.check_lease()
 
     def topics_deleted(self, topics: Collection[DeletedTopic]) -> None:
         for topic in topics:
@@ -182,7 +184,7 @@ class Gateway:
         cluster = Cluster(
             self.config, self.metrics, self._fleet, self._topics, self._logs, self._shared.producer_ids,
             FetchSessions(self.config.limits.max_fetch_sessions),
-            unread, self._groups, self._partition_rows,
+            unread, self._groups.coordinators, self._groups, self._partition_rows,
         )  # fmt: skip
         dispatcher = Dispatcher(cluster, self._new_forwarding(cluster))
         self._server = KafkaServer(self.config, dispatcher, self.metrics, unread)
@@ -199,7 +201,7 @@ class Gateway:
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
         if not any(listener.single_address for listener in self.config.kafka.all_listeners):
             return None
-        elsewhere = replace(cluster, fleet=LeadsNothing(self._fleet), groups=self._groups.elsewhere())
+        elsewhere = replace(cluster, fleet=LeadsNothing(self._fleet), groups=self._groups.coordinators.elsewhere())
         return Forwarding(Peers(self._fleet), FleetLeaders(cluster), elsewhere)
 
     async def stop(self) -> None:
@@ -222,7 +224,7 @@ class Gateway:
         """A gateway that is cut off still answers, so its clients would stay, but it can write nothing."""
         if self._not_ready is None and not self._fleet.state.permissions.is_ready:
             return "cut off: Pulsar confirms nothing"
-        return self._not_ready or self._groups.load_failure
+        return self._not_ready or self._groups.coordinators.load_failure
 
     async def _wait_for_pulsar(self) -> None:
         self._not_ready = "waiting for Pulsar"

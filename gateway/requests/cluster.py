@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from coordinator.group.coordinator import GroupCoordinator
 from gateway.config import Config
-from gateway.coordination.group_service import GroupService
+from gateway.coordination.groups.group_service import GroupService
+from gateway.coordination.partition.coordinators import Coordinators
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
@@ -44,7 +46,8 @@ class Cluster:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     unread: Unread
-    groups: GroupService
+    groups: Coordinators[GroupCoordinator]
+    group_service: GroupService
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
 
     @property

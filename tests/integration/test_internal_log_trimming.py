@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from deploy.local.standalone import PulsarStandalone
-from gateway.coordination.trimming_cursor import SUBSCRIPTION
+from gateway.coordination.partition.trimming_cursor import SUBSCRIPTION
 from tests.integration.confluent import TIMEOUT_S, commit, committed, create_topic
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, metric, running

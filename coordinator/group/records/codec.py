@@ -24,10 +24,7 @@ from coordinator.group.records.offset_commit import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-
-
-class MalformedRecordError(Exception):
-    """The bytes are not a record that this module, or Apache Kafka 3.9, could have written."""
+from coordinator.state_machine import MalformedRecordError
 
 
 class Record(NamedTuple):

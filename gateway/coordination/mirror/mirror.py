@@ -17,8 +17,7 @@ import structlog
 from coordinator.group.messages import NO_OFFSET
 from coordinator.group.ports import GroupTopicPartition, TopicPartition
 from gateway.background import TaskGroup, report
-from gateway.coordination.committed import iter_committed
-from gateway.coordination.group_partition import GroupPartition
+from gateway.coordination.group_partition import GroupPartition, iter_committed
 from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors
 from gateway.coordination.mirror.names import subscription_name
 from gateway.coordination.mirror.reads import SharedReads, Unanswered

@@ -31,16 +31,16 @@ async def _alter(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.
     check_names([config.name for config in resource.configs], without_value)
     kind, name = resource.resource_type, resource.resource_name
     configs = {config.name: config.value for config in resource.configs if config.value is not None}
+    validate_only = call.request.validate_only
     if kind == ResourceType.BROKER:
         refuse_broker(call, name, configs)
     elif kind == ResourceType.CLIENT_METRICS:
         refuse_client_metrics(name, configs)
     elif kind == ResourceType.TOPIC:
         check_topic_name(name)
-        validate_only = call.request.validate_only
         await call.cluster.topics.alter_configs(name, lambda _: configs, validate_only=validate_only)
     elif kind == ResourceType.GROUP:
         check_group_name(name)
-        await call.cluster.groups.configs.alter(name, lambda _: configs, validate_only=call.request.validate_only)
+        await call.cluster.group_service.configs.alter(name, lambda _: configs, validate_only=validate_only)
     else:
         raise unknown_type(kind)

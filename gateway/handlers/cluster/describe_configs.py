@@ -6,7 +6,7 @@ here.
 
 from __future__ import annotations
 
-from gateway.coordination.group_configs import DOCUMENTATION
+from gateway.coordination.groups.group_configs import DOCUMENTATION
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
@@ -100,7 +100,7 @@ async def _group_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_Co
     """A group need not exist."""
     if name == "":
         raise _invalid("Group name must not be empty")
-    configs = call.cluster.groups.configs
+    configs = call.cluster.group_service.configs
     own = (await configs.all()).get(name, {})
     rows = []
     for key, default in configs.defaults.items():

@@ -64,7 +64,7 @@ async def _alter(call: Call[IncrementalAlterConfigsRequest], resource: _Resource
         await topics.alter_configs(name, lambda present: _changed(present, operations), validate_only=validate_only)
     elif kind == ResourceType.GROUP:
         check_group_name(name)
-        configs, validate_only = call.cluster.groups.configs, call.request.validate_only
+        configs, validate_only = call.cluster.group_service.configs, call.request.validate_only
         await configs.alter(name, lambda present: _changed(present, operations), validate_only=validate_only)
     else:
         raise unknown_type(kind)

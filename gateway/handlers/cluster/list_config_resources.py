@@ -36,7 +36,7 @@ async def _names(call: Call, kind: int) -> list[str]:
         return sorted(await call.cluster.topics.list_names())
     if kind in {ResourceType.BROKER, ResourceType.BROKER_LOGGER}:
         return [str(node.node_id) for node in Brokers(call).nodes]
-    return sorted(await call.cluster.groups.configs.all()) if kind == ResourceType.GROUP else []
+    return sorted(await call.cluster.group_service.configs.all()) if kind == ResourceType.GROUP else []
 
 
 def _answer(found: list[tuple[int, str]], code: ErrorCode = ErrorCode.NONE) -> ListConfigResourcesResponse:

@@ -22,7 +22,7 @@ _ASSIGNMENT = ConsumerGroupHeartbeatResponse.Assignment
 
 
 def handle(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
-    topics = call.cluster.groups.subscribed_topics
+    topics = call.cluster.group_service.subscribed_topics
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     try:
         known = topics.knows(names, regex)
@@ -34,7 +34,7 @@ def handle(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
 async def _look_up(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     with suppress(InvalidRegexError):
-        await call.cluster.groups.subscribed_topics.learn(names, [regex] if regex else [])
+        await call.cluster.group_service.subscribed_topics.learn(names, [regex] if regex else [])
     return _heartbeat(call)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.coordination.groups.listing import list_groups
 from gateway.requests.call import Call
 from protocol.kafka.messages.groups import ListGroupsRequest, ListGroupsResponse
 
@@ -12,7 +13,7 @@ async def handle(call: Call[ListGroupsRequest]) -> ListGroupsResponse:
     request = call.request
     states = request.states_filter if call.version >= STATES_VERSION else ()
     types = request.types_filter if call.version >= TYPES_VERSION else ()
-    error, groups = await call.cluster.groups.list_groups(states or (), types or ())
+    error, groups = await list_groups(call.cluster.groups, states or (), types or ())
     return ListGroupsResponse(
         error_code=error,
         groups=[

@@ -66,13 +66,12 @@ async def _group(call: Call[OffsetFetchRequest], group: OffsetFetchRequest.Offse
 
 
 async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
-    groups = call.cluster.groups
-    answer = groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
+    answer = call.cluster.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
     call.count_error(answer.error)
     try:
         answer = await _without_deleted_topics(call, asked, answer)
         committed = {partition: fetched.offset for partition, fetched in answer.offsets.items() if not fetched.error}
-        found = await groups.subscribed_offsets(asked.group_id, committed)
+        found = await call.cluster.group_service.subscribed_offsets(asked.group_id, committed)
     except (PulsarError, KafkaError, TimeoutError) as error:
         log.warning("cannot look up subscriptions", group=asked.group_id, error=str(error) or type(error).__name__)
         if isinstance(error, PulsarError) and not error.retriable:
@@ -111,7 +110,7 @@ async def _without_deleted_topics(
         for (name, topic_id), topic in zip(doubtful, found, strict=True)
         if topic is not None and not _is_current(topic, topic_id)
     }
-    call.cluster.groups.forget_topics(gone)
+    call.cluster.group_service.forget_topics(gone)
     ids_gone = {(topic.name, topic.topic_id) for topic in gone}
     offsets = {
         each: FetchedOffset() if (each.topic, fetched.topic_id) in ids_gone else fetched

@@ -55,7 +55,7 @@ async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
         _check_assignments(call, wanted.assignments, wanted.count - topic.partitions)
     if not call.request.validate_only:
         await call.cluster.topics.add_partitions(topic, wanted.count)
-        await call.cluster.groups.partitions_added(topic, wanted.count)
+        await call.cluster.group_service.partitions_added(topic, wanted.count)
 
 
 def _check_assignments(call: Call, assignments: list[_Wanted.CreatePartitionsAssignment], added: int) -> None:

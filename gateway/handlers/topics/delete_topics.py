@@ -100,9 +100,9 @@ async def _delete_everywhere(cluster: Cluster, topic: Topic) -> PulsarError | No
         await cluster.topics.delete(topic)
         await cluster.logs.forget_topic(topic.name)
     except PulsarError as error:
-        run_once("offsets of a deleted topic", cluster.groups.deletion_failed(topic))
+        run_once("offsets of a deleted topic", cluster.group_service.deletion_failed(topic))
         return error
-    cluster.groups.topic_deleted(topic)
+    cluster.group_service.topic_deleted(topic)
     return None
 
 

@@ -22,7 +22,7 @@ from coordinator.fleet.messages import (
 )
 from coordinator.group.loading import Loader
 from coordinator.group.migration import AnyGroup
-from coordinator.group.records.codec import MalformedRecordError, decode_record, encode_record
+from coordinator.group.records.codec import decode_record, encode_record
 from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -49,6 +49,7 @@ from coordinator.group.records.group_metadata import (
 )
 from coordinator.group.records.offset_commit import OFFSET_COMMIT, OffsetCommitKey, OffsetCommitValue
 from coordinator.group.subscription import subscribed_topics
+from coordinator.state_machine import MalformedRecordError
 from tests.fuzz.target import Target, reason
 
 _LENGTH = struct.Struct(">H")

@@ -7,7 +7,7 @@ import pytest
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, LeaveRequest
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records.codec import MalformedRecordError
+from coordinator.state_machine import MalformedRecordError
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, SESSION_MS, Harness, Parked, subscription
 

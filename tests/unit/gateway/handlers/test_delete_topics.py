@@ -28,7 +28,7 @@ def pulsar() -> FakeTopics:
 
 async def deleted(catalog: TopicCatalog, topic_id: uuid.UUID) -> Any:
     groups = SimpleNamespace(topic_deleted=Mock(), deletion_failed=AsyncMock())
-    cluster = SimpleNamespace(topics=catalog, groups=groups, logs=SimpleNamespace(forget_topic=AsyncMock()))
+    cluster = SimpleNamespace(topics=catalog, group_service=groups, logs=SimpleNamespace(forget_topic=AsyncMock()))
     request = SimpleNamespace(topics=[SimpleNamespace(name=None, topic_id=topic_id)])
     call = SimpleNamespace(request=request, version=6, cluster=cluster, count_error=lambda code: None)
     answer = await delete_topics.handle(cast(Any, call))

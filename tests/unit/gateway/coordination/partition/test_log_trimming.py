@@ -6,15 +6,20 @@ from typing import cast
 
 import pytest
 
-from gateway.coordination import log_trimming
-from gateway.coordination.internal_log import InternalLog, Record
-from gateway.coordination.log_reading import read_records
-from gateway.coordination.log_trimming import MAX_AGE_MS, LogTrimming, TrimmedMeanwhileError
+from gateway.coordination.partition import log_trimming
+from gateway.coordination.partition.internal_log import InternalLog, Record
+from gateway.coordination.partition.log_reading import read_records
+from gateway.coordination.partition.log_trimming import MAX_AGE_MS, LogTrimming, TrimmedMeanwhileError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.coordination.fake_internal_topic import LEDGER_ID, MARK, FakeInternalTopic, new_trimming
+from tests.unit.gateway.coordination.partition.fake_internal_topic import (
+    LEDGER_ID,
+    MARK,
+    FakeInternalTopic,
+    new_trimming,
+)
 
 TIMEOUT_S = 10.0
 

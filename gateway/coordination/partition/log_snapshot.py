@@ -12,8 +12,8 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from gateway.coordination.internal_log import InternalLog, OnAppended, Record
-from gateway.coordination.log_reading import Replay
+from gateway.coordination.partition.internal_log import InternalLog, OnAppended, Record
+from gateway.coordination.partition.log_reading import Replay
 from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
 

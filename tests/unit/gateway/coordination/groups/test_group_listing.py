@@ -2,19 +2,21 @@
 
 import pytest
 
-from gateway.coordination import group_partition, group_service
+from gateway.coordination.groups import listing
+from gateway.coordination.groups.listing import list_groups
+from gateway.coordination.partition import coordinator_partition
 from gateway.pulsar.errors import ServiceNotReadyError
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.coordination.group_scene import Scene, group_in, group_scene
+from tests.unit.gateway.coordination.groups.group_scene import Scene, group_in, group_scene
 
 
 async def ids(scene: Scene) -> tuple[ErrorCode, set[str]]:
-    error, groups = await scene.service.list_groups((), ())
+    error, groups = await list_groups(scene.service.coordinators, (), ())
     return error, {group.group_id for group in groups}
 
 
 async def test_lists_the_groups_of_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_service, "SLICE_UNITS", 1)
+    monkeypatch.setattr(listing, "SLICE_UNITS", 1)
     async with group_scene(monkeypatch) as scene:
         topic = scene.catalog.add("t")
         names = {group_in(0), group_in(1)}
@@ -22,7 +24,7 @@ async def test_lists_the_groups_of_its_partitions(monkeypatch: pytest.MonkeyPatc
             await scene.commit(name, topic, 1)
         assert await ids(scene) == (ErrorCode.NONE, names)
         scene.fleet.placed = {1}
-        await scene.service.release_partitions()
+        await scene.service.coordinators.release_partitions()
         assert await ids(scene) == (ErrorCode.NONE, {group_in(1)})
 
 
@@ -36,25 +38,26 @@ async def test_a_lapse_of_the_lease_is_not_taken_for_an_empty_list(monkeypatch: 
 
 
 async def test_a_partition_that_fails_to_load_is_told_until_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_partition, "PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(coordinator_partition, "PAUSE_FIRST_S", 0.001)
     async with group_scene(monkeypatch, start=False) as scene:
         failing = scene.client.topics[scene.offsets_topic.pulsar_topic(1)]
         failing.open_failures = [ServiceNotReadyError("no bookies")]
         failing.holds = True  # the second attempt, too, for a while
         await scene.service.start()
-        assert scene.service.load_failure == "partition 1 of __consumer_offsets fails to load: no bookies"
+        assert scene.service.coordinators.load_failure == "partition 1 of __consumer_offsets fails to load: no bookies"
         await scene.until(lambda: bool(failing.producers))
-        assert scene.service.load_failure is not None
+        assert scene.service.coordinators.load_failure is not None
         failing.holds = False
         failing.producers[-1].confirm()
-        await scene.until(lambda: scene.service.load_failure is None)
+        await scene.until(lambda: scene.service.coordinators.load_failure is None)
 
 
 async def test_a_partition_placed_here_while_the_lease_has_run_out_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async with group_scene(monkeypatch) as scene:
         scene.fleet.placed = {1}
-        await scene.service.release_partitions()
+        await scene.service.coordinators.release_partitions()
         scene.fleet.placed, scene.fleet.holds_lease = {0, 1}, False
-        scene.service.take_placed()
+        scene.service.coordinators.take_placed()
         scene.fleet.holds_lease = True
-        await scene.until(lambda: scene.service.run(group_in(0), lambda c, now_ms: c.list_groups().error) == 0)
+        groups = scene.service.coordinators
+        await scene.until(lambda: groups.run(group_in(0), lambda c, now_ms: c.list_groups().error) == 0)

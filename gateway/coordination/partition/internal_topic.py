@@ -5,7 +5,7 @@ They look to clients like Kafka's own of the same name, and hold Kafka's own rec
 
 from __future__ import annotations
 
-from gateway.coordination.trimming_cursor import SUBSCRIPTION
+from gateway.coordination.partition.trimming_cursor import SUBSCRIPTION
 from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError

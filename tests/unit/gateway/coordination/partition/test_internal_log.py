@@ -5,14 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.coordination import internal_log
-from gateway.coordination.internal_log import InternalLog, Record
-from gateway.coordination.log_reading import read_records
+from gateway.coordination.partition import internal_log
+from gateway.coordination.partition.internal_log import InternalLog, Record
+from gateway.coordination.partition.log_reading import read_records
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError, RequestTimeoutError
 from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic, FakeProducer
+from tests.unit.gateway.coordination.partition.fake_internal_topic import FakeInternalTopic, FakeProducer
 
 BARRIER: Record = (b"barrier", None)
 NOW_MS = 1_000

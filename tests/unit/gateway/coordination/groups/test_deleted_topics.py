@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 
 from coordinator.group.ports import DeletedTopic
-from gateway.coordination import group_service
+from gateway.coordination.groups import group_service
 from gateway.handlers.groups import offset_fetch
 from gateway.handlers.topics import delete_topics
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
 from gateway.requests.cluster import Cluster
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.coordination.group_scene import Scene, group_scene
+from tests.unit.gateway.coordination.groups.group_scene import Scene, group_scene
 
 
 class FakeLogs:
@@ -42,7 +42,8 @@ class FakeTopics:
 
 
 def call(scene: Scene, topics: Any, request: Any = None, version: int = 6) -> Any:
-    cluster = SimpleNamespace(logs=FakeLogs(), topics=topics, groups=scene.service)
+    groups = scene.service
+    cluster = SimpleNamespace(logs=FakeLogs(), topics=topics, groups=groups.coordinators, group_service=groups)
     fake = SimpleNamespace(
         cluster=cast(Cluster, cluster), count_error=lambda code: None, request=request, version=version
     )
@@ -96,11 +97,11 @@ async def test_a_partition_that_is_loaded_later_hears_of_deletions(monkeypatch: 
         topic = scene.catalog.add("t")
         await scene.commit("g", topic, 7)
         scene.fleet.placed = set()
-        await scene.service.release_partitions()
+        await scene.service.coordinators.release_partitions()
         scene.service.forget_topics([DeletedTopic("t", topic.topic_id.bytes, 0)])
         scene.fleet.placed = {0, 1}
-        scene.service.take_placed()
-        await scene.until(lambda: scene.service.run("g", lambda c, now_ms: c.list_groups().error) == 0)
+        scene.service.coordinators.take_placed()
+        await scene.until(lambda: scene.service.coordinators.run("g", lambda c, now_ms: c.list_groups().error) == 0)
         await scene.until(lambda: scene.committed("g", "t") is None)
 
 

@@ -5,14 +5,14 @@ from typing import cast
 
 import pytest
 
-from gateway.coordination import internal_log, log_reading, log_snapshot
-from gateway.coordination.internal_log import InternalLog, Record
-from gateway.coordination.log_reading import Replay, read_records
-from gateway.coordination.log_snapshot import LogSnapshot, SnapshotFailedError
+from gateway.coordination.partition import internal_log, log_reading, log_snapshot
+from gateway.coordination.partition.internal_log import InternalLog, Record
+from gateway.coordination.partition.log_reading import Replay, read_records
+from gateway.coordination.partition.log_snapshot import LogSnapshot, SnapshotFailedError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.coordination.fake_internal_topic import MARK, FakeInternalTopic
+from tests.unit.gateway.coordination.partition.fake_internal_topic import MARK, FakeInternalTopic, FakeProducer
 
 TIMEOUT_S = 10.0
 
@@ -87,7 +87,7 @@ async def test_what_is_written_meanwhile_is_newer_than_a_copy() -> None:
 
 
 async def test_what_the_log_refused_meanwhile_is_copied_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.gateway.coordination.fake_internal_topic.FakeProducer.max_message_bytes", 2_000)
+    monkeypatch.setattr(FakeProducer, "max_message_bytes", 2_000)
     scene = await Scene().open((b"a", b"1"), (b"b", b"1"))
     assert sorted(await scene.take_while_read((b"a", b"2" * 3_000))) == [(b"a", b"1"), (b"b", b"1")]
     assert scene.answers[-1] is ErrorCode.MESSAGE_TOO_LARGE

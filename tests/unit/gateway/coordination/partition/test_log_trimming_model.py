@@ -12,12 +12,12 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.coordination import log_reading, log_snapshot, log_trimming
-from gateway.coordination.internal_log import Record
-from gateway.coordination.log_trimming import MAX_AGE_MS, TrimmedMeanwhileError
+from gateway.coordination.partition import log_reading, log_snapshot, log_trimming
+from gateway.coordination.partition.internal_log import Record
+from gateway.coordination.partition.log_trimming import MAX_AGE_MS, TrimmedMeanwhileError
 from gateway.pulsar.errors import ConnectionLostError
-from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic, FakeProducer, new_trimming
-from tests.unit.gateway.coordination.test_log_trimming import TIMEOUT_S, Leader
+from tests.unit.gateway.coordination.partition.fake_internal_topic import FakeInternalTopic, FakeProducer, new_trimming
+from tests.unit.gateway.coordination.partition.test_log_trimming import TIMEOUT_S, Leader
 
 KEYS = [b"a", b"b", b"c", b"d"]
 MAX_MESSAGE_BYTES = 2_000

@@ -15,8 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from coordinator.group.ports import TopicPartition
-from gateway.coordination.committed import iter_committed
-from gateway.coordination.group_partition import GroupPartition
+from gateway.coordination.group_partition import GroupPartition, iter_committed
 from gateway.errors import KafkaError
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.registry import LogRegistry

@@ -1,6 +1,7 @@
 """Groups find their partition; a partition's coordinator loads, is lost, and comes back with what was durable."""
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from typing import cast
 
@@ -21,15 +22,18 @@ from coordinator.group.messages import (
     SyncResponse,
 )
 from coordinator.group.ports import TopicPartition
-from gateway.coordination import group_partition
-from gateway.coordination.group_partition import GroupPartition, WallClock
-from gateway.coordination.group_service import partition_of
-from gateway.coordination.subscribed_topics import SubscribedTopics
+from gateway.coordination.group_partition import BARRIER, GroupPartition
+from gateway.coordination.groups.subscribed_topics import SubscribedTopics
+from gateway.coordination.partition import coordinator_partition
+from gateway.coordination.partition.clock import WallClock
+from gateway.coordination.partition.coordinator_partition import CoordinatorPartition
+from gateway.coordination.partition.coordinators import partition_of
+from gateway.coordination.partition.kind import CoordinatorKind, Log, StandIns
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
 from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic, new_trimming
+from tests.unit.gateway.coordination.partition.fake_internal_topic import FakeInternalTopic, new_trimming
 
 T0 = TopicPartition("t", 0)
 TIMEOUT_S = 10.0
@@ -77,10 +81,15 @@ class Harness:
         self.topic = topic or FakeInternalTopic()
         self.leadership = FakeLeadership()
         self.clock = FakeClock()
-        self.partition = GroupPartition(
-            cast(PulsarClient, self.topic), "t", GroupConfig(initial_rebalance_delay_ms=0),
-            SubscribedTopics(cast(TopicCatalog, None)), self.clock, self.leadership, new_trimming(self.topic),
+        kind = CoordinatorKind(self._new_coordinator, BARRIER)
+        self.partition: GroupPartition = CoordinatorPartition(
+            cast(PulsarClient, self.topic), "t", kind, StandIns(kind, self.clock.now_ms()), self.clock, self.leadership,
+            new_trimming(self.topic),
         )  # fmt: skip
+
+    def _new_coordinator(self, log: Log) -> GroupCoordinator:
+        topics = SubscribedTopics(cast(TopicCatalog, None))
+        return GroupCoordinator(GroupConfig(initial_rebalance_delay_ms=0), log, lambda: str(uuid.uuid4()), topics)
 
     async def start(self) -> "Harness":
         self.partition.take()
@@ -166,8 +175,8 @@ async def test_without_the_lease_nothing_is_answered_or_lost() -> None:
 
 
 async def test_nobody_is_fenced_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_partition, "PAUSE_SUPERSEDED_S", 0)
-    monkeypatch.setattr(group_partition, "LAPSED_TICK_S", 0)
+    monkeypatch.setattr(coordinator_partition, "PAUSE_SUPERSEDED_S", 0)
+    monkeypatch.setattr(coordinator_partition, "LAPSED_TICK_S", 0)
     first = await Harness().start()
     first.leadership.give_away()
     second = await Harness(first.topic).start()
@@ -199,7 +208,7 @@ async def test_resigned_and_taken_again() -> None:
 
 
 async def test_comes_back_after_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_partition, "PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(coordinator_partition, "PAUSE_FIRST_S", 0.001)
     harness = await Harness().start()
     await harness.commit(7)
     harness.topic.open_failures = [ServiceNotReadyError("moving"), ServiceNotReadyError("moving")]
@@ -211,7 +220,7 @@ async def test_comes_back_after_a_lost_connection(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_defect_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_partition, "PAUSE_LONGEST_S", 0.001)
+    monkeypatch.setattr(coordinator_partition, "PAUSE_LONGEST_S", 0.001)
     harness = Harness()
     original, failures = GroupCoordinator.replay, [KeyError("defect")]
 
@@ -240,7 +249,7 @@ async def test_foreign_records_do_not_stop_loading() -> None:
 
 @pytest.mark.parametrize("pulsar_answers", [True, False])
 async def test_every_commit_is_answered_at_a_hand_over(monkeypatch: pytest.MonkeyPatch, pulsar_answers: bool) -> None:
-    monkeypatch.setattr(group_partition, "RESIGN_S", 0.01)
+    monkeypatch.setattr(coordinator_partition, "RESIGN_S", 0.01)
     harness = await Harness().start()
     harness.topic.holds, harness.topic.hangs = True, not pulsar_answers
     answers = await harness.send_commits(12)
@@ -268,7 +277,7 @@ async def test_every_commit_is_answered_when_the_partition_is_lost() -> None:
 
 
 async def test_resigning_ends_though_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_partition, "RESIGN_S", 0.01)
+    monkeypatch.setattr(coordinator_partition, "RESIGN_S", 0.01)
     harness = await Harness().start()
     await harness.commit(7)
     harness.topic.hangs = True

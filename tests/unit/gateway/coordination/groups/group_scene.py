@@ -16,14 +16,15 @@ from coordinator.fleet.leadership import PartitionRole
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
 from coordinator.group.ports import DeletedTopic, TopicPartition
 from gateway.config import GroupsSection
-from gateway.coordination import group_service
-from gateway.coordination.group_service import GroupService, partition_of
+from gateway.coordination.groups.group_service import GroupService
+from gateway.coordination.partition import coordinator_partitions
+from gateway.coordination.partition.coordinators import partition_of
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.coordination.fake_internal_topic import FakeInternalTopic
+from tests.unit.gateway.coordination.partition.fake_internal_topic import FakeInternalTopic
 
 PARTITIONS = 2
 TIMEOUT_S = 10.0
@@ -137,7 +138,7 @@ class Scene:
         def answer(errors: CommitResponse) -> ErrorCode:
             return errors[partition]
 
-        asked = self.service.ask(
+        asked = self.service.coordinators.ask(
             group, lambda coordinator, now_ms, reply: coordinator.commit_offsets(request, now_ms, reply), answer
         )
         return cast(ErrorCode, await asyncio.wait_for(asked, TIMEOUT_S))
@@ -148,7 +149,7 @@ class Scene:
                 await asyncio.sleep(0)
 
     def committed(self, group: str, topic: str) -> int | None:
-        committed = self.service.run(group, lambda coordinator, now_ms: coordinator.committed(group))
+        committed = self.service.coordinators.run(group, lambda coordinator, now_ms: coordinator.committed(group))
         value = committed.get(TopicPartition(topic, 0))
         return None if value is None else value.offset
 
@@ -160,7 +161,7 @@ async def group_scene(monkeypatch: pytest.MonkeyPatch, *, start: bool = True) ->
     async def prepared(*args: Any) -> Topic:
         return scene.offsets_topic
 
-    monkeypatch.setattr(group_service, "prepare_internal_topic", prepared)
+    monkeypatch.setattr(coordinator_partitions, "prepare_internal_topic", prepared)
     if start:
         await scene.service.start()
     try:

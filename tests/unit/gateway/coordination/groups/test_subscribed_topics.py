@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.group.consumer.topic_regex import InvalidRegexError
-from gateway.coordination.subscribed_topics import SubscribedTopics, Subscriptions
+from gateway.coordination.groups.subscribed_topics import SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.topics.catalog import TopicCatalog, TopicListener
 from gateway.topics.topic import Topic
@@ -138,7 +138,7 @@ async def test_changes_are_told_when_looked_up() -> None:
 
 
 async def test_topics_that_others_made_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.coordination.subscribed_topics.LIST_MAX_AGE_S", 0.0)
+    monkeypatch.setattr("gateway.coordination.groups.subscribed_topics.LIST_MAX_AGE_S", 0.0)
     async with Follower(FakeCatalog(t=3), regexes=["t.*"], max_age_s=0.0).running() as follower:
         assert await follower.next_change() == {"t"}
         follower.catalog.topics["tt"] = 1

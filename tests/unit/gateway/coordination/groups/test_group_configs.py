@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.group.config import ConsumerTimes
 from gateway.config import GroupsSection
-from gateway.coordination.group_configs import HEARTBEAT, SESSION, GroupConfigs
+from gateway.coordination.groups.group_configs import HEARTBEAT, SESSION, GroupConfigs
 from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
 from gateway.topics.catalog import TopicCatalog

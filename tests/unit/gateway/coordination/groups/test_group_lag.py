@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from coordinator.group.ports import TopicPartition
-from gateway.coordination.group_lag import EndOffsets, GroupLag
 from gateway.coordination.group_partition import GroupPartition
+from gateway.coordination.groups.group_lag import EndOffsets, GroupLag
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient

@@ -17,10 +17,10 @@ from collections.abc import Callable
 
 import structlog
 
-from gateway.coordination.internal_log import InternalLog, Record
-from gateway.coordination.log_reading import Replay, read_records
-from gateway.coordination.log_snapshot import LogSnapshot, SnapshotFailedError
-from gateway.coordination.trimming_cursor import TakenSnapshot, TrimmingCursor
+from gateway.coordination.partition.internal_log import InternalLog, Record
+from gateway.coordination.partition.log_reading import Replay, read_records
+from gateway.coordination.partition.log_snapshot import LogSnapshot, SnapshotFailedError
+from gateway.coordination.partition.trimming_cursor import TakenSnapshot, TrimmingCursor
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import structlog
 
-from gateway.coordination.internal_log import Record
+from gateway.coordination.partition.internal_log import Record
 from gateway.log.opening import read_entries
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from gateway.coordination import trimming_cursor
-from gateway.coordination.log_trimming import LogTrimming
-from gateway.coordination.trimming_cursor import TrimmingCursor
+from gateway.coordination.partition import trimming_cursor
+from gateway.coordination.partition.log_trimming import LogTrimming
+from gateway.coordination.partition.trimming_cursor import TrimmingCursor
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger

@@ -1,0 +1,211 @@
+"""Consumer groups of this gateway: their coordinators, and what those depend on outside their log."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Collection, Mapping, Set
+
+from coordinator.group.config import GroupConfig
+from coordinator.group.coordinator import GroupCoordinator
+from coordinator.group.messages import FetchOffsetsRequest
+from coordinator.group.ports import DeletedTopic, GroupTopicPartition, TopicPartition
+from gateway.background import TaskGroup
+from gateway.config import GroupsSection
+from gateway.coordination.group_partition import BARRIER, GroupPartition
+from gateway.coordination.groups.group_configs import GroupConfigs
+from gateway.coordination.groups.group_lag import EndOffsets, GroupLag
+from gateway.coordination.groups.subscribed_topics import SubscribedTopics, Subscriptions
+from gateway.coordination.mirror.cursors import Cursors
+from gateway.coordination.mirror.mirror import OffsetMirror
+from gateway.coordination.mirror.schedule import MirrorKey
+from gateway.coordination.partition.clock import WallClock
+from gateway.coordination.partition.coordinator_partitions import CoordinatorPartitions, InternalTopicSpec
+from gateway.coordination.partition.coordinators import partition_of
+from gateway.coordination.partition.kind import CoordinatorKind, Log
+from gateway.errors import KafkaError
+from gateway.fleet.fleet import Fleet
+from gateway.log.registry import LogRegistry
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import Topic
+from gateway.topics.topic_names import CONSUMER_OFFSETS
+
+DELETION_CHECKS, DELETION_CHECK_S = 60, 2.0
+MAX_DELETED_TOPICS = 10_000
+"""Those last deleted, for partitions that are loaded later."""
+
+
+class GroupService:
+    def __init__(
+        self,
+        client: PulsarClient,
+        admin: AdminClient,
+        topics: TopicCatalog,
+        fleet: Fleet,
+        config: GroupsSection,
+        logs: LogRegistry,
+        metrics: Metrics,
+    ) -> None:
+        self._topics = topics
+        self._fleet = fleet
+        self._config = _group_config(config)
+        self._clock = WallClock()
+        self._deleted: deque[DeletedTopic] = deque(maxlen=MAX_DELETED_TOPICS)
+        self.subscribed_topics = SubscribedTopics(topics)
+        self.configs = GroupConfigs(admin, topics, config)
+        spec = InternalTopicSpec(CONSUMER_OFFSETS, config.offsets_topic_partitions, config.offsets_topic_segment_bytes)
+        self.coordinators: CoordinatorPartitions[GroupCoordinator] = CoordinatorPartitions(
+            spec,
+            CoordinatorKind(self._new_coordinator, BARRIER),
+            client,
+            admin,
+            topics,
+            fleet,
+            metrics,
+            self._clock,
+            self._loaded,
+        )
+        self._mirror: OffsetMirror | None = None
+        if config.mirror:
+            cursors = Cursors(client, admin, replicated=config.mirror_replicated)
+            self._mirror = OffsetMirror(cursors, topics, logs, self._committed, metrics, self._clock.now_ms)
+        ends = EndOffsets(client, admin, topics, logs)
+        self._lag = GroupLag(ends, lambda: self.coordinators.partitions, metrics, config.max_lag_series)
+        self._tasks = TaskGroup()
+        self._starting: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Prepare the topic and load the partitions placed here; return when each was tried once."""
+        self._tasks.keep_running("subscribed topics", self._follow_topics)
+        self._starting = asyncio.create_task(self._start())
+        await asyncio.shield(self._starting)
+
+    async def _follow_topics(self) -> None:
+        await self.subscribed_topics.follow(self._subscriptions, self._topics_changed)
+
+    async def _start(self) -> None:
+        await self.coordinators.prepare()
+        self._tasks.keep_running("group configurations", self.configs.follow)
+        await self.coordinators.load()
+        self._tasks.keep_running("group lag", self._lag.follow)
+
+    async def stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        await self._tasks.close()
+        if self._mirror is not None:
+            await self._mirror.stop()
+        await self.coordinators.stop()
+
+    def _new_coordinator(self, log: Log) -> GroupCoordinator:
+        return GroupCoordinator(
+            self._config, log, lambda: str(uuid.uuid4()), self.subscribed_topics, self._offsets_changed,
+            self.configs.own_times,
+        )  # fmt: skip
+
+    def _offsets_changed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
+        if self._mirror is not None:
+            self._mirror.offsets_changed(group_id, offsets)
+
+    def _loaded(self, partition: GroupPartition, deleted: Set[GroupTopicPartition]) -> None:
+        self._inform_of_deletion(partition, tuple(self._deleted))
+        if self._mirror is not None:
+            self._mirror.partition_loaded(partition, deleted)
+
+    # Committed offsets and Pulsar's subscriptions
+
+    def _committed(self, key: MirrorKey) -> int | None:
+        """None if another gateway coordinates the group, or the offset is that of another topic of the name.
+
+        Raises KafkaError while it is not known what is committed.
+        """
+        asked = FetchOffsetsRequest(key.group_id, [key.partition])
+        answer = self.coordinators.run(key.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
+        if not answer.error:
+            fetched = answer.offsets[key.partition]
+            topic = self._topics.cached(key.partition.topic)
+            is_of_another = topic is not None and fetched.topic_id not in (b"", topic.topic_id.bytes)
+            return None if is_of_another else fetched.offset
+        if self._is_taken(key.group_id):  # it is loading, or the lease has run out for now
+            raise KafkaError(answer.error, "the group's coordinator does not answer")
+        return None
+
+    def _is_taken(self, group_id: str) -> bool:
+        partitions = self.coordinators.partitions
+        return bool(partitions) and partitions[partition_of(group_id, len(partitions))].taken
+
+    async def subscribed_offsets(
+        self, group_id: str, committed: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where Pulsar subscriptions of the group's name stand, in partitions where that counts more than the commit.
+
+        NO_OFFSET stands for no commit. Raises PulsarError, KafkaError and TimeoutError.
+        """
+        return {} if self._mirror is None else await self._mirror.offsets(group_id, committed)
+
+    # What happened to topics
+
+    async def partitions_added(self, topic: Topic, count: int) -> None:
+        """The topic has so many partitions now. Raises PulsarError."""
+        if self._mirror is not None:
+            await self._mirror.partitions_added(topic, range(topic.partitions, count))
+
+    def _subscriptions(self) -> Subscriptions:
+        names: set[str] = set()
+        regexes: set[str] = set()
+        for partition in self.coordinators.partitions:
+            names |= partition.run(lambda coordinator, now_ms: coordinator.subscribed_names())
+            regexes |= partition.run(lambda coordinator, now_ms: coordinator.subscribed_regexes())
+        return Subscriptions(names, regexes)
+
+    def _topics_changed(self, names: Collection[str]) -> None:
+        for partition in self.coordinators.partitions:
+            partition.run(lambda coordinator, now_ms: coordinator.topics_changed(names))
+
+    def forget_topics(self, topics: Collection[DeletedTopic]) -> None:
+        """The topics were deleted. Partitions that are loaded here later are informed then."""
+        self._deleted.extend(topics)
+        for partition in self.coordinators.partitions:
+            self._inform_of_deletion(partition, topics)
+
+    def _inform_of_deletion(self, partition: GroupPartition, topics: Collection[DeletedTopic]) -> None:
+        partition.inform(lambda coordinator, now_ms: coordinator.forget_topics(topics, now_ms))
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Offsets that were committed in it mean nothing any more, on any gateway."""
+        deleted = DeletedTopic(topic.name, topic.topic_id.bytes, self._clock.now_ms())
+        self.forget_topics([deleted])
+        self._fleet.announce_deletion(deleted)
+
+    async def deletion_failed(self, topic: Topic) -> None:
+        """Pulsar may delete it all the same: its offsets go when it has gone. Returns when that is known."""
+        for _ in range(DELETION_CHECKS):
+            try:
+                found = await self._topics.get(topic.name, fresh=True)
+            except PulsarError:
+                found = topic
+            if found is None or found.topic_id != topic.topic_id:
+                self.topic_deleted(topic)
+                return
+            await asyncio.sleep(DELETION_CHECK_S)
+
+
+def _group_config(section: GroupsSection) -> GroupConfig:
+    return GroupConfig(
+        min_session_timeout_ms=section.min_session_timeout_ms,
+        max_session_timeout_ms=section.max_session_timeout_ms,
+        max_size=section.max_size,
+        initial_rebalance_delay_ms=section.initial_rebalance_delay_ms,
+        offsets_retention_ms=section.offsets_retention_minutes * 60_000,
+        consumer_heartbeat_interval_ms=section.consumer_heartbeat_interval_ms,
+        consumer_session_timeout_ms=section.consumer_session_timeout_ms,
+        consumer_max_size=section.consumer_max_size,
+        online_upgrade=section.consumer_migration_policy in ("upgrade", "bidirectional"),
+        online_downgrade=section.consumer_migration_policy in ("downgrade", "bidirectional"),
+    )

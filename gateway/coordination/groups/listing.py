@@ -1,0 +1,36 @@
+"""ListGroups over all partitions that this gateway leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from coordinator.group.coordinator import GroupCoordinator
+from coordinator.group.messages import ListedGroup
+from coordinator.group.slices import SLICE_UNITS
+from gateway.coordination.partition.coordinators import Coordinators
+from protocol.kafka.errors import ErrorCode
+
+
+async def list_groups(
+    coordinators: Coordinators[GroupCoordinator], states: Collection[str], types: Collection[str]
+) -> tuple[ErrorCode, list[ListedGroup]]:
+    """Those that are coordinated here, as far as known; a retriable error if that is not all."""
+    error = ErrorCode.NONE if coordinators.partitions else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    groups: list[ListedGroup] = []
+    for number, partition in enumerate(coordinators.partitions):
+        ids = partition.run(lambda coordinator, now_ms: coordinator.group_ids())
+        for start in range(0, len(ids) or 1, SLICE_UNITS):
+            some = ids[start : start + SLICE_UNITS]
+            listed = partition.run(
+                lambda coordinator, now_ms, some=some: coordinator.list_groups(states, types, some)  # type: ignore[misc]
+            )
+            groups.extend(listed.groups)
+            if some:
+                await asyncio.sleep(0)
+            if listed.error and coordinators.leads(number):
+                # It is loading, or the lease has run out for now: else it would be another gateway's.
+                not_loading = listed.error is ErrorCode.NOT_COORDINATOR
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE if not_loading else listed.error
+                break
+    return error, groups

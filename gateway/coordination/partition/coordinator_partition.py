@@ -1,0 +1,309 @@
+"""One partition of an internal topic and its coordinator: takeover, loading, timers, loss, and the next attempt.
+
+Whatever the coordinator is: groups, or any other state machine (`coordinator.state_machine`). Requests that are not
+answered yet when the lease runs out, or the partition is lost, get NOT_COORDINATOR: at once if they wait for other
+clients, and if they wait for the log when their fate is known, or the log is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import Enum, auto
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from coordinator.fleet.leadership import PartitionRole
+from coordinator.state_machine import MalformedRecordError
+from gateway.background import keep_running, report
+from gateway.backoff import Backoff
+from gateway.coordination.partition.clock import WallClock
+from gateway.coordination.partition.internal_log import InternalLog
+from gateway.coordination.partition.kind import C, CoordinatorKind, StandIns
+from gateway.coordination.partition.log_trimming import LogTrimming
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ProducerFencedError, PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
+
+PAUSE_FIRST_S = 0.1
+PAUSE_LONGEST_S = 10.0
+PAUSE_SUPERSEDED_S = 1.0
+"""Another gateway has the partition, though it is placed here: perhaps it does not know that yet."""
+RESIGN_S = 2.0
+"""The producer that is not closed by then is fenced by the next leader's."""
+LAPSED_TICK_S = 0.2
+"""Timers wait for the lease: a coordinator that cannot answer heartbeats must not expel members."""
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+class Answering(Enum):
+    COORDINATOR = auto()
+    """The partition's own, which is loading or active."""
+    LOADING = auto()
+    """A stand-in that answers that it is loading: clients ask this gateway again."""
+    RESIGNED = auto()
+    """A stand-in that answers that it is not the coordinator: clients look for another gateway."""
+
+
+ANSWERING: Mapping[tuple[PartitionRole, bool], Answering] = {
+    # role, whether the partition is taken
+    (PartitionRole.LEADING, True): Answering.COORDINATOR,
+    (PartitionRole.LEADING, False): Answering.LOADING,
+    (PartitionRole.TAKING_OVER, True): Answering.LOADING,
+    (PartitionRole.TAKING_OVER, False): Answering.LOADING,
+    (PartitionRole.WITHOUT_LEASE, True): Answering.RESIGNED,
+    (PartitionRole.WITHOUT_LEASE, False): Answering.RESIGNED,
+    (PartitionRole.ELSEWHERE, True): Answering.RESIGNED,
+    (PartitionRole.ELSEWHERE, False): Answering.RESIGNED,
+}
+"""Which coordinator answers the partition's requests."""
+
+
+class CoordinatorPartition(Generic[C]):
+    """`run` calls the coordinator. One is always there: while the partition is not, a stand-in says so."""
+
+    def __init__(
+        self,
+        client: PulsarClient,
+        topic: str,
+        kind: CoordinatorKind[C],
+        stand_ins: StandIns[C],
+        clock: WallClock,
+        role: Callable[[], PartitionRole],
+        trimming: LogTrimming,
+        on_loaded: Callable[[CoordinatorPartition[C], Any], None] = lambda partition, loaded: None,
+    ) -> None:
+        """`on_loaded` is called when the partition is served, with what `Coordinator.finish_loading` returned."""
+        self._client = client
+        self._topic = topic
+        self._kind = kind
+        self._stand_ins = stand_ins
+        self._clock = clock
+        self._role = role
+        self._trimming = trimming
+        self._on_loaded = on_loaded
+        self._log = self._new_log()
+        self._coordinator = kind.new(self._log)
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ms: int | None = None
+        self._leading: asyncio.Task[None] | None = None
+        self._resigning: asyncio.Task[None] | None = None
+        self._is_placed_here = False
+        self._placed_here = asyncio.Event()
+        self._paused = False
+        self._working: C | None = None
+        self.tried = asyncio.Event()
+        """Set when it is known whether the first attempt to take the partition succeeded."""
+        self.load_failure: str | None = None
+        """Why the last attempt to load the partition failed, if it did and it is placed here."""
+
+    @property
+    def serves(self) -> bool:
+        """This gateway is the coordinator at this moment."""
+        return self.taken and self._role() is PartitionRole.LEADING
+
+    @property
+    def taken(self) -> bool:
+        return self._leading is not None
+
+    def take(self) -> None:
+        """Lead the partition as soon as it is this gateway's, and again when it is lost, until `resign`."""
+        self._is_placed_here = True
+        self._placed_here.set()
+        if self._leading is None:
+            self._leading = asyncio.create_task(self._lead())
+
+    async def resign(self) -> None:
+        """Answer nothing more as its coordinator; return when its producer is closed, or Pulsar does not say so.
+
+        It is done to its end, even if the task that waits for it is cancelled.
+        """
+        self._is_placed_here = False
+        if self._resigning is None and self._leading is not None:
+            self._leading.cancel()
+            self._resign()
+            self._resigning = asyncio.create_task(self._stop_leading(self._leading))
+        if self._resigning is not None:
+            await asyncio.shield(self._resigning)
+
+    async def _stop_leading(self, leading: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.gather(leading, return_exceptions=True)
+            await self._drop_log()
+        finally:
+            self._renew()
+            self._leading = self._resigning = self.load_failure = None
+            if self._is_placed_here:  # again, since
+                self.take()
+
+    def run(self, call: Callable[[C, int], T]) -> T:
+        """Call the coordinator that answers the partition's requests now, with the time of day."""
+        role = self._role()
+        self._pause_or_resume(role)
+        match ANSWERING[role, self.taken]:
+            case Answering.COORDINATOR:
+                answering = self._coordinator
+            case Answering.LOADING:
+                answering = self._stand_ins.loading
+            case Answering.RESIGNED:
+                answering = self._stand_ins.resigned
+        result = call(answering, self._clock.now_ms())
+        self._arm_timer()
+        return result
+
+    def inform(self, call: Callable[[C, int], None]) -> None:
+        """Call the partition's own coordinator, whether it may answer or not. It knows nothing before it is loaded."""
+        call(self._coordinator, self._clock.now_ms())
+        self._arm_timer()
+
+    def check_lease(self) -> None:
+        """To be called when the lease may have run out: clients that wait for others are not left waiting here."""
+        self._pause_or_resume(self._role())
+
+    def _pause_or_resume(self, role: PartitionRole) -> None:
+        leads = role is PartitionRole.LEADING
+        if self.taken and leads == self._paused:
+            self._paused = not leads
+            (self._coordinator.resume if leads else self._coordinator.pause)(self._clock.now_ms())
+
+    def _resign(self) -> None:
+        self._coordinator.resign(self._clock.now_ms())
+        self._arm_timer()
+
+    def _renew(self) -> None:
+        """A log and a coordinator that know nothing yet."""
+        self._log = self._new_log()
+        self._coordinator = self._kind.new(self._log)
+        self._paused = False
+
+    def _new_log(self) -> InternalLog:
+        return InternalLog(self._client, self._topic, self._clock.now_ms, self._arm_timer)
+
+    # Leading
+
+    async def _lead(self) -> None:
+        backoff = Backoff(PAUSE_FIRST_S, PAUSE_LONGEST_S)
+        predecessor: Producer | None = None
+        while True:
+            is_loaded = False
+            try:
+                await self._until_mine()
+                await self._load(predecessor)
+                self.tried.set()
+                self.load_failure, is_loaded = None, True
+                backoff.reset()
+                raise await self._keep_trimmed(self._log)
+            except ProducerFencedError as error:
+                failure = str(error)
+                log.warning("another gateway leads this partition", topic=self._topic, error=str(error))
+                predecessor, wait_s = None, PAUSE_SUPERSEDED_S
+            except (PulsarError, TimeoutError) as error:
+                failure = str(error) or type(error).__name__
+                log.warning("coordinator lost its partition", topic=self._topic, error=str(error))
+                # A second attempt does not wait until the broker forgets the first one's producer.
+                predecessor = self._log.producer if predecessor is None else None
+                wait_s = backoff.next_pause_s()
+            except Exception as error:  # a defect of ours, perhaps met in one record, must not end the partition
+                failure = repr(error)
+                report("coordinator", error)
+                predecessor, wait_s = None, PAUSE_LONGEST_S
+            self.tried.set()
+            if not is_loaded:
+                self.load_failure = failure
+            self._resign()
+            await self._drop_log()
+            await asyncio.sleep(wait_s)
+            self._renew()
+
+    async def _keep_trimmed(self, internal_log: InternalLog) -> PulsarError:
+        """Until the log is lost. A snapshot under way ends by itself: nothing waits for it."""
+        trimming = keep_running("trimming of an internal log", lambda: self._trimming.run(internal_log))
+        try:
+            return await internal_log.wait_lost()
+        finally:
+            trimming.cancel()
+
+    async def _until_mine(self) -> None:
+        """Without the lease another may be the leader by now: it must not be fenced."""
+        while self._role() is not PartitionRole.LEADING:
+            self._placed_here.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAPSED_TICK_S):
+                    await self._placed_here.wait()
+
+    async def _drop_log(self) -> None:
+        try:
+            async with asyncio.timeout(RESIGN_S):
+                await self._log.close()
+        except (PulsarError, TimeoutError) as error:
+            log.info("internal log not closed properly", topic=self._topic, error=str(error))
+
+    async def _load(self, predecessor: Producer | None) -> None:
+        started = time.monotonic()
+        await self._log.open(self._kind.barrier, self._replay_to, predecessor)
+        loaded = await self._finish_loading()
+        self._arm_timer()
+        log.info("coordinator ready", topic=self._topic, seconds=round(time.monotonic() - started, 3))
+        self._on_loaded(self, loaded)
+
+    async def _finish_loading(self) -> Any:
+        steps = self._coordinator.finish_loading(self._clock.now_ms())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                # Loading may have taken longer than members may be silent.
+                self._coordinator.resume(self._clock.now_ms())
+                return stop.value
+            await asyncio.sleep(0)
+
+    async def _replay_to(self, end: Position) -> None:
+        await self._trimming.replay(end, self._replay)
+
+    def _replay(self, key: bytes, value: bytes | None) -> None:
+        try:
+            self._coordinator.replay(key, value)
+        except MalformedRecordError as error:
+            log.warning("record passed over", topic=self._topic, key=key.hex(), error=str(error))
+
+    # Timers and work
+
+    def _arm_timer(self) -> None:
+        if self._coordinator.has_work and self._working is not self._coordinator:
+            self._working = self._coordinator
+            self._work(self._coordinator)
+        deadline_ms = self._coordinator.next_deadline_ms()
+        if deadline_ms == self._armed_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_ms = deadline_ms
+        if deadline_ms is not None:
+            delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _work(self, coordinator: C) -> None:
+        """A slice in each turn of the event loop, until all is done; also for a coordinator that has resigned."""
+        if coordinator.has_work:
+            asyncio.get_running_loop().call_soon(self._work, coordinator)
+            coordinator.work()
+        elif self._working is coordinator:
+            self._working = None
+
+    def _tick(self) -> None:
+        self._timer, self._armed_ms = None, None
+        role = self._role()
+        self._pause_or_resume(role)
+        if role is PartitionRole.LEADING:
+            try:
+                self._coordinator.tick(self._clock.now_ms())
+            finally:
+                self._arm_timer()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(LAPSED_TICK_S, self._tick)

@@ -1,0 +1,72 @@
+"""The coordinators of one kind, as requests see them: by a key, which is a group's id or a transactional id."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from gateway.coordination.partition.clock import WallClock
+from gateway.coordination.partition.coordinator_partition import CoordinatorPartition
+from gateway.coordination.partition.kind import C, StandIns
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Coordinators(ABC, Generic[C]):
+    partitions: Sequence[CoordinatorPartition[C]] = ()
+    """Of the internal topic, by number; none while the topic is not known."""
+
+    @abstractmethod
+    def run(self, key: str, call: Callable[[C, int], T]) -> T:
+        """Call the key's coordinator with the time of day. One that is not here says so itself."""
+
+    @abstractmethod
+    def leads(self, number: int) -> bool:
+        """The partition is placed on this gateway: nobody else answers for it."""
+
+    def ask(
+        self,
+        key: str,
+        call: Callable[[C, int, Callable[[T], None]], None],
+        to_response: Callable[[T], R],
+    ) -> asyncio.Future[R]:
+        """As `run`, for what is answered later: the response made of what the coordinator replies."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        def reply(answer: T) -> None:
+            if not future.done():  # else the client has gone
+                future.set_result(to_response(answer))
+
+        self.run(key, lambda coordinator, now_ms: call(coordinator, now_ms, reply))
+        return future
+
+    def partition_of(self, key: str) -> int | None:
+        """The key's partition of the internal topic; None while the topic is not known."""
+        return partition_of(key, len(self.partitions)) if self.partitions else None
+
+
+class CoordinatesNothing(Coordinators[C]):
+    """Those of a gateway that coordinates nothing: every request is refused as one for another gateway."""
+
+    def __init__(self, stand_ins: StandIns[C], clock: WallClock) -> None:
+        self._stand_ins = stand_ins
+        self._clock = clock
+
+    def run(self, key: str, call: Callable[[C, int], T]) -> T:
+        return call(self._stand_ins.resigned, self._clock.now_ms())
+
+    def leads(self, number: int) -> bool:
+        return False
+
+
+def partition_of(key: str, count: int) -> int:
+    """As Kafka chooses it: Java's abs(String.hashCode) % count, over UTF-16 code units."""
+    units = key.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
+    magnitude = value if value < 1 << 31 else (1 << 32) - value
+    return 0 if magnitude == 1 << 31 else magnitude % count

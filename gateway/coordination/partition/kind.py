@@ -1,0 +1,41 @@
+"""What coordinators of one kind have in common: those of groups, say, in all partitions of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from coordinator.state_machine import Coordinator
+from gateway.coordination.partition.internal_log import OnAppended, Record
+
+C = TypeVar("C", bound=Coordinator)
+
+
+class Log(Protocol):
+    """Where a coordinator appends its records."""
+
+    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
+        """See `InternalLog.append`."""
+
+
+@dataclass(frozen=True)
+class CoordinatorKind(Generic[C]):
+    new: Callable[[Log], C]
+    """A coordinator that has loaded nothing yet."""
+    barrier: Record
+    """A record that changes nothing, and that every reader passes over."""
+
+
+class StandIns(Generic[C]):
+    """Coordinators that answer in place of one that cannot: they have no partition, and never change their state."""
+
+    def __init__(self, kind: CoordinatorKind[C], now_ms: int) -> None:
+        self.loading = kind.new(_NoLog())
+        self.resigned = kind.new(_NoLog())
+        self.resigned.resign(now_ms)
+
+
+class _NoLog:
+    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
+        raise AssertionError("a coordinator without a partition appends nothing")
