@@ -8,7 +8,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
 class ConsumerTimes(NamedTuple):
-    """What the coordinator tells the members of a group of the consumer protocol."""
+    """What the coordinator has the members use in a group of the consumer protocol."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int

@@ -112,7 +112,7 @@ class GroupCoordinator:
         self._loader.replay(key, value)
 
     def finish_loading(self, now_ms: int) -> Generator[None, None, Set[GroupTopicPartition]]:
-        """All is replayed: serve, after the last step. Returns the deleted offsets, as far as the log still tells."""
+        """All is replayed: serve, after the last step. Returns deleted offsets whose tombstones the log still has."""
         self._groups.update((yield from self._loader.finish(now_ms)))
         deleted = self._loader.deleted
         self._loader = Loader(self._log)

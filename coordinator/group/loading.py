@@ -59,7 +59,7 @@ class Loader:
 
     @property
     def deleted(self) -> Set[GroupTopicPartition]:
-        """Committed offsets that were deleted, as far as the log still tells."""
+        """Committed offsets that were deleted, if the log still has their tombstones."""
         return self._deleted
 
     def finish(self, now_ms: int) -> Generator[None, None, dict[str, AnyGroup]]:

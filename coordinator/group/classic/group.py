@@ -77,7 +77,7 @@ class ClassicGroup(Group):
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """The member's parked requests must have been answered."""
+        """The member's waiting requests must have been answered."""
         self.pending_members.pop(member_id, None)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -135,8 +135,8 @@ class ClassicGroup(Group):
     def all_have_joined(self) -> bool:
         return self._joining == len(self.members) and not self.pending_members
 
-    def park_join(self, member: ClassicMember, reply: JoinReply) -> None:
-        """A request that the member had parked before is answered: it has been overtaken."""
+    def await_join(self, member: ClassicMember, reply: JoinReply) -> None:
+        """An earlier JoinGroup of the member that still waits is answered: this one overtakes it."""
         self.answer_join(member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.join_reply = reply
         self._joining += 1
@@ -147,7 +147,7 @@ class ClassicGroup(Group):
             self._joining -= 1
             reply(response)
 
-    def park_sync(self, member: ClassicMember, reply: SyncReply) -> None:
+    def await_sync(self, member: ClassicMember, reply: SyncReply) -> None:
         self.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_reply = reply
 

@@ -119,7 +119,7 @@ class ClassicJoin:
         if group.initial_delay is not None:
             group.initial_delay.member_added = True
         group.add(member, request.protocol_type)
-        group.park_join(member, reply)
+        group.await_join(member, reply)
         self._rebalance.expire_member_at(group, member_id, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance.prepare_if_possible(group, now_ms)
 
@@ -146,7 +146,7 @@ class ClassicJoin:
 
     def _update(self, group: ClassicGroup, member: ClassicMember, request: JoinRequest, reply: JoinReply) -> None:
         group.update(member, request.protocols, request.session_timeout_ms, request.rebalance_timeout_ms)
-        group.park_join(member, reply)
+        group.await_join(member, reply)
 
     # --- Static members who restarted
 
@@ -175,8 +175,8 @@ class ClassicJoin:
         generation, reply = group.generation, member.join_reply
 
         def on_stored(error: ErrorCode, now_ms: int) -> None:
-            still_parked = member.join_reply is reply and group.state is ClassicGroupState.STABLE
-            if not still_parked or group.generation != generation:
+            still_waits = member.join_reply is reply and group.state is ClassicGroupState.STABLE
+            if not still_waits or group.generation != generation:
                 return  # a rebalance has taken over, and answers
             if error is not ErrorCode.NONE:
                 self._revert(group, member, before, now_ms)

@@ -20,7 +20,7 @@ class ClassicMember:
     protocols: Sequence[tuple[str, bytes]]
     assignment: bytes = b""
     is_new: bool = False
-    """Joined, but not part of a generation yet: its parked JoinGroup can time out."""
+    """Joined, but not part of a generation yet: its waiting JoinGroup can time out."""
     join_reply: JoinReply | None = None
     sync_reply: SyncReply | None = None
 
@@ -30,7 +30,7 @@ class ClassicMember:
 
     @property
     def waits_for_coordinator(self) -> bool:
-        """A parked request proves the member alive: its session does not run out meanwhile."""
+        """A request that waits proves the member alive: its session does not run out meanwhile."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str) -> bytes:

@@ -45,7 +45,7 @@ class ClassicRebalance:
             self.complete_join_if_ready(group, now_ms)
 
     def drop_member(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Answer what it had parked, so that a client that is still there joins anew."""
+        """Answer its waiting requests, so that a client that is still there joins anew."""
         group.answer_join(member, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID))
         group.answer_sync(member, SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
@@ -125,7 +125,7 @@ class ClassicRebalance:
             reply(group.sync_response(member))
             self.restart_session(group, member, now_ms)
             return
-        group.park_sync(member, reply)
+        group.await_sync(member, reply)
         if member.member_id == group.leader_id and not group.stores_assignment:
             self._store_assignment(group, request.assignments)
 

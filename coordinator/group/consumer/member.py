@@ -1,7 +1,7 @@
 """A member of a consumer group, and how what it owns follows the target assignment (KIP-848's reconciliation).
 
 A member gives back first: while it still reports partitions that are to be revoked it stays in its epoch. Then it
-moves to the target's epoch and gets what its target adds, as far as the former owners have let go.
+moves to the target's epoch and gets what its target adds, as far as their former owners have revoked it.
 """
 
 from collections.abc import Callable, Sequence

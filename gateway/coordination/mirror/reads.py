@@ -38,7 +38,7 @@ class _Read(Generic[T]):
 
 
 class SharedReads(Generic[T]):
-    """``read`` finds something of all subscriptions of a topic, ``count`` tells of how many."""
+    """``read`` finds something of all subscriptions of a topic; ``count`` says of how many."""
 
     def __init__(self, read: Callable[[str], Coroutine[Any, Any, T]], count: Callable[[T], int]) -> None:
         self._find = read

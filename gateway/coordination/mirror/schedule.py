@@ -8,11 +8,11 @@ its place of `max_running` free after SLOW_MS; one that has timed out pauses as 
 |----------------|-------------|-----------------------------------------------------------------|
 | unknown        | changed     | waiting, due after `COALESCE_MS`                                |
 | waiting        | changed     | waiting, due as before                                          |
-| waiting        | take        | running; if its partition has a running one: parked             |
+| waiting        | take        | running; if its partition has a running one: queued             |
 | running        | changed     | running, changed again                                          |
 | running        | succeeded   | unknown; if changed again: waiting, due after `COALESCE_MS`     |
 | running        | failed      | waiting, due after a pause that doubles, from 1 s to 60 s       |
-| parked         | (the other) | waiting, due at once, or after the pause if the running failed  |
+| queued         | (the other) | waiting, due at once, or after the pause if the running failed  |
 """
 
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class _Turn:
 
     running: MirrorKey
     started_ms: int
-    parked: list[MirrorKey] = field(default_factory=list)
+    queued: list[MirrorKey] = field(default_factory=list)
 
 
 @dataclass
@@ -112,7 +112,7 @@ class MirrorSchedule:
         while (key := self._due.pop_due(now_ms)) is not None:
             turn = self._turns.get(key.partition)
             if turn is not None:
-                turn.parked.append(key)
+                turn.queued.append(key)
             elif (pause_end_ms := self._pause_end_ms(key.partition, now_ms)) > now_ms:
                 self._due.set(key, pause_end_ms)
             else:
@@ -175,8 +175,8 @@ class MirrorSchedule:
         return turn is not None and turn.running == key
 
     def _end_turn(self, key: MirrorKey, others_due_ms: int) -> None:
-        for parked in self._turns.pop(key.partition).parked:
-            self._due.set(parked, others_due_ms)
+        for queued in self._turns.pop(key.partition).queued:
+            self._due.set(queued, others_due_ms)
 
 
 def _pause_ms(failures: int) -> int:

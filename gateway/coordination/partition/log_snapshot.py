@@ -1,6 +1,6 @@
 """A snapshot of an internal log: behind a mark, the last record of each key once more (Kafka's log cleaner).
 
-Whoever replays what is behind the mark knows all that the whole log tells, so what is before it may go. Records are
+Replaying what is behind the mark gives the same state as replaying the whole log, so what is before it may be deleted. Records are
 copied as they are, whatever they mean; tombstones are not. The log goes on meanwhile: a record that is appended behind
 the mark is newer than any copy, so its key is not copied any more. While it is not known whether the log takes such a
 record, its key waits.
