@@ -2,9 +2,9 @@
 enough for.
 
 Brokers write snapshots into a replicated topic about once a second, as marker entries: how far the replicas agree. A
-broker takes one into account for a subscription when it dispatches it, and then informs the other clusters as soon as the
-subscription has acknowledged that far. A mirrored subscription never reads, so the newest snapshot that it is about to
-pass is dispatched for it, and nothing else: before it is acknowledged, the cursor is put there, with one permit.
+broker takes one into account for a subscription when it dispatches it, and then informs the other clusters as soon as
+the subscription has acknowledged that far. A mirrored subscription never reads, so the newest snapshot that it is
+about to pass is dispatched for it, and nothing else: before it is acknowledged, the cursor is put there with a permit.
 Clients never see markers; the admin API does.
 """
 

@@ -1,9 +1,9 @@
 """A snapshot of an internal log: behind a mark, the last record of each key once more (Kafka's log cleaner).
 
-Replaying what is behind the mark gives the same state as replaying the whole log, so what is before it may be deleted. Records are
-copied as they are, whatever they mean; tombstones are not. The log goes on meanwhile: a record that is appended behind
-the mark is newer than any copy, so its key is not copied any more. While it is not known whether the log takes such a
-record, its key waits.
+Replaying what is behind the mark gives the same state as replaying the whole log, so what is before it may be deleted.
+Records are copied as they are, whatever they mean; tombstones are not. The log goes on meanwhile: a record that is
+appended behind the mark is newer than any copy, so its key is not copied any more. While it is not known whether the
+log takes such a record, its key waits.
 """
 
 from __future__ import annotations

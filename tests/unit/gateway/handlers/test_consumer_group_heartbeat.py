@@ -17,12 +17,12 @@ async def test_an_id_of_zeros_is_one_that_no_topic_has() -> None:
         heartbeat(coordinator, 0, None)
         return asyncio.get_running_loop().create_future()
 
-    groups = SimpleNamespace(subscribed_topics=SimpleNamespace(knows=lambda *_: True), ask=ask)
+    service = SimpleNamespace(subscribed_topics=SimpleNamespace(knows=lambda *_: True))
     owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=None, partitions=[0, 2])]
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, topic_partitions=owned)
     call = SimpleNamespace(
         request=request, version=1, client_id="c", client=SimpleNamespace(host="/h"),
-        cluster=SimpleNamespace(groups=groups),
+        cluster=SimpleNamespace(groups=SimpleNamespace(ask=ask), group_service=service),
     )  # fmt: skip
     consumer_group_heartbeat.handle(cast(Any, call))
     assert got[0].owned == {bytes(16): {0, 2}}
