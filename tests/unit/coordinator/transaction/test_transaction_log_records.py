@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.group.ports import TopicPartition
-from coordinator.group.records.codec import MalformedRecordError
+from coordinator.state_machine import MalformedRecordError
 from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.records.transaction_log import BARRIER, decode_transaction, encode_transaction
 from coordinator.transaction.states import TransactionState
