@@ -54,44 +54,53 @@ def decode_produce(_message: type[ProduceRequest], version: int, frame: memoryvi
 
 def _decode(version: int, frame: memoryview, position: int) -> ProduceRequest:
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    transactional_id: str | None = None
+    request = object.__new__(ProduceRequest)  # what constructors do with their arguments takes as long as all the rest
+    request.transactional_id = None
     if version >= FIRST_TRANSACTIONAL_VERSION:
-        transactional_id, position = _string(frame, position, flexible)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+        request.transactional_id, position = _string(frame, position, flexible)
+    request.acks, request.timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     count, position = _length(frame, position + _ACKS_TIMEOUT.size, flexible, _INT)
     room = _room(MAX_PARTITIONS, count)
-    topics: list[ProducedTopic] = []
+    topics = request.topic_data = []
     for _ in range(count):
-        topic_id: uuid.UUID | None = None
-        if version >= FIRST_TOPIC_ID_VERSION:
-            id_bytes = bytes(take(frame, position, _ID_BYTES))
-            name, topic_id = "", uuid.UUID(bytes=id_bytes) if any(id_bytes) else None
-            position += _ID_BYTES
-        else:
-            name, position = _name(frame, position, flexible)
+        topic, position = _topic(version, frame, position, flexible)
         rows, position = _length(frame, position, flexible, _INT)
         room = _room(room, rows)
-        partitions, position = _partitions(rows, frame, position, flexible)
-        topics.append(ProducedTopic(name=name, topic_id=topic_id, partition_data=partitions))
+        topic.partition_data, position = _partitions(rows, frame, position, flexible)
+        topics.append(topic)
         if flexible:
-            position = skip_tagged_fields(frame, position)
+            position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
     if flexible:
         skip_tagged_fields(frame, position)
-    return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=topics)
+    return request
+
+
+def _topic(version: int, frame: memoryview, position: int, flexible: bool) -> tuple[ProducedTopic, int]:
+    """Without its partitions."""
+    topic = object.__new__(ProducedTopic)
+    topic.name, topic.topic_id = "", None
+    if version < FIRST_TOPIC_ID_VERSION:
+        topic.name, position = _name(frame, position, flexible)
+        return topic, position
+    id_bytes = bytes(take(frame, position, _ID_BYTES))
+    if any(id_bytes):
+        topic.topic_id = uuid.UUID(bytes=id_bytes)
+    return topic, position + _ID_BYTES
 
 
 def _partitions(count: int, frame: memoryview, position: int, flexible: bool) -> tuple[list[ProducedPartition], int]:
     partitions: list[ProducedPartition] = []
     for _ in range(count):
-        (index,) = _INT.unpack_from(frame, position)
+        partition = object.__new__(ProducedPartition)
+        (partition.index,) = _INT.unpack_from(frame, position)
         size, position = _length(frame, position + _INT.size, flexible, _INT)
-        records = None
+        partition.records = None
         if size >= 0:
-            records = take(frame, position, size)
+            partition.records = take(frame, position, size)
             position += size
         if flexible:
-            position = skip_tagged_fields(frame, position)
-        partitions.append(ProducedPartition(index=index, records=records))
+            position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
+        partitions.append(partition)
     return partitions, position
 
 
