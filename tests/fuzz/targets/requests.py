@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from gateway.config import Config
 from gateway.dispatch import Dispatcher
+from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.handlers.table import APIS
 from gateway.requests.call import Api
 from gateway.requests.cluster import Cluster
@@ -57,7 +58,7 @@ def check_request(data: bytes) -> str:
     except MalformedRequest as error:
         _check_refused(data)
         return f"{_letter(data[3])} {reason(error)}" if len(data) > 8 else reason(error)
-    if call.request is not None:
+    if not isinstance(call.request, UnknownVersion):
         if call.api.key == PRODUCE:
             _check_produce(data, call.version, call.request)
         elif call.api.key == FETCH:
