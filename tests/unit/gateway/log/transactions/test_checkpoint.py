@@ -1,0 +1,125 @@
+"""Checkpoints: any place of a log, and what a leader that begins there knows, against one that has read all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.log.transactions.checkpoint import (
+    Checkpoint,
+    MalformedCheckpointError,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from gateway.log.transactions.state import OpenTransaction, PartitionTransactions
+from gateway.pulsar.position import Position
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
+
+HERE = Position(2**40, 7)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A marker takes one offset."""
+
+    producer_id: int
+    epoch: int
+    marker: MarkerType | None
+    count: int
+
+
+LOGS = st.lists(
+    st.builds(
+        Batch, st.integers(1, 4), st.integers(0, 2), st.sampled_from([None, None, *MarkerType]), st.integers(1, 3)
+    )
+)
+
+
+def read(transactions: PartitionTransactions, log: Sequence[Batch], offset: int) -> int:
+    """The offset behind the log."""
+    for batch in log:
+        if batch.marker is None:
+            transactions.data_appended(batch.producer_id, batch.epoch, offset)
+            offset += batch.count
+        else:
+            marker = TransactionMarker(batch.marker, batch.producer_id, batch.epoch, 0)
+            transactions.marker_appended(marker, offset)
+            offset += 1
+    return offset
+
+
+def slowly_aborted(log: Sequence[Batch]) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """Aborted transactions (producer id, first and last offset), and the first offsets of open ones."""
+    aborted: list[tuple[int, int, int]] = []
+    open_: dict[int, int] = {}
+    offset = 0
+    for batch in log:
+        if batch.marker is None:
+            open_.setdefault(batch.producer_id, offset)
+            offset += batch.count
+        else:
+            first = open_.pop(batch.producer_id, None)
+            if first is not None and batch.marker is MarkerType.ABORT:
+                aborted.append((batch.producer_id, first, offset))
+            offset += 1
+    return aborted, [*open_.values()]
+
+
+@given(LOGS, st.integers(0, 60), st.integers(0, 10))
+def test_against_a_simple_reference(log: list[Batch], fetch_offset: int, length: int) -> None:
+    transactions = PartitionTransactions()
+    end = read(transactions, log, 0)
+    aborted, open_ = slowly_aborted(log)
+    assert transactions.last_stable_offset(end) == min(open_, default=end)
+    upper = fetch_offset + length
+    expected = [each for each in aborted if each[2] >= fetch_offset and each[1] < upper]
+    found = [each[:3] for each in transactions.aborted_between(fetch_offset, upper)]
+    assert found == sorted(expected, key=lambda each: each[1])
+
+
+@given(LOGS, LOGS, st.integers(0, 30), st.integers(0, 10))
+def test_a_leader_that_begins_at_a_checkpoint(
+    before: list[Batch], behind: list[Batch], ahead: int, length: int
+) -> None:
+    whole = PartitionTransactions()
+    middle = read(whole, before, 0)
+    text = encode_checkpoint(Checkpoint(HERE, middle, dict(whole.open)))
+    older = whole.aborted_between(0, middle)
+    end = read(whole, behind, middle)
+
+    checkpoint = decode_checkpoint(text)
+    assert (checkpoint.position, checkpoint.offset) == (HERE, middle)
+    later = checkpoint.transactions()
+    assert read(later, behind, checkpoint.offset) == end
+    assert later.last_stable_offset(end) == whole.last_stable_offset(end)
+    fetch = middle + ahead
+    assert later.aborted_between(fetch, fetch + length) == whole.aborted_between(fetch, fetch + length)
+    later.add_older(sorted(older, key=lambda each: each.last_offset), known_from=0)
+    assert later.aborted_between(0, end) == whole.aborted_between(0, end)
+
+
+def test_what_is_kept_of_open_transactions() -> None:
+    open_ = {2**62: OpenTransaction(32_767, 3, 9), 1: OpenTransaction(0, 4, -1)}
+    assert decode_checkpoint(encode_checkpoint(Checkpoint(HERE, 5, open_))) == Checkpoint(HERE, 5, open_)
+
+
+GOOD = encode_checkpoint(Checkpoint(HERE, 5, {1: OpenTransaction(0, 4)}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no base64",
+        "é",
+        GOOD[:-4],
+        "AQ" + GOOD[2:],
+        encode_checkpoint(Checkpoint(HERE, 5, {1: OpenTransaction(0, 5)})),
+        encode_checkpoint(Checkpoint(HERE, -1, {})),
+    ],
+)
+def test_what_is_no_checkpoint(text: str) -> None:
+    with pytest.raises(MalformedCheckpointError):
+        decode_checkpoint(text)
