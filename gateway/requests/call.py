@@ -100,14 +100,12 @@ class Call(Generic[Request_co]):
     frame: bytearray | None = None
     """What the request was decoded from; None if it is another than the client's own."""
     started: float = field(default_factory=time.perf_counter)
+    client: Client = field(init=False)
+    cluster: Cluster = field(init=False)
 
-    @property
-    def client(self) -> Client:
-        return self.context.client
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.context.cluster
+    def __post_init__(self) -> None:
+        self.client = self.context.client
+        self.cluster = self.context.cluster
 
     def asking(self, request: Other) -> Call[Other]:
         """The same for another request."""
