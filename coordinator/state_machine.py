@@ -6,11 +6,32 @@ these rules: one call at a time; first `replay` every record of the partition in
 """
 
 from collections.abc import Generator
+from enum import Enum
 from typing import Any, Protocol
+
+from protocol.kafka.errors import ErrorCode
 
 
 class MalformedRecordError(Exception):
     """The bytes are not a record that this gateway, or the Apache Kafka that it follows, could have written."""
+
+
+class Phase(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    RESIGNED = "resigned"
+
+    @property
+    def error(self) -> ErrorCode:
+        """What every request is answered in this phase; NONE if it is looked at."""
+        return _PHASE_ERRORS[self]
+
+
+_PHASE_ERRORS = {
+    Phase.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    Phase.ACTIVE: ErrorCode.NONE,
+    Phase.RESIGNED: ErrorCode.NOT_COORDINATOR,
+}
 
 
 class Coordinator(Protocol):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from coordinator.fleet.messages import Address
-from coordinator.group.ports import DeletedTopic
+from coordinator.topics import DeletedTopic
 from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config

@@ -16,7 +16,6 @@ ever (a second JoinGroup of a member overtakes its first), this answers the over
 """
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Set
-from enum import Enum, auto
 
 from coordinator.group.classic.join import join_error
 from coordinator.group.config import GroupConfig
@@ -53,35 +52,18 @@ from coordinator.group.messages import (
 from coordinator.group.migration import AnyGroup
 from coordinator.group.offsets.commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, OffsetCommands
 from coordinator.group.offsets.group_offsets import GroupOffsets
-from coordinator.group.ports import (
-    DeletedTopic,
-    GroupTopicPartition,
-    Log,
-    NewId,
-    OffsetsListener,
-    OwnTimes,
-    TopicPartition,
-)
+from coordinator.group.ports import GroupTopicPartition, NewId, OffsetsListener, OwnTimes
 from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.group.records.offset_commit import OffsetCommitValue
-from coordinator.group.slices import Background, SliceCounter, Steps
-from coordinator.group.timers import TimerKey, TimerKind, Timers
+from coordinator.group.timer_keys import TimerKey, TimerKind
+from coordinator.log import Log
+from coordinator.slices import Background, SliceCounter, Steps
+from coordinator.state_machine import Phase
+from coordinator.timers import Timers
+from coordinator.topics import DeletedTopic, TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 _EXPIRY_TIMER = TimerKey(TimerKind.OFFSET_EXPIRY)
-
-
-class Phase(Enum):
-    LOADING = auto()
-    ACTIVE = auto()
-    RESIGNED = auto()
-
-
-_PHASE_ERRORS = {
-    Phase.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    Phase.ACTIVE: ErrorCode.NONE,
-    Phase.RESIGNED: ErrorCode.NOT_COORDINATOR,
-}
 
 
 class GroupCoordinator:
@@ -295,7 +277,7 @@ class GroupCoordinator:
         """Empty filters take all; names are compared without case. `among`: only groups of these ids."""
         asked = self._groups if among is None else among
         groups = (group for group_id in asked if (group := self._groups.get(group_id)) is not None)
-        return ListResponse(_PHASE_ERRORS[self._phase], list_groups(groups, states, types))
+        return ListResponse(self._phase.error, list_groups(groups, states, types))
 
     def describe_group(self, group_id: str) -> DescribedGroup:
         """A group that does not exist, or is not a classic one, is shown as Dead."""
@@ -324,4 +306,4 @@ class GroupCoordinator:
         """Why nothing can be said about the group. Simple consumers may use the empty id; groups need a name."""
         if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_STRING_BYTES:
             return ErrorCode.INVALID_GROUP_ID
-        return _PHASE_ERRORS[self._phase]
+        return self._phase.error

@@ -21,8 +21,8 @@ from coordinator.group.messages import (
     SyncRequest,
 )
 from coordinator.group.offsets.group_offsets import GroupOffsets, OffsetExpirationCondition
-from coordinator.group.records.codec import Record
-from coordinator.group.timers import TimerKey
+from coordinator.group.timer_keys import TimerKey
+from coordinator.log import Record
 from protocol.kafka.errors import ErrorCode
 
 DEAD = "Dead"

@@ -10,13 +10,15 @@ from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.group import Group
 from coordinator.group.migration import AnyGroup
 from coordinator.group.offsets.group_offsets import GroupOffsets
-from coordinator.group.ports import GroupTopicPartition, Log, TopicPartition
+from coordinator.group.ports import GroupTopicPartition
 from coordinator.group.records.codec import decode_record
 from coordinator.group.records.consumer_group import ConsumerGroupMetadataKey
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from coordinator.group.records.offset_commit import OffsetCommitKey
-from coordinator.group.slices import SliceCounter, Steps
+from coordinator.log import Log
+from coordinator.slices import SliceCounter, Steps
 from coordinator.state_machine import MalformedRecordError
+from coordinator.topics import TopicPartition
 
 
 class Loader:

@@ -28,8 +28,10 @@ from coordinator.group.messages import (
     SyncResponse,
 )
 from coordinator.group.migration import AnyGroup, to_classic_group, to_consumer_group
-from coordinator.group.ports import CONSUMER_APPEND_ERRORS, Log, NewId, OwnTimes
-from coordinator.group.timers import TimerKey, Timers
+from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
+from coordinator.group.timer_keys import TimerKey
+from coordinator.log import Log
+from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 UNKNOWN_MEMBER_ID = ""

@@ -13,7 +13,6 @@ from coordinator.group.consumer.classic_members import encoded_assignment, with_
 from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.consumer.member import ClassicProtocols, ConsumerMember
 from coordinator.group.consumer.messages import Topics
-from coordinator.group.ports import Log
 from coordinator.group.records.codec import encode_record
 from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -26,6 +25,7 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, read_assignment, read_subscription
+from coordinator.log import Log
 
 AnyGroup = ClassicGroup | ConsumerGroup
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from coordinator.group.consumer.topic_regex import InvalidRegexError, matching
+from coordinator.topic_regex import InvalidRegexError, matching
 from coordinator.transaction.messages import (
     DescribedTransaction,
     ListedTransaction,

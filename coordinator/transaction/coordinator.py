@@ -19,11 +19,12 @@ or raise the epoch beyond it, a producer is fenced or gets another id.
 """
 
 from collections.abc import Iterable
-from enum import Enum, auto
 
-from coordinator.group.ports import Log, TopicPartition
-from coordinator.group.slices import Background, SliceCounter, Steps
-from coordinator.group.timers import Timers
+from coordinator.log import Log
+from coordinator.slices import Background, SliceCounter, Steps
+from coordinator.state_machine import Phase
+from coordinator.timers import Timers
+from coordinator.topics import TopicPartition
 from coordinator.transaction import administration
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.ending import end_step
@@ -56,19 +57,6 @@ from protocol.kafka.errors import ErrorCode
 
 MAX_REMOVED_TOGETHER = 500
 _EXPIRY_TIMER = TimerKey(TimerKind.EXPIRY)
-
-
-class Phase(Enum):
-    LOADING = auto()
-    ACTIVE = auto()
-    RESIGNED = auto()
-
-
-_PHASE_ERRORS = {
-    Phase.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    Phase.ACTIVE: ErrorCode.NONE,
-    Phase.RESIGNED: ErrorCode.NOT_COORDINATOR,
-}
 
 
 class TransactionCoordinator:
@@ -171,7 +159,7 @@ class TransactionCoordinator:
         error = self._name_error(request.transactional_id)
         if not error and not 0 < request.timeout_ms <= self._config.max_timeout_ms:
             error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
-        error = error or _PHASE_ERRORS[self._phase]
+        error = error or self._phase.error
         if error:
             reply(InitProducerIdResponse(error))
             return
@@ -338,7 +326,7 @@ class TransactionCoordinator:
         return administration.describe(entry)
 
     def list_transactions(self, request: ListTransactionsRequest, now_ms: int) -> ListTransactionsResponse:
-        error = _PHASE_ERRORS[self._phase]
+        error = self._phase.error
         if error:
             return ListTransactionsResponse(error)
         return administration.list_transactions(self._ids.values(), request, now_ms)
@@ -346,7 +334,7 @@ class TransactionCoordinator:
     # --- Errors
 
     def _status(self, transactional_id: str) -> ErrorCode:
-        return self._name_error(transactional_id) or _PHASE_ERRORS[self._phase]
+        return self._name_error(transactional_id) or self._phase.error
 
     def _name_error(self, transactional_id: str) -> ErrorCode:
         """Kafka takes an id that its log has no room for, and fails."""

@@ -6,8 +6,8 @@ later epoch, or of a later coordinator, is left alone; so is the transaction, un
 
 from collections.abc import Callable, Set
 
-from coordinator.group.ports import TopicPartition
-from coordinator.group.timers import Timers
+from coordinator.timers import Timers
+from coordinator.topics import TopicPartition
 from coordinator.transaction.ports import CoordinatorEpoch, MarkerOutcome, Markers, TransactionMarkers
 from coordinator.transaction.states import TransactionState
 from coordinator.transaction.timer_keys import TimerKey, TimerKind

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from protocol.kafka.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from protocol.kafka.errors import ErrorCode
 

@@ -9,7 +9,7 @@ one. Then the producer id is replaced.
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from coordinator.transaction.states import PREPARED, TABLE, Event, TransactionState
 from protocol.kafka.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 

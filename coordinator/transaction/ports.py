@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 NewProducerId = Callable[[], int]

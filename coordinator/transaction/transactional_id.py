@@ -3,7 +3,7 @@
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import Producer
 from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.states import PREPARED

@@ -6,7 +6,7 @@ coordinator ends, since another one, or the next here, will read whether it is t
 
 from collections.abc import Callable, Sequence
 
-from coordinator.group.ports import Log
+from coordinator.log import Log
 from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.ports import APPEND_ERRORS, NOT_WRITTEN, TransactionVersion
 from coordinator.transaction.records.transaction_log import FLEXIBLE_VERSION, encode_transaction

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from coordinator.group.coordinator import GroupCoordinator
-from coordinator.group.ports import TopicPartition
 from coordinator.group.records.codec import encode_record
 from coordinator.group.records.group_metadata import GroupMetadataKey
-from coordinator.group.slices import SLICE_UNITS, SliceCounter
+from coordinator.slices import SLICE_UNITS, SliceCounter
+from coordinator.topics import TopicPartition
 from gateway.coordination.partition.coordinator_partition import CoordinatorPartition
 
 BARRIER = encode_record(GroupMetadataKey(""), None)

@@ -14,7 +14,7 @@ from coordinator.fleet.leadership import LeadershipState, PartitionRole, Silence
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, Deletion, LogPosition, Member, Message
 from coordinator.fleet.placement import PartitionKey
-from coordinator.group.ports import DeletedTopic
+from coordinator.topics import DeletedTopic
 from gateway.background import TaskGroup
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms

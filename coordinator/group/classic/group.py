@@ -19,7 +19,7 @@ from coordinator.group.messages import (
     SyncResponse,
 )
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
-from coordinator.group.records.codec import Record, encode_record
+from coordinator.group.records.codec import encode_record
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from coordinator.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
@@ -28,6 +28,7 @@ from coordinator.group.subscription import (
     read_subscription,
     subscribed_topics,
 )
+from coordinator.log import Record
 from protocol.kafka.errors import ErrorCode
 
 

@@ -19,9 +19,11 @@ from coordinator.group.messages import (
     LeavingMember,
     SyncResponse,
 )
-from coordinator.group.ports import GROUP_APPEND_ERRORS, Log, NewId
+from coordinator.group.ports import GROUP_APPEND_ERRORS, NewId
 from coordinator.group.records.fields import MAX_STRING_BYTES
-from coordinator.group.timers import TimerKey, TimerKind, Timers
+from coordinator.group.timer_keys import TimerKey, TimerKind
+from coordinator.log import Log
+from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 MAX_MEMBER_STRING_BYTES = MAX_STRING_BYTES - 37

@@ -18,8 +18,10 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.ports import Log, NewId
-from coordinator.group.timers import TimerKey, TimerKind, Timers
+from coordinator.group.ports import NewId
+from coordinator.group.timer_keys import TimerKey, TimerKind
+from coordinator.log import Log
+from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 

@@ -12,8 +12,10 @@ from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import UNKNOWN_MEMBER_ID, JoinResponse, SyncReply, SyncRequest, SyncResponse
-from coordinator.group.ports import GROUP_APPEND_ERRORS, Log
-from coordinator.group.timers import TimerKey, TimerKind, Timers
+from coordinator.group.ports import GROUP_APPEND_ERRORS
+from coordinator.group.timer_keys import TimerKey, TimerKind
+from coordinator.log import Log
+from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 

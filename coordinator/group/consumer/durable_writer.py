@@ -6,8 +6,7 @@ go out again with the group's next append, before anything newer is acknowledged
 
 from collections.abc import Callable, Sequence
 
-from coordinator.group.ports import Log
-from coordinator.group.records.codec import Record
+from coordinator.log import Log, Record
 from protocol.kafka.errors import ErrorCode
 
 

@@ -23,8 +23,7 @@ from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember, Member
 from coordinator.group.group import Group, GroupType
 from coordinator.group.messages import CommitRequest, DescribedConsumer, DescribedConsumerGroup
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
-from coordinator.group.ports import Log
-from coordinator.group.records.codec import Record, encode_record
+from coordinator.group.records.codec import encode_record
 from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -37,6 +36,7 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
+from coordinator.log import Log, Record
 from protocol.kafka.errors import ErrorCode
 
 DEFAULT_ASSIGNOR = "uniform"

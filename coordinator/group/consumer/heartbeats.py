@@ -24,7 +24,6 @@ from coordinator.group.consumer.messages import (
     Topics,
 )
 from coordinator.group.consumer.range import assign_range
-from coordinator.group.consumer.topic_regex import matching
 from coordinator.group.consumer.uniform import assign_uniform
 from coordinator.group.consumer.validation import (
     check_epoch,
@@ -34,7 +33,7 @@ from coordinator.group.consumer.validation import (
     released_predecessor,
 )
 from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId
-from coordinator.group.records.codec import Record, encode_record
+from coordinator.group.records.codec import encode_record
 from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -50,6 +49,8 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataValue,
     TopicMetadata,
 )
+from coordinator.log import Record
+from coordinator.topic_regex import matching
 from protocol.kafka.errors import ErrorCode
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

@@ -4,7 +4,8 @@ from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import ConsumerMember, MemberState
 from coordinator.group.ports import OwnTimes
-from coordinator.group.timers import TimerKey, TimerKind, Timers
+from coordinator.group.timer_keys import TimerKey, TimerKind
+from coordinator.timers import Timers
 
 CONSUMER_TIMERS = (
     TimerKind.CONSUMER_SESSION,

@@ -18,7 +18,8 @@ from coordinator.group.messages import (
     SyncRequest,
 )
 from coordinator.group.ports import NewId, OwnTimes
-from coordinator.group.timers import TimerKey, TimerKind, Timers
+from coordinator.group.timer_keys import TimerKey, TimerKind
+from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 

@@ -6,9 +6,9 @@ from coordinator.group.consumer.assignment import Assignment
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
-from coordinator.group.consumer.topic_regex import InvalidRegexError, matching
 from coordinator.group.messages import RefusedError
 from coordinator.group.records.fields import MAX_STRING_BYTES
+from coordinator.topic_regex import InvalidRegexError, matching
 from protocol.kafka.errors import ErrorCode
 
 

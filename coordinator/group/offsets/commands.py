@@ -11,9 +11,10 @@ from coordinator.group.offsets.group_offsets import (
     offset_records,
     offsets_to_store,
 )
-from coordinator.group.ports import COMMIT_APPEND_ERRORS, DeletedTopic, Log, OffsetsListener, TopicPartition
-from coordinator.group.records.codec import Record
-from coordinator.group.slices import SLICE_UNITS, SliceCounter, Steps
+from coordinator.group.ports import COMMIT_APPEND_ERRORS, OffsetsListener
+from coordinator.log import Log, Record
+from coordinator.slices import SLICE_UNITS, SliceCounter, Steps
+from coordinator.topics import DeletedTopic, TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 CommitReply = Callable[[CommitResponse], None]

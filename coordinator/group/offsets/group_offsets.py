@@ -9,10 +9,11 @@ from coordinator.group.messages import (
     FetchedOffset,
     OffsetToCommit,
 )
-from coordinator.group.ports import DeletedTopic, TopicPartition
-from coordinator.group.records.codec import Record, encode_record
+from coordinator.group.records.codec import encode_record
 from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from coordinator.group.slices import SLICE_UNITS
+from coordinator.log import Record
+from coordinator.slices import SLICE_UNITS
+from coordinator.topics import DeletedTopic, TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 _MAX_INT64 = 2**63 - 1

@@ -9,7 +9,7 @@ Every key and value starts with its int16 version. The key's version says what t
 A value of None (a tombstone) removes what the key names.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from construct import Construct, ConstructError, Int16sb
 
@@ -24,15 +24,8 @@ from coordinator.group.records.offset_commit import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from coordinator.log import Record
 from coordinator.state_machine import MalformedRecordError
-
-
-class Record(NamedTuple):
-    """One record to append; `value` None is a tombstone."""
-
-    key: bytes
-    value: bytes | None
-
 
 _TYPES = (OFFSET_COMMIT, GROUP_METADATA, *CONSUMER_RECORDS)
 _BY_CLASS = {record_type.key_class: record_type for record_type in _TYPES}

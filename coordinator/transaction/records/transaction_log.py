@@ -16,9 +16,9 @@ from itertools import groupby
 from struct import Struct
 from struct import error as StructError
 
-from coordinator.group.ports import TopicPartition
-from coordinator.group.records.codec import Record
+from coordinator.log import Record
 from coordinator.state_machine import MalformedRecordError
+from coordinator.topics import TopicPartition
 from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.records.reader import CompactReader, Reader, compact_length
 from coordinator.transaction.states import STATE_IDS, STATES_BY_ID, TransactionState

@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from gateway.coordination.group_partition import GroupPartition, iter_committed
 from gateway.errors import KafkaError
 from gateway.log.reading.entry_lookup import EntryLookup

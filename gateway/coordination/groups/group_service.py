@@ -10,7 +10,9 @@ from collections.abc import Collection, Mapping, Set
 from coordinator.group.config import GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import FetchOffsetsRequest
-from coordinator.group.ports import DeletedTopic, GroupTopicPartition, TopicPartition
+from coordinator.group.ports import GroupTopicPartition
+from coordinator.log import Log
+from coordinator.topics import DeletedTopic, TopicPartition
 from gateway.background import TaskGroup
 from gateway.config import GroupsSection
 from gateway.coordination.group_partition import BARRIER, GroupPartition
@@ -23,7 +25,7 @@ from gateway.coordination.mirror.schedule import MirrorKey
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partitions import CoordinatorPartitions, InternalTopicSpec
 from gateway.coordination.partition.coordinators import partition_of
-from gateway.coordination.partition.kind import CoordinatorKind, Log
+from gateway.coordination.partition.kind import CoordinatorKind
 from gateway.errors import KafkaError
 from gateway.fleet.fleet import Fleet
 from gateway.log.registry import LogRegistry

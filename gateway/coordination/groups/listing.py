@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import ListedGroup
-from coordinator.group.slices import SLICE_UNITS
+from coordinator.slices import SLICE_UNITS
 from gateway.coordination.partition.coordinators import Coordinators
 from protocol.kafka.errors import ErrorCode
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from coordinator.group.consumer.assignment import TopicInfo
-from coordinator.group.consumer.topic_regex import matching
+from coordinator.topic_regex import matching
 from gateway.background import report
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog, TopicListener

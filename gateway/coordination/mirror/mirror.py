@@ -15,7 +15,8 @@ from typing import Any
 import structlog
 
 from coordinator.group.messages import NO_OFFSET
-from coordinator.group.ports import GroupTopicPartition, TopicPartition
+from coordinator.group.ports import GroupTopicPartition
+from coordinator.topics import TopicPartition
 from gateway.background import TaskGroup, report
 from gateway.coordination.group_partition import GroupPartition, iter_committed
 from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors

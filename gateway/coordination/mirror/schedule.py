@@ -18,8 +18,8 @@ its place of `max_running` free after SLOW_MS; one that has timed out pauses as 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.group.ports import TopicPartition
-from coordinator.group.timers import Timers
+from coordinator.timers import Timers
+from coordinator.topics import TopicPartition
 
 COALESCE_MS = 500
 PAUSE_FIRST_MS = 1_000

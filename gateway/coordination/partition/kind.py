@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from coordinator.log import Log, OnAppended, Record
 from coordinator.state_machine import Coordinator
-from gateway.coordination.partition.internal_log import OnAppended, Record
 
 C = TypeVar("C", bound=Coordinator)
-
-
-class Log(Protocol):
-    """Where a coordinator appends its records."""
-
-    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
-        """See `InternalLog.append`."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from coordinator.group.consumer.assignment import Assignment, to_assignment
 from coordinator.group.consumer.member import JOIN_EPOCH
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
-from coordinator.group.consumer.topic_regex import InvalidRegexError
+from coordinator.topic_regex import InvalidRegexError
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from coordinator.group.messages import DeleteOffsetsResponse
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
 from gateway.requests.reply import Reply

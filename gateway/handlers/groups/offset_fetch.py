@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
-from coordinator.group.ports import DeletedTopic, TopicPartition
+from coordinator.topics import DeletedTopic, TopicPartition
 from gateway.errors import KafkaError
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError

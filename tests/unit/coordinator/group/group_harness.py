@@ -18,8 +18,10 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.ports import DeletedTopic, GroupTopicPartition, OnAppended, OwnTimes, TopicPartition
-from coordinator.group.records.codec import Record, decode_record
+from coordinator.group.ports import GroupTopicPartition, OwnTimes
+from coordinator.group.records.codec import decode_record
+from coordinator.log import OnAppended, Record
+from coordinator.topics import DeletedTopic, TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 Response = TypeVar("Response")

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.assignment import Assignment, TopicIdPartition, partitions_of
 from coordinator.group.consumer.messages import ConsumerHeartbeatResponse
-from coordinator.group.consumer.topic_regex import matching
+from coordinator.topic_regex import matching
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, Harness, Parked
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordinator.group.messages import DeleteOffsetsResponse, FetchOffsetsRequest
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, Parked, reloaded
 

@@ -6,8 +6,8 @@ import pytest
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, LeaveRequest
-from coordinator.group.ports import TopicPartition
 from coordinator.state_machine import MalformedRecordError
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, SESSION_MS, Harness, Parked, subscription
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from coordinator.group.messages import FetchOffsetsRequest
-from coordinator.group.ports import TopicPartition
 from coordinator.group.records import consumer_group as records
 from coordinator.group.records.codec import decode_record, encode_record
 from coordinator.group.subscription import read_assignment, write_assignment
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, SESSION_MS, Harness, Parked, reloaded
 

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import FetchOffsetsRequest, JoinResponse, SyncResponse
-from coordinator.group.ports import TopicPartition
 from coordinator.group.records.group_metadata import GroupMetadataValue
 from coordinator.group.records.offset_commit import OffsetCommitValue
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness, Parked, subscription
 

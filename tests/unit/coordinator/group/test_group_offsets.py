@@ -12,9 +12,9 @@ from coordinator.group.messages import (
     FetchOffsetsRequest,
     OffsetToCommit,
 )
-from coordinator.group.ports import TopicPartition
 from coordinator.group.records.group_metadata import GroupMetadataKey
 from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, Parked, reloaded, subscription
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.group.records import consumer_group as c
-from coordinator.group.records.codec import Record, decode_record, encode_record
+from coordinator.group.records.codec import decode_record, encode_record
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from coordinator.group.subscription import subscribed_topics
+from coordinator.log import Record
 from coordinator.state_machine import MalformedRecordError
 
 KAFKA: dict[str, str] = json.loads(Path(__file__).with_name("kafka_3_9_2_group_records.json").read_text())

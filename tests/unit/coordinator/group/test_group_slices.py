@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.group import loading, slices
+from coordinator import slices
+from coordinator.group import loading
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import DeleteOffsetsResponse, OffsetToCommit
 from coordinator.group.offsets import commands
 from coordinator.group.offsets import group_offsets as offsets
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, SESSION_MS, Harness, Parked, reloaded
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.timers import Timers
+from coordinator.timers import Timers
 
 STEPS = st.lists(
     st.one_of(

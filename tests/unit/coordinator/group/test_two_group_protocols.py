@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from coordinator.group.messages import FetchOffsetsRequest
-from coordinator.group.ports import TopicPartition
 from coordinator.group.records.group_metadata import GroupMetadataKey
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, reloaded
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.ports import TopicPartition
 from coordinator.state_machine import MalformedRecordError
+from coordinator.topics import TopicPartition
 from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.records.transaction_log import BARRIER, decode_transaction, encode_transaction
 from coordinator.transaction.states import TransactionState

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.messages import AddPartitionsRequest, EndTxnResponse, Producer
 from coordinator.transaction.metadata import TransactionMetadata

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from coordinator.group.ports import OnAppended, TopicPartition
-from coordinator.group.records.codec import Record
+from coordinator.log import OnAppended, Record
+from coordinator.topics import TopicPartition
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.coordinator import TransactionCoordinator
 from coordinator.transaction.messages import (

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
-from coordinator.group.ports import TopicPartition
 from coordinator.group.records.offset_commit import OffsetCommitValue
+from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 

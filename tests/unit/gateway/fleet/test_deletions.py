@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.fleet.membership import Membership
 from coordinator.fleet.messages import Deletion, LogPosition, MalformedMessageError, Snapshot, decode_message
-from coordinator.group.ports import DeletedTopic
+from coordinator.topics import DeletedTopic
 from gateway.config import FleetSection
 from gateway.fleet import fleet as fleet_module
 from gateway.fleet.fleet import Fleet, FleetListener

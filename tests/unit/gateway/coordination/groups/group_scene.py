@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.fleet.leadership import PartitionRole
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
-from coordinator.group.ports import DeletedTopic, TopicPartition
+from coordinator.topics import DeletedTopic, TopicPartition
 from gateway.config import GroupsSection
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.partition import coordinator_partitions

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.group.ports import DeletedTopic
+from coordinator.topics import DeletedTopic
 from gateway.coordination.groups import group_service
 from gateway.handlers.groups import offset_fetch
 from gateway.handlers.topics import delete_topics

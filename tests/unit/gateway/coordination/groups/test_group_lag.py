@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.groups.group_lag import EndOffsets, GroupLag
 from gateway.log.registry import LogRegistry

@@ -21,14 +21,15 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
 )
-from coordinator.group.ports import TopicPartition
+from coordinator.log import Log
+from coordinator.topics import TopicPartition
 from gateway.coordination.group_partition import BARRIER, GroupPartition
 from gateway.coordination.groups.subscribed_topics import SubscribedTopics
 from gateway.coordination.partition import coordinator_partition
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partition import CoordinatorPartition
 from gateway.coordination.partition.coordinators import partition_of
-from gateway.coordination.partition.kind import CoordinatorKind, Log, StandIns
+from gateway.coordination.partition.kind import CoordinatorKind, StandIns
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
 from gateway.topics.catalog import TopicCatalog

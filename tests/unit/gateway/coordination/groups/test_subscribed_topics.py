@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from coordinator.group.consumer.assignment import TopicInfo
-from coordinator.group.consumer.topic_regex import InvalidRegexError
+from coordinator.topic_regex import InvalidRegexError
 from gateway.coordination.groups.subscribed_topics import SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.topics.catalog import TopicCatalog, TopicListener

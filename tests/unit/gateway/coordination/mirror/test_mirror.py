@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from coordinator.group.messages import NO_OFFSET
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror import mirror
 from gateway.coordination.mirror import reads as mirror_reads

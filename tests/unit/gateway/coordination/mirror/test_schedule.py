@@ -2,7 +2,7 @@
 
 import random
 
-from coordinator.group.ports import TopicPartition
+from coordinator.topics import TopicPartition
 from gateway.coordination.mirror.schedule import (
     COALESCE_MS,
     MAX_STUCK_RUNNING,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from enum import Enum
 
+from coordinator.log import Log, Record
 from coordinator.state_machine import MalformedRecordError
-from gateway.coordination.partition.kind import CoordinatorKind, Log
+from gateway.coordination.partition.kind import CoordinatorKind
 from protocol.kafka.errors import ErrorCode
 
-BARRIER = (b"barrier", None)
+BARRIER = Record(b"barrier", None)
 IDLE_MS = 10_000
 
 
@@ -49,7 +50,7 @@ class CounterCoordinator:
                 self.counts[name] = value
             reply(Answer.GONE if error else Answer.COUNTED)
 
-        self._log.append([(name.encode(), b"%d" % value)], on_done)
+        self._log.append([Record(name.encode(), b"%d" % value)], on_done)
 
     def wait(self, now_ms: int, reply: Reply) -> None:
         if self._status is not None:

@@ -1,4 +1,4 @@
-"""Deadlines by key, and the timers that groups have; the caller has the clock.
+"""Deadlines by key; the caller has the clock.
 
 Heartbeats move a session's deadline later far more often than one expires, so a move only writes the dictionary: the
 heap keeps the earlier entry, and puts it back where it belongs when its time comes.
@@ -6,28 +6,9 @@ heap keeps the earlier entry, and puts it back where it belongs when its time co
 
 import heapq
 from collections.abc import Hashable
-from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
-
-
-class TimerKind(Enum):
-    JOIN = "gathering members"
-    SYNC = "waiting for SyncGroup of every member"
-    SESSION = "silence of a classic member"
-    PENDING_MEMBER = "an id was given, no JoinGroup came with it"
-    CONSUMER_SESSION = "silence of a consumer member"
-    CONSUMER_REBALANCE = "a consumer member owes partitions"
-    CONSUMER_JOIN = "a classic member of a consumer group is to join again"
-    CONSUMER_SYNC = "a classic member of a consumer group has joined, and is to ask for its assignment"
-    OFFSET_EXPIRY = "the next look for expired offsets"
-
-
-class TimerKey(NamedTuple):
-    kind: TimerKind
-    group_id: str = ""
-    member_id: str = ""
 
 
 class Timers(Generic[Key]):

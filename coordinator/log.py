@@ -1,0 +1,26 @@
+"""The log of a coordinator: its partition of an internal topic, as far as it appends to it."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from protocol.kafka.errors import ErrorCode
+
+OnAppended = Callable[[ErrorCode, int], None]
+"""(error, now_ms): NONE when the records are durable, else why they are not known to be."""
+
+
+class Record(NamedTuple):
+    """One record to append; `value` None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Log(Protocol):
+    """Of the coordinator alone: a log that another gateway has taken refuses its records."""
+
+    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
+        """Append in order. Call `on_done` exactly once, later (never inside this call) and in the order of appends.
+
+        Calls made in one moment may share one entry of the log, and a large call may need several.
+        """
