@@ -210,10 +210,10 @@ class GroupCoordinator:
 
     def subscribed_names(self) -> frozenset[str]:
         """Topics that consumer groups read, whether they exist or not."""
-        return frozenset[str]().union(*(group.subscribed_names() for group in self._groups.values()))
+        return frozenset(name for group in self._groups.values() for name in group.subscribed_names())
 
     def subscribed_regexes(self) -> frozenset[str]:
-        return frozenset[str]().union(*(group.regexes() for group in self._groups.values()))
+        return frozenset(regex for group in self._groups.values() for regex in group.regexes())
 
     # --- Offsets
 
