@@ -5,44 +5,40 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from typing import Protocol
+from collections.abc import Callable
 
+from gateway.log.end_target import EndTarget
+from gateway.log.opening import drained
 from gateway.log.shared_run import SharedRun
-from gateway.log.undispatched import SILENT_S
+from gateway.log.tail_follower import TailFollower
+from gateway.log.undispatched import SILENT_S, undispatched_end
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import InternalStats
 from gateway.pulsar.position import Position
 
 
-class EndedLog(Protocol):
-    """The partition log, as its end knows it."""
-
-    def last_position(self) -> Position: ...
-
-    async def pass_undispatched(self, last: Position) -> None: ...
-
-
-class EndFollower(Protocol):
-    """Reads what others append."""
-
-    async def last_position(self) -> Position: ...
-
-    def follow(self) -> None: ...
-
-    def start_anew(self) -> None: ...
-
-
 class EndRefresh:
-    """One goal for all who wait; it only moves forward."""
+    """Has a log's end read, once for all who ask."""
 
     def __init__(
-        self, log: EndedLog, follower: EndFollower, timeout_ms: int, asked_at: float = -math.inf
+        self,
+        admin: AdminClient,
+        follower: TailFollower,
+        target: EndTarget,
+        on_undispatched: Callable[[Position, int], None],
+        timeout_ms: int,
+        asked_at: float = -math.inf,
     ) -> None:
-        """``asked_at``: when the broker was asked for the end with which the log was opened, by the monotonic clock."""
-        self._log = log
+        """``on_undispatched``: brokers keep what is left up to this entry to themselves; behind it comes this offset.
+
+        ``asked_at``: when the broker was asked for the end with which the log was opened, by the monotonic clock.
+        """
+        self._admin = admin
         self._follower = follower
+        self._target = target
+        self._on_undispatched = on_undispatched
         self._timeout_ms = timeout_ms
         self._asked_at = asked_at
-        self._target: Position | None = None
-        self._reached: asyncio.Future[None] | None = None
         self._ahead = SharedRun(self.refresh)
         self._passing = SharedRun(self._pass_undispatched)
 
@@ -63,11 +59,17 @@ class EndRefresh:
         await self._read_to_end()
         self._asked_at = max(self._asked_at, asked_at)
 
+    async def read_what_others_sent(self) -> InternalStats:
+        """All that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""
+        stats = await drained(self._admin, self._follower.pulsar_topic)
+        await self.refresh()
+        return stats
+
     async def _read_to_end(self) -> None:
         last = await self._follower.last_position()
-        if last <= self._log.last_position() or last.entry_id < 0:
+        if last <= self._follower.end.last or last.entry_id < 0:
             return
-        reached = self._aim(last)
+        reached = self._target.aim(last)
         self._follower.follow()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
@@ -78,41 +80,20 @@ class EndRefresh:
 
     async def _wait(self, reached: asyncio.Future[None]) -> None:
         while not reached.done():
-            known = self._log.last_position()
+            known = self._follower.end.last
             await asyncio.wait([reached], timeout=SILENT_S)
-            if not reached.done() and self._log.last_position() == known:
+            if not reached.done() and self._follower.end.last == known:
                 await self._passing.wait()
         reached.result()
 
     async def _pass_undispatched(self) -> None:
-        if self._target is not None:
-            await self._log.pass_undispatched(self._target)
-
-    def _aim(self, last: Position) -> asyncio.Future[None]:
-        """Completes when the log is known up to ``last``, or to what others aim at."""
-        if self._target is None or last > self._target:
-            self._target = last
-        if self._reached is None:
-            self._reached = asyncio.get_running_loop().create_future()
-        return self._reached
-
-    @property
-    def wanted(self) -> bool:
-        """Somebody waits for entries to be read."""
-        return self._target is not None
-
-    def known_up_to(self, position: Position) -> None:
-        if self._target is not None and position >= self._target:
-            reached, self._reached, self._target = self._reached, None, None
-            if reached is not None and not reached.done():
-                reached.set_result(None)
-
-    def give_up(self, error: Exception) -> None:
-        """No entry will be read any more."""
-        reached, self._reached, self._target = self._reached, None, None
-        if reached is not None and not reached.done():
-            reached.set_exception(error)
-            reached.exception()  # those who waited may be gone
+        """Nothing comes: if brokers keep all entries up to the last one to themselves, know them all the same."""
+        last = self._target.position
+        if last is None:
+            return
+        end_offset = await undispatched_end(self._admin, self._follower.pulsar_topic, self._follower.end.last, last)
+        if end_offset is not None:
+            self._on_undispatched(last, end_offset)
 
     def close(self) -> None:
         self._ahead.cancel()

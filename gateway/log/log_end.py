@@ -8,28 +8,38 @@ next to it, has been read with its index. A reader that is opened while entries 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from gateway.pulsar.position import Position
 
 UNKNOWN_OFFSET = -1
-"""Resolves a receipt whose entry will not be read."""
+"""Of a receipt whose entry will not be read."""
+
+Sent = TypeVar("Sent")
 
 
-class Unresolved(NamedTuple):
+class Receipt(NamedTuple, Generic[Sent]):
+    """The broker has written an entry of ours, which takes so many offsets."""
+
     position: Position
     offset_count: int
-    resolve: Callable[[int], None]
+    sent: Sent
 
 
-class LogEnd:
+class Resolved(NamedTuple, Generic[Sent]):
+    """A receipt whose base offset is known, or will never be."""
+
+    receipt: Receipt[Sent]
+    base_offset: int
+
+
+class LogEnd(Generic[Sent]):
     """The last entry known and the offset behind it."""
 
     def __init__(self, last: Position, next_offset: int) -> None:
         self.last = last
         self.next_offset = next_offset
-        self._unresolved: deque[Unresolved] = deque()
+        self._unresolved: deque[Receipt[Sent]] = deque()
 
     @property
     def unresolved(self) -> bool:
@@ -37,58 +47,55 @@ class LogEnd:
         return bool(self._unresolved)
 
     @property
-    def first_unresolved(self) -> Unresolved | None:
+    def first_unresolved(self) -> Receipt[Sent] | None:
         return self._unresolved[0] if self._unresolved else None
 
-    def on_receipt(self, position: Position, count: int, resolve: Callable[[int], None]) -> None:
-        """An entry of ours with ``count`` offsets was written; ``resolve`` gets its base offset, now or later.
+    def on_receipt(self, receipt: Receipt[Sent]) -> list[Resolved[Sent]]:
+        """An entry of ours was written. Returns the receipts that this resolves, in the order of the log.
 
         Not for entries that were read already: there, the offset is known.
         """
-        if position <= self.last:  # and yet it was not read
-            resolve(UNKNOWN_OFFSET)
-            return
-        self._unresolved.append(Unresolved(position, count, resolve))
-        self._count()
+        if receipt.position <= self.last:  # and yet it was not read
+            return [Resolved(receipt, UNKNOWN_OFFSET)]
+        self._unresolved.append(receipt)
+        return self._count()
 
-    def on_entry(self, position: Position, base_offset: int, next_offset: int) -> bool:
-        """An entry was read. True if it moves the end; False if it was known."""
+    def on_entry(self, position: Position, base_offset: int, next_offset: int) -> list[Resolved[Sent]]:
+        """An entry was read: it moves the end unless it was known. Returns what this resolves, in the log's order."""
         if position <= self.last:
-            return False
-        passed = self._passed_over(position, base_offset)
+            return []
+        resolved = self._passed_over(position, base_offset)
         self.last, self.next_offset = position, next_offset
-        for receipt, offset in passed:
-            receipt.resolve(offset)
         if self._unresolved and self._unresolved[0].position == position:
-            self._unresolved.popleft().resolve(base_offset)
-        self._count()
-        return True
+            resolved.append(Resolved(self._unresolved.popleft(), base_offset))
+        return resolved + self._count()
 
-    def _passed_over(self, position: Position, base_offset: int) -> list[tuple[Unresolved, int]]:
+    def _passed_over(self, position: Position, base_offset: int) -> list[Resolved[Sent]]:
         """The receipts of entries before the one read, which did not come, with their offsets: counted back from it."""
-        passed: list[tuple[Unresolved, int]] = []
+        passed: list[Resolved[Sent]] = []
         while self._unresolved and self._unresolved[0].position < position:
-            passed.append((self._unresolved.popleft(), UNKNOWN_OFFSET))
+            passed.append(Resolved(self._unresolved.popleft(), UNKNOWN_OFFSET))
         for number, (receipt, _) in reversed(list(enumerate(passed))):
             if not _follows(position, receipt.position):
                 break
             position, base_offset = receipt.position, base_offset - receipt.offset_count
-            passed[number] = receipt, base_offset
+            passed[number] = Resolved(receipt, base_offset)
         return passed
 
-    def abandon(self) -> list[Unresolved]:
+    def abandon(self) -> list[Receipt[Sent]]:
         """Give up the receipts that wait."""
         abandoned = list(self._unresolved)
         self._unresolved.clear()
         return abandoned
 
-    def _count(self) -> None:
-        """Resolve the receipts that follow directly on the last entry known."""
+    def _count(self) -> list[Resolved[Sent]]:
+        """The receipts that follow directly on the last entry known."""
+        counted: list[Resolved[Sent]] = []
         while self._unresolved and _follows(self._unresolved[0].position, self.last):
             head = self._unresolved.popleft()
-            base_offset = self.next_offset
-            self.last, self.next_offset = head.position, base_offset + head.offset_count
-            head.resolve(base_offset)
+            counted.append(Resolved(head, self.next_offset))
+            self.last, self.next_offset = head.position, self.next_offset + head.offset_count
+        return counted
 
 
 def _follows(position: Position, other: Position) -> bool:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any
 
 from gateway.log.deleted_records import write_deleted
+from gateway.log.log_end import LogEnd
 from gateway.log.opening import FirstOffset, LogBounds, StartSearch
+from gateway.log.reading.cache import LogTail
+from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun
 from gateway.log.waiters import Waiters
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.client import PulsarClient
 
 CHECK_S = 15.0
 START_AGE_S = 1.0
@@ -22,31 +24,28 @@ START_AGE_S = 1.0
 NO_LEDGER = -1
 
 
-class StartedLog(Protocol):
-    """The partition log, as its start knows it."""
-
-    pulsar_topic: str
-    client: PulsarClient
-    admin: AdminClient
-    waiters: Waiters
-
-    @property
-    def compacted(self) -> bool: ...
-
-    @property
-    def end_offset(self) -> int: ...
-
-    def forget(self) -> None: ...
-
-
 class LogStart:
     """The first offset that can be read; it only rises."""
 
-    def __init__(self, log: StartedLog, bounds: LogBounds) -> None:
+    def __init__(
+        self,
+        pulsar_topic: str,
+        resources: Resources,
+        bounds: LogBounds,
+        end: LogEnd[Any],
+        tail: LogTail,
+        waiters: Waiters,
+        is_compacted: Callable[[], bool],
+    ) -> None:
         self.offset = bounds.start_offset
         self.at_first_entry = bounds.starts_at_first_entry
-        self._log = log
-        self._search = StartSearch(log.client, log.admin, log.pulsar_topic, bounds.first)
+        self._topic = pulsar_topic
+        self._admin = resources.admin
+        self._end = end
+        self._tail = tail
+        self._waiters = waiters
+        self._is_compacted = is_compacted
+        self._search = StartSearch(resources.client, resources.admin, pulsar_topic, bounds.first)
         self._checked = bounds.asked_at
         self._deleting = asyncio.Lock()
         self._compacted_ledger_id = NO_LEDGER
@@ -68,10 +67,9 @@ class LogStart:
 
     async def _look(self) -> None:
         asked_at = time.monotonic()
-        log = self._log
-        if log.compacted:
+        if self._is_compacted():
             await self._forget_compacted()
-        end_offset = log.end_offset  # what is written during the search is not found, and must stay readable
+        end_offset = self._end.next_offset  # what is written during the search is not found, and must stay readable
         found = await self._search.run()
         if found is None:
             found = FirstOffset(end_offset, at_first_entry=False)
@@ -79,24 +77,24 @@ class LogStart:
             moved = found.offset > self.offset
             self.offset, self.at_first_entry = found
             if moved:
-                log.waiters.wake()  # some may wait for what is gone
+                self._waiters.wake()  # some may wait for what is gone
         self._checked = asked_at
 
     async def _forget_compacted(self) -> None:
         """What is in memory was there before the last compaction."""
-        stats = await self._log.admin.topics.internal_stats(self._log.pulsar_topic)
+        stats = await self._admin.topics.internal_stats(self._topic)
         if stats.compacted_ledger.ledger_id != self._compacted_ledger_id:
             self._compacted_ledger_id = stats.compacted_ledger.ledger_id
-            self._log.forget()
+            self._tail.clear()
 
     async def delete_before(self, offset: int) -> None:
         """Raise the start to ``offset``, for good and for every gateway. Raises as ``refresh`` does."""
         async with self._deleting:
             await self.refresh(at_most_every_s=0)
             if offset > self.offset:
-                await write_deleted(self._log.admin, self._log.pulsar_topic, offset)
+                await write_deleted(self._admin, self._topic, offset)
                 self.offset, self.at_first_entry = offset, False
-                self._log.waiters.wake()
+                self._waiters.wake()
 
     def close(self) -> None:
         self._looking.cancel()

@@ -30,10 +30,10 @@ PERMITS_GROWTH = 4
 """To begin with, one message is asked for: most want one entry, and the broker reads a hundred if it may."""
 READ_TIMEOUT_S = 10.0
 NOTHING = Position(-1, -1)
-SETTLE_S = 0.2
-FIRST_SETTLE_S = 0.005
+DRAIN_PAUSE_S = 0.2
+FIRST_DRAIN_PAUSE_S = 0.005
 """Most that waits for the disks is there in milliseconds: the broker is asked again soon, then less and less often."""
-SETTLE_CHECKS = 50
+DRAIN_CHECKS = 50
 """So often is the broker asked whether it is still writing."""
 
 log = structlog.get_logger()
@@ -224,7 +224,7 @@ async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOff
     return FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)
 
 
-async def settled(admin: AdminClient, topic: str) -> InternalStats:
+async def drained(admin: AdminClient, topic: str) -> InternalStats:
     """The topic when all that the broker had received at the time of the call is written, whoever sent it.
 
     What was sent over a connection that is lost may still wait for the disks, and no new entry overtakes it. Raises
@@ -233,8 +233,8 @@ async def settled(admin: AdminClient, topic: str) -> InternalStats:
     stats = await admin.topics.internal_stats(topic)
     first = stats.entries_added
     target = first + stats.pending_adds
-    backoff = Backoff(FIRST_SETTLE_S, SETTLE_S)
-    for _ in range(SETTLE_CHECKS):
+    backoff = Backoff(FIRST_DRAIN_PAUSE_S, DRAIN_PAUSE_S)
+    for _ in range(DRAIN_CHECKS):
         if stats.pending_adds == 0 or not first <= stats.entries_added < target:  # counts from 0 in a loaded topic
             return stats
         await backoff.pause()

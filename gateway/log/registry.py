@@ -92,11 +92,11 @@ class LogRegistry:
             opening.patience.begin()
             opening.begun.set()
             opening.check()
-            predecessor, lost_writer = self._logs.get(key), None
+            predecessor, lost_producer = self._logs.get(key), None
             if predecessor is not None:
                 await predecessor.close()  # what it has in flight is in the log, or never comes, when this one is read
-                lost_writer = predecessor.lost_writer
-            opened = await open_log(pulsar_topic, self.shared, partial(self._is_compacted, key[0]), lost_writer)
+                lost_producer = predecessor.lost_producer
+            opened = await open_log(pulsar_topic, self.shared, partial(self._is_compacted, key[0]), lost_producer)
         try:
             opening.check()
         except KafkaError:
@@ -154,7 +154,7 @@ class LogRegistry:
         """Whoever opens it meanwhile waits for that."""
         key, opened = open_log
         await opened.close()
-        if self._logs.get(key) is opened and opened.lost_writer is None:  # else its successor has to know
+        if self._logs.get(key) is opened and opened.lost_producer is None:  # else its successor has to know
             del self._logs[key]
 
     def on_lease_lost(self) -> None:

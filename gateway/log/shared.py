@@ -8,6 +8,7 @@ from gateway.config import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.reading.cache import TailCache
 from gateway.log.reading.readers import CatchUpReaders
+from gateway.log.resources import Resources
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.log.writing.producer_state import AllProducers
 from gateway.observability.metrics import Metrics
@@ -27,13 +28,11 @@ class Shared:
         may_send_idempotent: Callable[[], bool],
     ) -> None:
         """``may_send_idempotent``: no other gateway can have become the leader of what this one leads."""
-        self.client = client
-        self.admin = admin
         self.limits = limits
-        self.metrics = metrics
+        self.decoding = DecodingThreads(limits.decoding_threads)
+        self.resources = Resources(client, admin, limits, metrics, self.decoding)
         self.may_send_idempotent = may_send_idempotent
         self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
         self.producer_ids = ProducerIds()
         self.producers = AllProducers(limits.max_producers, limits.producer_id_expiration_ms / 1000)
-        self.decoding = DecodingThreads(limits.decoding_threads)
-        self.readers: CatchUpReaders = CatchUpReaders(client, admin, limits, metrics, self.decoding)
+        self.readers = CatchUpReaders(client, admin, limits, metrics, self.decoding)

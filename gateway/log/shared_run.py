@@ -32,7 +32,7 @@ async def outcome_of(task: asyncio.Future[Result]) -> Result:
 class SharedRun:
     """Everybody gets a run that begins after they asked; all who ask before it begins share it, and its failure."""
 
-    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, work: Callable[[], Awaitable[object]]) -> None:
         self._work = work
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None

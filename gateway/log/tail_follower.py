@@ -7,15 +7,21 @@ starts anew at the log's end when too much of our own would come back.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import time
+from collections.abc import Callable
+from typing import Any
 
 import structlog
 
 from gateway.background import run_once
-from gateway.config import Limits
+from gateway.log.end_target import EndTarget
+from gateway.log.entries.decoding import OrderedConversions
+from gateway.log.entries.log_entry import LogEntry, from_pulsar
+from gateway.log.log_end import LogEnd
+from gateway.log.resources import Resources
 from gateway.log.shared_run import outcome_of
-from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import ClientClosedError, PulsarError
+from gateway.log.waiters import QUIET_S, Waiters
+from gateway.pulsar.errors import ClientClosedError, ListenerError, PulsarError
 from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
@@ -30,44 +36,70 @@ RETRY_MS = 200
 log = structlog.get_logger()
 
 
-class FollowedLog(Protocol):
-    """The partition log, as its follower knows it."""
-
-    pulsar_topic: str
-    client: PulsarClient
-    limits: Limits
-
-    @property
-    def converting(self) -> bool: ...
-
-    def last_position(self) -> Position: ...
-
-    def wants_entries(self) -> bool: ...
-
-    def entry_read(self, entry: Entry) -> None: ...
-
-    def reader_failed(self, error: PulsarError) -> None: ...
-
-
 class TailFollower:
     """At most one reader, standing at or before the log's end. An EntryListener."""
 
-    def __init__(self, log: FollowedLog) -> None:
-        self._log = log
+    def __init__(
+        self,
+        pulsar_topic: str,
+        resources: Resources,
+        end: LogEnd[Any],
+        target: EndTarget,
+        waiters: Waiters,
+        on_entry: Callable[[Entry, LogEntry], bool],
+        on_failed: Callable[[], object],
+    ) -> None:
+        """``on_entry`` moves the log's end to an entry that was read; True if this gateway has written it.
+
+        ``on_failed``: nothing can be read any more.
+        """
+        self.pulsar_topic = pulsar_topic
+        self.end = end
+        self._resources = resources
+        self._target = target
+        self._waiters = waiters
+        self._on_entry = on_entry
+        self._on_failed = on_failed
+        self._conversions = OrderedConversions(
+            resources.decoding, self._convert, self._converted, self._conversion_failed, wanted=self._is_news,
+            drained=self.follow_if_wanted,
+        )  # fmt: skip
         self._reader: Reader | None = None
         self._opening: asyncio.Task[None] | None = None
         self._window = FlowWindow()
         self._message_bytes = FIRST_MESSAGE_BYTES
         self._echo_entries = 0
-        self._closed = False
+        self._own_at = 0.0
+        """When this gateway last wrote an entry."""
+        self._stopped = False
 
-    def own_entry_appended(self) -> None:
-        """The log's end moved without this reader."""
-        self._echo_entries += 1
+    # When it reads
+
+    @property
+    def _wanted(self) -> bool:
+        """The broker should send entries."""
+        if self._stopped:
+            return False
+        if self.end.unresolved or self._target.position is not None:
+            return True
+        return self._waiters.at_end and time.monotonic() - self._own_at >= QUIET_S
+
+    def own_entry_written(self, now_s: float, *, was_read: bool) -> None:
+        """Unless it was read here before, the log's end moved without this reader."""
+        self._own_at = now_s
+        if not was_read:
+            self._echo_entries += 1
+
+    def follow_if_wanted(self) -> bool:
+        """True if entries are wanted."""
+        wanted = self._wanted
+        if wanted:
+            self.follow()
+        return wanted
 
     def follow(self) -> None:
         """Entries are wanted: see that the broker sends them."""
-        if self._closed or self._opening is not None:
+        if self._stopped or self._opening is not None:
             return
         if self._reader is not None and (self._reader.closed or self._echo_entries > MAX_ECHO_ENTRIES):
             self._drop()
@@ -79,12 +111,11 @@ class TailFollower:
     def start_anew(self) -> None:
         """Entries that are there do not come: for the broker, the reader may have ended without a word."""
         self._drop()
-        if self._log.wants_entries():
-            self.follow()
+        self.follow_if_wanted()
 
     async def last_position(self) -> Position:
         """The last entry of the topic, asked of the broker. Raises PulsarError."""
-        if self._closed:
+        if self._stopped:
             raise ClientClosedError("the log is closed")
         if self._reader is None or self._reader.closed:
             self._reader = None
@@ -92,34 +123,63 @@ class TailFollower:
                 self._opening = run_once("open tail reader", self._open())
             await outcome_of(self._opening)
         if self._reader is None:
-            return await self._log.client.last_position(self._log.pulsar_topic)
+            return await self._resources.client.last_position(self.pulsar_topic)
         return await self._reader.last_position()
 
-    async def close(self) -> None:
-        self._closed = True
+    def stop(self) -> None:
+        """From now on nothing is wanted."""
+        self._stopped = True
+
+    def close(self) -> None:
+        self.stop()
+        self._conversions.close()
         if self._opening is not None:
             self._opening.cancel()
         self._drop()
+
+    # What it reads
 
     def on_entry(self, entry: Entry) -> None:
         self._window.used(entry)
         size_bytes = max(1, len(entry.payload) // entry.permits)
         self._message_bytes = max(size_bytes, (7 * self._message_bytes + size_bytes) // 8)
         self._echo_entries = max(0, self._echo_entries - 1)
-        self._log.entry_read(entry)
-        if self._reader is not None and self._log.wants_entries():
+        self._resources.metrics.entries_read.inc()
+        self._conversions.take(entry)
+        if self._reader is not None and self._wanted:
             self._top_up(self._reader)
+
+    def _is_news(self, entry: Entry) -> bool:
+        self._target.known_up_to(min(entry.position, self.end.last))
+        return entry.position > self.end.last
+
+    def _convert(self, entry: Entry) -> LogEntry | None:
+        return from_pulsar(entry, max_bytes=self._resources.limits.max_decompressed_bytes)
+
+    def _converted(self, entry: Entry, read: LogEntry | None) -> None:
+        if read is not None and entry.position > self.end.last and self._on_entry(entry, read):
+            self._own_at = time.monotonic()
+        self._target.known_up_to(entry.position)
+
+    def _conversion_failed(self, error: Exception) -> None:
+        self._failed(ListenerError(repr(error)))
+
+    def _failed(self, error: PulsarError) -> None:
+        if not error.retriable:
+            self._target.give_up(error)
+            self._on_failed()
+
+    # Its reader
 
     def on_reader_closed(self, error: PulsarError) -> None:
         self._reader = None
-        self._log.reader_failed(error)
-        if self._log.wants_entries():
-            self.follow()
+        self._failed(error)
+        self.follow_if_wanted()
 
     def _top_up(self, reader: Reader) -> None:
         """What is on its way fits the budget of a reader, and nothing more comes while entries wait for a thread."""
-        permits = max(1, min(PERMITS, self._log.limits.reader_budget_bytes // self._message_bytes))
-        if not self._log.converting:
+        permits = max(1, min(PERMITS, self._resources.limits.reader_budget_bytes // self._message_bytes))
+        if not self._conversions.busy:
             self._window.top_up(reader, permits)
 
     def _drop(self) -> None:
@@ -129,22 +189,17 @@ class TailFollower:
 
     async def _open(self) -> None:
         try:
-            last = self._log.last_position()
             self._echo_entries = 0
-            reader = await self._log.client.open_reader(self._log.pulsar_topic, last, self, inclusive=False)
+            reader = await self._resources.client.open_reader(self.pulsar_topic, self.end.last, self, inclusive=False)
         except PulsarError as error:
             self._opening = None
-            log.warning("cannot follow", topic=self._log.pulsar_topic, error=str(error))
-            if error.retriable and not self._closed:
-                asyncio.get_running_loop().call_later(RETRY_MS / 1000, self._retry)
+            log.warning("cannot follow", topic=self.pulsar_topic, error=str(error))
+            if error.retriable and not self._stopped:
+                asyncio.get_running_loop().call_later(RETRY_MS / 1000, self.follow_if_wanted)
             else:
-                self._log.reader_failed(error)
+                self._failed(error)
             return
         self._opening = None
         self._reader, self._window = reader, FlowWindow()
-        if self._log.wants_entries():
+        if self._wanted:
             self._top_up(reader)
-
-    def _retry(self) -> None:
-        if self._log.wants_entries():
-            self.follow()

@@ -64,9 +64,9 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
     await log.start.refresh(at_most_every_s=START_AGE_S)
     if log.end_offset <= log.start.offset:
         return None
-    stats = await log.admin.topics.internal_stats(log.pulsar_topic)
+    stats = await log.resources.admin.topics.internal_stats(log.source.pulsar_topic)
     best: tuple[int, BatchHeader, bytes] | None = None
-    async with aclosing(_entries(log, scan_start(stats.ledgers, log.limits.timestamp_scan_bytes))) as entries:
+    async with aclosing(_entries(log, scan_start(stats.ledgers, log.resources.limits.timestamp_scan_bytes))) as entries:
         async for entry in entries:
             for position, header in iter_headers(entry.data):
                 if not header.record_count or header.last_offset < log.start.offset:
@@ -89,7 +89,7 @@ async def _latest_in_batch(log: PartitionLog, data: Buffer, position: int, heade
     left = log.start.offset - header.base_offset
 
     def latest() -> int:
-        records = iter_records(data, position, header, log.limits.max_decompressed_bytes)
+        records = iter_records(data, position, header, log.resources.limits.max_decompressed_bytes)
         return max((record.timestamp for record in records if record.offset_delta >= left), default=-1)
 
     found = await _look_inside(log, header, latest)
@@ -104,7 +104,7 @@ async def _first_in_batch(
     log_start = log.start.offset
 
     def first() -> FoundOffset:
-        for record in iter_records(data, position, header, log.limits.max_decompressed_bytes):
+        for record in iter_records(data, position, header, log.resources.limits.max_decompressed_bytes):
             offset = header.base_offset + record.offset_delta
             if record.timestamp >= timestamp and record.timestamp >= 0 and offset >= log_start:
                 return FoundOffset(offset, record.timestamp)
@@ -120,34 +120,35 @@ async def _look_inside(log: PartitionLog, header: BatchHeader, work: Callable[[]
     """In a thread if it may take long; None if the records cannot be read: then the batch's header has to do."""
     try:
         if header.compression or header.record_count > HEAVY_MESSAGES:
-            return await log.decoding.run(work, log.pulsar_topic)
+            return await log.resources.decoding.run(work, log.source.pulsar_topic)
         return work()
     except (CorruptBatch, InvalidBatch) as error:
-        logger.warning("unreadable records", topic=log.pulsar_topic, offset=header.base_offset, error=str(error))
+        logger.warning("unreadable records", topic=log.source.pulsar_topic, offset=header.base_offset, error=str(error))
         return None
 
 
 async def _search_start(log: PartitionLog, timestamp: int) -> Start:
-    stats = await log.admin.topics.internal_stats(log.pulsar_topic)
-    if sum(ledger.size_bytes for ledger in stats.ledgers) <= log.limits.timestamp_scan_bytes:
+    stats = await log.resources.admin.topics.internal_stats(log.source.pulsar_topic)
+    if sum(ledger.size_bytes for ledger in stats.ledgers) <= log.resources.limits.timestamp_scan_bytes:
         return "earliest"
-    position = await log.admin.topics.position_at(log.pulsar_topic, max(0, timestamp - CLOCK_SKEW_MS))
-    return position if position <= log.last_position() else log.last_position()
+    position = await log.resources.admin.topics.position_at(log.source.pulsar_topic, max(0, timestamp - CLOCK_SKEW_MS))
+    return position if position <= log.source.last_position else log.source.last_position
 
 
 async def _entries(log: PartitionLog, start: Start) -> AsyncGenerator[LogEntry, None]:
-    last = log.last_position()
-    if log.compacted:  # its last entries may be gone
-        last = min(last, await log.client.last_position(log.pulsar_topic, read_compacted=True))
+    last = log.source.last_position
+    if log.source.compacted:  # its last entries may be gone
+        last = min(last, await log.resources.client.last_position(log.source.pulsar_topic, read_compacted=True))
     if last.entry_id < 0 or (isinstance(start, Position) and start > last):
         return
-    max_bytes = log.limits.max_decompressed_bytes
+    max_bytes = log.resources.limits.max_decompressed_bytes
     convert = partial(from_pulsar, max_bytes=max_bytes, chunked=ChunkedMessages(max_bytes))
+    client, admin, source = log.resources.client, log.resources.admin, log.source
     found = read_entries(
-        log.client, log.pulsar_topic, start, last, read_compacted=log.compacted, admin=log.admin
+        client, source.pulsar_topic, start, last, read_compacted=source.compacted, admin=admin
     )
     async with aclosing(found) as entries:
         async for entry in entries:
-            read = await converted(log.decoding, convert, entry, log.pulsar_topic)
+            read = await converted(log.resources.decoding, convert, entry, log.source.pulsar_topic)
             if read is not None:
                 yield read

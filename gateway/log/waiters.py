@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 QUIET_S = 0.01
@@ -10,31 +11,22 @@ QUIET_S = 0.01
 
 
 class Waiter(Protocol):
-    """A parked fetch."""
+    """A delayed fetch."""
 
     def log_moved(self) -> None: ...
-
-
-class WatchedLog(Protocol):
-    """The partition log, as its waiters know it."""
-
-    @property
-    def closed(self) -> bool: ...
-
-    def wants_entries(self) -> bool: ...
-
-    def follow(self) -> None: ...
 
 
 class Waiters:
     """False when there are none."""
 
-    def __init__(self, log: WatchedLog) -> None:
-        self._log = log
+    def __init__(self, on_quiet: Callable[[], bool]) -> None:
+        """``on_quiet`` is called when somebody waits at the end for a while; False: call again if they still do."""
+        self._on_quiet = on_quiet
         self._waiting: set[Waiter] = set()
         self._at_end: set[Waiter] = set()
         self._wake_scheduled = False
         self._quiet_timer: asyncio.TimerHandle | None = None
+        self._watches = True
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -68,6 +60,8 @@ class Waiters:
             asyncio.get_running_loop().call_soon(self._wake_now)
 
     def stop_watching(self) -> None:
+        """The log is closed; those who wait can still be woken."""
+        self._watches = False
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
 
@@ -77,12 +71,10 @@ class Waiters:
             waiter.log_moved()
 
     def _watch(self) -> None:
-        if self._quiet_timer is None and not self._log.closed:
+        if self._quiet_timer is None and self._watches:
             self._quiet_timer = asyncio.get_running_loop().call_later(QUIET_S, self._quiet)
 
     def _quiet(self) -> None:
         self._quiet_timer = None
-        if self._log.wants_entries():
-            self._log.follow()
-        elif self._at_end:
+        if not self._on_quiet() and self._at_end:
             self._watch()

@@ -54,7 +54,7 @@ class EndOffsets:
         known_last, end = self._known.get(partition, (None, 0))
         if known_last != last:
             opened = self._logs.find(*partition)
-            if opened is not None and opened.last_position() >= last:
+            if opened is not None and opened.source.last_position >= last:
                 end = opened.end_offset
             else:
                 end = await self._entries.end(pulsar_topic, last)

@@ -104,7 +104,7 @@ class OrderedConversions:
         fail: Callable[[Exception], None],
         *,
         wanted: Callable[[Entry], bool] = lambda entry: True,
-        drained: Callable[[], None] = lambda: None,
+        drained: Callable[[], object] = lambda: None,
     ) -> None:
         """`wanted` is asked in an entry's turn. `fail` hears of an exception of `deliver` that nobody else gets.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import structlog
 
@@ -14,6 +15,7 @@ from gateway.errors import KafkaError
 from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
 from gateway.log.entries.decoding import DecodingThreads, OrderedConversions
 from gateway.log.entries.log_entry import LogEntry, Slice, collect, from_pulsar
+from gateway.log.log_end import LogEnd
 from gateway.log.log_start import LogStart
 from gateway.log.opening import NOTHING
 from gateway.log.reading.entry_lookup import EntryLookup
@@ -44,23 +46,38 @@ READ_FAILURES = (PulsarError, TimeoutError, OSError)
 log = structlog.get_logger()
 
 
-class ReadLog(Protocol):
-    """The partition log, as its readers know it."""
+class ReadSource:
+    """What there is of a log to read, and who waits for it."""
 
-    pulsar_topic: str
-    start: LogStart
-    waiters: Waiters
+    def __init__(
+        self,
+        pulsar_topic: str,
+        start: LogStart,
+        end: LogEnd[Any],
+        waiters: Waiters,
+        is_compacted: Callable[[], bool],
+    ) -> None:
+        self.pulsar_topic = pulsar_topic
+        self.start = start
+        self.waiters = waiters
+        self.closed = False
+        """To be replaced by a new one."""
+        self._end = end
+        self._is_compacted = is_compacted
 
     @property
-    def compacted(self) -> bool: ...
+    def end_offset(self) -> int:
+        """The high watermark: the offset behind the last batch known."""
+        return self._end.next_offset
 
     @property
-    def end_offset(self) -> int: ...
-
-    def last_position(self) -> Position: ...
+    def last_position(self) -> Position:
+        return self._end.last
 
     @property
-    def closed(self) -> bool: ...
+    def compacted(self) -> bool:
+        """Older data is read as Pulsar's compaction left it. Clients may change it at any time."""
+        return self._is_compacted()
 
 
 class ReaderOwner(Protocol):
@@ -76,13 +93,13 @@ class ReaderOwner(Protocol):
     @property
     def share_bytes(self) -> int: ...
 
-    def index(self, log: ReadLog) -> SparseIndex: ...
+    def index(self, log: ReadSource) -> SparseIndex: ...
 
 
 class CatchUpReader:
     """Entries from one offset on, read ahead. An EntryListener."""
 
-    def __init__(self, owner: ReaderOwner, log: ReadLog, offset: int) -> None:
+    def __init__(self, owner: ReaderOwner, log: ReadSource, offset: int) -> None:
         self.log = log
         self.offset = offset
         self.failed: Exception | None = None
@@ -278,7 +295,7 @@ class CatchUpReader:
 
     async def _pass_undispatched(self) -> None:
         """What is left may be entries that brokers keep to themselves."""
-        behind, last, end_offset = self._position, self.log.last_position(), self.log.end_offset
+        behind, last, end_offset = self._position, self.log.last_position, self.log.end_offset
         end = await undispatched_end(self._owner.admin, self.log.pulsar_topic, behind, last)
         if end is not None and behind == self._position:
             self._end = behind, end_offset

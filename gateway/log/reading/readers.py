@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from gateway.config import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.entries.log_entry import Slice
-from gateway.log.reading.catch_up import CatchUpReader, ReadLog
+from gateway.log.reading.catch_up import CatchUpReader, ReadSource
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex
 from gateway.observability.metrics import Metrics
@@ -32,7 +32,7 @@ WANTED_S = 2.0
 """A position that nobody has asked for since, and whose log nobody waits for, is not wanted any more."""
 CHECK_S = 0.05
 
-ReadPosition = tuple[ReadLog, int]
+ReadPosition = tuple[ReadSource, int]
 
 
 class CatchUpReaders:
@@ -47,7 +47,7 @@ class CatchUpReaders:
         self.entries = EntryLookup(client, admin)
         self.limits = limits
         self.metrics = metrics
-        self._readers: dict[ReadLog, list[CatchUpReader]] = {}
+        self._readers: dict[ReadSource, list[CatchUpReader]] = {}
         self._indexes: dict[str, SparseIndex] = {}
         self._count_open = 0
         self._waiting: OrderedDict[ReadPosition, float] = OrderedDict()
@@ -61,15 +61,15 @@ class CatchUpReaders:
         """What one reader may read ahead: consumers that stall must not fill the memory, however many they are."""
         return min(self.limits.reader_budget_bytes, self.limits.readers_budget_bytes // max(1, self._count_open))
 
-    def index(self, log: ReadLog) -> SparseIndex:
+    def index(self, log: ReadSource) -> SparseIndex:
         return self._indexes.setdefault(log.pulsar_topic, SparseIndex())
 
-    def holds(self, log: ReadLog, offset: int) -> bool:
+    def holds(self, log: ReadSource, offset: int) -> bool:
         """``read`` would find something."""
         reader = self._find(log, offset)
         return reader is not None and reader.holds(offset)
 
-    def read(self, log: ReadLog, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+    def read(self, log: ReadSource, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
         """Batches for a client, that some reader holds for ``offset``; None if there are none (yet)."""
         reader = self._find(log, offset)
         found = None if reader is None else reader.read(offset, max_bytes, at_least_one=at_least_one)
@@ -77,7 +77,7 @@ class CatchUpReaders:
             self._admit_soon(0)
         return found
 
-    def start(self, log: ReadLog, offset: int) -> None:
+    def start(self, log: ReadSource, offset: int) -> None:
         """See that a reader works on ``offset``, now or when it is its turn."""
         if self._find(log, offset) is not None:
             return
@@ -88,7 +88,7 @@ class CatchUpReaders:
         self._waiting[position] = time.monotonic()
         self._admit_soon(0)
 
-    def close_all(self, log: ReadLog) -> None:
+    def close_all(self, log: ReadSource) -> None:
         for reader in self._readers.pop(log, []):
             reader.close()
         self._indexes.pop(log.pulsar_topic, None)
@@ -167,7 +167,7 @@ class CatchUpReaders:
         self._readers.setdefault(log, []).append(CatchUpReader(self, log, offset))
         self._count()
 
-    def _find(self, log: ReadLog, offset: int) -> CatchUpReader | None:
+    def _find(self, log: ReadSource, offset: int) -> CatchUpReader | None:
         readers = self._readers.get(log, ())
         broken = [reader for reader in readers if reader.is_broken]
         if broken:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.background import run_once
@@ -70,27 +71,32 @@ class SentEntry:
         self.position: Position | None = None
 
 
-class AppendLog(Protocol):
-    """The partition log, as its appender knows it."""
-
-    limits: Limits
-    metrics: Metrics
-
-    def may_send_idempotent(self) -> bool:
-        """No other gateway can have become the leader."""
+class AppendListener(Protocol):
+    """Hears what becomes of batches."""
 
     def entry_written(self, sent: SentEntry, position: Position) -> None: ...
 
     def entry_refused(self, sent: SentEntry, error: Exception) -> None: ...
 
-    def writer_lost(self, error: PulsarError) -> None: ...
+    def producer_lost(self, error: PulsarError) -> None: ...
 
 
 class Appender:
     """The queue, and what is in flight through one Pulsar producer. A SendListener."""
 
-    def __init__(self, log: AppendLog, predecessor: Producer | None = None) -> None:
-        self._log = log
+    def __init__(
+        self,
+        limits: Limits,
+        metrics: Metrics,
+        may_send_idempotent: Callable[[], bool],
+        listener: AppendListener,
+        predecessor: Producer | None = None,
+    ) -> None:
+        """``may_send_idempotent``: no other gateway can have become the leader."""
+        self._limits = limits
+        self._metrics = metrics
+        self._may_send_idempotent = may_send_idempotent
+        self._listener = listener
         self._queue: deque[PendingBatch] = deque()
         self._queued_bytes = 0
         self._in_flight: dict[int, SentEntry] = {}
@@ -140,11 +146,11 @@ class Appender:
 
     def append(self, batch: PendingBatch) -> None:
         """Queue a batch; its ``done`` hears of it. Raises KafkaError when too much waits already."""
-        if self._queued_bytes + batch.size_bytes > self._log.limits.append_max_queued_bytes:
+        if self._queued_bytes + batch.size_bytes > self._limits.append_max_queued_bytes:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too much data waits for Pulsar")
         self._queue.append(batch)
         self._queued_bytes += batch.size_bytes
-        if self._queued_bytes > self._log.limits.append_max_queued_bytes // 2:
+        if self._queued_bytes > self._limits.append_max_queued_bytes // 2:
             self.room.clear()
         if not self._pump_scheduled:
             # What other connections sent in the same turn of the event loop shares the entry.
@@ -156,7 +162,7 @@ class Appender:
         queue, self._queue, self._queued_bytes = list(self._queue), deque(), 0
         self.room.set()
         if queue:
-            self._log.entry_refused(SentEntry(queue, b""), error)
+            self._listener.entry_refused(SentEntry(queue, b""), error)
 
     def take_queued(self, producer_ids: set[int]) -> list[PendingBatch]:
         """Give up what waits of these idempotent producers."""
@@ -185,7 +191,7 @@ class Appender:
             self._send(self._take_group())
 
     def _may_send(self) -> bool:
-        limits, producer = self._log.limits, self._producer
+        limits, producer = self._limits, self._producer
         if producer is None or producer.closed:
             return False
         if not producer.connection.writable:
@@ -212,14 +218,14 @@ class Appender:
     def _take_group(self) -> list[PendingBatch]:
         """The batches that fill the next entry."""
         assert self._producer is not None
-        room = min(self._log.limits.append_max_entry_bytes, self._producer.max_message_bytes - METADATA_BYTES)
+        room = min(self._limits.append_max_entry_bytes, self._producer.max_message_bytes - METADATA_BYTES)
         group: list[PendingBatch] = []
         while self._queue and (not group or (self._queue[0].size_bytes <= room and _alike(self._queue[0], group[0]))):
             batch = self._queue.popleft()
             group.append(batch)
             room -= batch.size_bytes
             self._queued_bytes -= batch.size_bytes
-        if self._queued_bytes <= self._log.limits.append_max_queued_bytes // 2:
+        if self._queued_bytes <= self._limits.append_max_queued_bytes // 2:
             self.room.set()
         return group
 
@@ -231,33 +237,33 @@ class Appender:
             payload, fields = _encoded(group, data)
             sequence_id = self._producer.send(
                 (payload,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000), properties=fields,
-                only_if=self._log.may_send_idempotent if sent.needs_lease else None,
+                only_if=self._may_send_idempotent if sent.needs_lease else None,
             )  # fmt: skip
         except PulsarError as error:
-            self._log.entry_refused(sent, error)
+            self._listener.entry_refused(sent, error)
             return
         self._in_flight[sequence_id] = sent
         self._in_flight_bytes += len(data)
-        self._log.metrics.entries_written.inc()
-        self._log.metrics.batches_written.inc(len(group))
+        self._metrics.entries_written.inc()
+        self._metrics.batches_written.inc(len(group))
 
     # What the broker says
 
     def on_receipt(self, sequence_id: int, position: Position) -> None:
         sent = self._forget(sequence_id)
         if sent is not None:
-            self._log.entry_written(sent, position)
+            self._listener.entry_written(sent, position)
         self._pump()
 
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
         sent = self._forget(sequence_id)
         if sent is not None:
-            self._log.entry_refused(sent, error)
+            self._listener.entry_refused(sent, error)
         self._pump()
 
     def on_producer_closed(self, error: PulsarError) -> None:
         self._lost, self._producer = self._producer or self._lost, None
-        self._log.writer_lost(error)
+        self._listener.producer_lost(error)
 
     def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
         """An entry was read that our producer wrote, the present or the lost one: no receipt is needed any more."""

@@ -1,36 +1,104 @@
-"""What a log knows of its idempotent producers: read from its tail before the first batch is judged, then kept up."""
+"""What a log knows of its idempotent producers: read from its tail before the first batch is judged, then kept up.
+
+The first batch that comes over a new connection is judged when all is known that the broker had received by then: the
+client may come from another gateway, which may have written the batch already.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+import time
+from typing import Any
 
+from gateway.log.end_refresh import EndRefresh
 from gateway.log.entries.log_entry import LogEntry
-from gateway.log.shared_run import outcome_of
-from gateway.log.writing.producer_state import AllProducers, ProducerState
+from gateway.log.log_end import LogEnd
+from gateway.log.opening import Tail, read_tail
+from gateway.log.resources import Resources
+from gateway.log.shared_run import SharedRun, outcome_of
+from gateway.log.writing.producer_ids import ProducerIds
+from gateway.log.writing.producer_state import ActiveProducer, AllProducers, ProducerState
 from protocol.kafka.batch import BatchHeader, iter_headers
-
-ReadTail = Callable[[Callable[[LogEntry], None]], Awaitable[None]]
 
 
 class KnownProducers:
     """``state`` may judge batches once it is ``loaded``."""
 
-    def __init__(self, max_producers: int, everywhere: AllProducers | None = None) -> None:
-        self.state = ProducerState(max_producers, everywhere)
+    def __init__(
+        self,
+        pulsar_topic: str,
+        resources: Resources,
+        end: LogEnd[Any],
+        refresh: EndRefresh,
+        ids: ProducerIds,
+        everywhere: AllProducers,
+    ) -> None:
+        self.state = ProducerState(resources.limits.max_producers_per_partition, everywhere)
         self.loaded = False
+        self._topic = pulsar_topic
+        self._resources = resources
+        self._end = end
+        self._taken_over = end.last
+        self._refresh = refresh
+        self._ids = ids
         self._loading: asyncio.Task[None] | None = None
         self._held: list[BatchHeader] = []
+        self._catch_up = SharedRun(refresh.read_what_others_sent)
+        self._judges_since = math.inf
+        """What idempotent producers wrote is known since; nobody else lets them write while this log is open."""
 
-    async def load(self, read_tail: ReadTail) -> None:
-        """Have the log's tail read, once for all who ask. Raises what ``read_tail`` raises."""
+    # Judging
+
+    def may_judge(self, header: BatchHeader, source: int, arrived_s: float) -> bool:
+        """No other gateway can have had a batch of the producer that is not known here. ``prepare`` sees to it."""
+        if not self.loaded:
+            return False
+        if self._catch_up.covers(arrived_s):
+            return True
+        if header.producer_id in self.state:
+            return self.state.trusts(header, source, time.monotonic())
+        return header.base_sequence == 0 and self._ids.allocated_after(header.producer_id, self._judges_since)
+
+    async def prepare(self, header: BatchHeader, source: int, arrived_s: float) -> None:
+        """Raises PulsarError, KafkaError and TimeoutError."""
+        if not self.loaded:
+            await self._load_once()
+        elif self.may_judge(header, source, arrived_s):
+            return
+        elif self.state.came_over(header, source):
+            await self._refresh.refresh()
+            return
+        else:
+            await self._catch_up.wait()
+        self._judges_since = min(self._judges_since, time.monotonic())
+
+    def has_passed(self, header: BatchHeader, sequence: int) -> bool:
+        """The producer of ``header`` has written ``sequence``, or is about to, or its epoch is over."""
+        return self.loaded and self.state.has_passed(header, sequence)
+
+    async def active(self) -> list[ActiveProducer]:
+        """Those of the log's end. Raises PulsarError, KafkaError and TimeoutError."""
+        if self.loaded:
+            await self._refresh.refresh()
+        else:
+            await self._load_once()
+        return self.state.active()
+
+    # Knowing
+
+    async def _load_once(self) -> None:
+        """Read the log's tail, once for all who ask."""
         if self._loading is None:
-            self._loading = asyncio.create_task(self._load(read_tail))
+            self._loading = asyncio.create_task(self._load())
             self._loading.add_done_callback(self._load_ended)
         await outcome_of(self._loading)
 
-    async def _load(self, read_tail: ReadTail) -> None:
-        await read_tail(self._take)
+    async def _load(self) -> None:
+        stats = await self._refresh.read_what_others_sent()
+        tail = Tail(self._end.last, self._taken_over)
+        client, admin, limits, _, decoding = self._resources
+        await read_tail(client, admin, self._topic, stats, tail, limits, decoding, self._take)
         for header in self._held:
             self.state.replay(header, header.base_offset)
         self.loaded = True
@@ -55,6 +123,7 @@ class KnownProducers:
     def close(self) -> None:
         if self._loading is not None:
             self._loading.cancel()
+        self._catch_up.cancel()
         self.state.close()
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gateway.log import opening
-from gateway.log.writing import writer
+from gateway.log.writing import producer_supply
 from tests.unit.gateway.log.log_scene import PLAIN, Scene, batch
 
 
 @pytest.fixture
 def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "SETTLE_S", 0)
-    monkeypatch.setattr(opening, "SETTLE_S", 0)
+    monkeypatch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
+    monkeypatch.setattr(opening, "DRAIN_PAUSE_S", 0)
 
 
 @pytest.fixture

@@ -56,14 +56,14 @@ class FakeLog:
     def entry_refused(self, sent: SentEntry, error: Exception) -> None:
         self.refused += [bytes(batch.data) for batch in sent.batches]
 
-    def writer_lost(self, error: PulsarError) -> None:
+    def producer_lost(self, error: PulsarError) -> None:
         pass
 
 
 class Scene:
     def __init__(self, max_message_bytes: int = 5 * MIB, **limits: int) -> None:
         self.log = FakeLog(**limits)
-        self.appender = Appender(self.log)
+        self.appender = Appender(self.log.limits, self.log.metrics, self.log.may_send_idempotent, self.log)
         self.producer = FakeProducer(max_message_bytes)
         self.appender.use(cast(Producer, self.producer))
         self.confirmed = 0

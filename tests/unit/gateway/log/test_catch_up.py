@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from gateway.config import MIB, Limits
 from gateway.log.entries.decoding import DecodingThreads
+from gateway.log.log_end import LogEnd
 from gateway.log.reading import catch_up
+from gateway.log.reading.catch_up import ReadSource
 from gateway.log.reading.readers import CatchUpReaders
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -25,19 +27,21 @@ from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 
 
-class FakeLog:
-    pulsar_topic = "topic"
+class FakeLog(ReadSource):
+    start: Any
+    waiters: Any
 
     def __init__(self) -> None:
-        self.end_offset = 0
-        self.last = Position(-1, -1)
-        self.compacted = self.closed = False
         self.woken = asyncio.Event()
-        self.waiters: Any = SimpleNamespace(wake=self.woken.set)
-        self.start: Any = SimpleNamespace(offset=0, at_first_entry=False, refresh=self._nothing_removed)
+        start: Any = SimpleNamespace(offset=0, at_first_entry=False, refresh=self._nothing_removed)
+        waiters: Any = SimpleNamespace(wake=self.woken.set)
+        self.known_end = LogEnd[None](Position(-1, -1), 0)
+        self.is_compacted = False
+        super().__init__("topic", start, self.known_end, waiters, lambda: self.is_compacted)
 
-    def last_position(self) -> Position:
-        return self.last
+    def ends(self, end_offset: int, last: Position | None = None) -> None:
+        self.known_end.next_offset = end_offset
+        self.known_end.last = self.known_end.last if last is None else last
 
     async def _nothing_removed(self, *, at_most_every_s: float) -> None:
         pass
@@ -170,7 +174,8 @@ async def test_what_compaction_took_at_the_end_becomes_an_empty_batch() -> None:
     for _ in range(4):
         scene.write(10, 610)
     scene.topic.compacted_away = {position for position, *_ in scene.topic.entries[2:]}
-    scene.log.compacted, scene.log.end_offset = True, 40
+    scene.log.is_compacted = True
+    scene.log.ends(40)
     offset = 0
     while offset < 40:
         found = await scene.read(offset, MIB)
@@ -184,7 +189,8 @@ async def test_everything_compacted_away() -> None:
     scene = Scene()
     scene.write(10, 610)
     scene.topic.compacted_away = {scene.topic.last}
-    scene.log.compacted, scene.log.end_offset = True, 10
+    scene.log.is_compacted = True
+    scene.log.ends(10)
     found = await scene.read(3, MIB)
     assert found.next_offset == 10
     scene.readers.close_all(scene.log)
@@ -195,7 +201,8 @@ async def test_a_compaction_behind_the_readers_back_does_not_stop_it() -> None:
     scene = Scene(reader_budget_bytes=MIB)
     for _ in range(3):
         scene.write(1_000, 610_000)
-    scene.log.compacted, scene.log.end_offset = True, 3_000
+    scene.log.is_compacted = True
+    scene.log.ends(3_000)
     first = await scene.read(0, 1)
     assert first.next_offset < 3_000
     await asyncio.sleep(0)
@@ -229,7 +236,7 @@ class ExpiringLog(FakeLog):
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__()
-        self.end_offset = end
+        self.ends(end)
         self.found = start
         self.start.refresh = self._find
 
@@ -282,11 +289,12 @@ async def test_what_brokers_keep_to_themselves_at_the_end_is_stepped_over(monkey
     monkeypatch.setattr(catch_up, "SILENT_S", 0.01)
     scene = Scene()
     scene.write(10, 1_000)
-    scene.log.last = [scene.topic.write_marker(3) for _ in range(40)][-1]
-    scene.log.end_offset = scene.topic.next_index
+    last = [scene.topic.write_marker(3) for _ in range(40)][-1]
+    scene.log.ends(scene.topic.next_index, last)
     await scene.read_all(0, 100_000)
     scene.write(10, 1_000)
-    scene.log.last, scene.log.end_offset = scene.topic.write_marker(), scene.topic.next_index
+    last = scene.topic.write_marker()
+    scene.log.ends(scene.topic.next_index, last)
     await scene.read_all(130, 100_000)
     scene.readers.close_all(scene.log)
 
@@ -301,7 +309,8 @@ async def test_what_only_comes_late_is_not_stepped_over(monkeypatch: pytest.Monk
     scene.topic.delivers = False
     scene.topic.write_marker()
     scene.write(1, 100)
-    scene.log.last, scene.log.end_offset = scene.topic.write_marker(), scene.topic.next_index
+    last = scene.topic.write_marker()
+    scene.log.ends(scene.topic.next_index, last)
     scene.readers.start(scene.log, 1)
     await asyncio.sleep(0.05)
     assert scene.readers.read(scene.log, 1, 1_000, at_least_one=True) is None

@@ -23,7 +23,7 @@ from gateway.log import opening, tail_follower
 from gateway.log.opening import LogBounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
-from gateway.log.writing import writer
+from gateway.log.writing import producer_supply
 from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -45,9 +45,9 @@ RETRIED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorC
 @pytest.fixture(autouse=True)
 def no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "SETTLE_S", 0)
-        patch.setattr(writer, "RETRY_S", 0)
-        patch.setattr(opening, "SETTLE_S", 0)
+        patch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
+        patch.setattr(producer_supply, "RETRY_S", 0)
+        patch.setattr(opening, "DRAIN_PAUSE_S", 0)
         patch.setattr(tail_follower, "RETRY_MS", 0)
         yield
 
@@ -147,7 +147,7 @@ class Gateway:
         return [each for each in self.broker.producers if not each.closed and self.owns(each.listener)]
 
     def owns(self, listener: object) -> bool:
-        return self.log is not None and listener is self.log._appender
+        return self.log is not None and listener is self.log._writer._appender
 
     def kill(self) -> None:
         """The broker has received some of what was sent; nobody hears of it."""

@@ -1,13 +1,12 @@
 """Counting base offsets: a model of a Pulsar log that several write, and what one of them learns in which order."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.log.log_end import UNKNOWN_OFFSET, LogEnd
+from gateway.log.log_end import UNKNOWN_OFFSET, LogEnd, Receipt, Resolved
 from gateway.pulsar.position import Position
 
 NOTHING = Position(-1, -1)
@@ -33,7 +32,7 @@ class LogEndMachine(RuleBasedStateMachine):
         self.read = 0
         """So many entries have been read, or passed over."""
         self.passed_over = False
-        self.end = LogEnd(NOTHING, 0)
+        self.end = LogEnd[Written](NOTHING, 0)
 
     @rule(count=st.integers(1, 100), ours=st.booleans())
     def write(self, count: int, ours: bool) -> None:
@@ -58,10 +57,13 @@ class LogEndMachine(RuleBasedStateMachine):
         entry = self.own[self.receipts]
         self.receipts += 1
         if entry.position not in self.resolved:
-            self.end.on_receipt(entry.position, entry.offset_count, self._note(entry))
+            self.resolved[entry.position] = []
+            self._note(self.end.on_receipt(Receipt(entry.position, entry.offset_count, entry)))
 
-    def _note(self, entry: Written) -> Callable[[int], None]:
-        return self.resolved.setdefault(entry.position, []).append
+    def _note(self, resolved: list[Resolved[Written]]) -> None:
+        for receipt, base_offset in resolved:
+            assert receipt.position == receipt.sent.position
+            self.resolved[receipt.position].append(base_offset)
 
     @precondition(lambda self: self.read < len(self.written))
     @rule()
@@ -69,8 +71,9 @@ class LogEndMachine(RuleBasedStateMachine):
         entry = self.written[self.read]
         self.read += 1
         known = entry.position <= self.end.last
-        moved = self.end.on_entry(entry.position, entry.base_offset, entry.base_offset + entry.offset_count)
-        assert moved is not known
+        before = self.end.last
+        self._note(self.end.on_entry(entry.position, entry.base_offset, entry.base_offset + entry.offset_count))
+        assert (self.end.last > before) is not known
         if entry.ours and entry.position not in self.resolved:
             self.resolved[entry.position] = [entry.base_offset]  # its receipt will not be asked for
 
@@ -124,44 +127,48 @@ LogEndMachine.TestCase.settings = settings(max_examples=200, stateful_step_count
 TestLogEnd = LogEndMachine.TestCase
 
 
+def offsets_of(resolved: list[Resolved[None]]) -> list[int]:
+    return [base_offset for _, base_offset in resolved]
+
+
 def test_receipts_that_follow_are_counted() -> None:
-    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
+    end, offsets = LogEnd[None](Position(1, 4), 100), list[int]()
     for entry_id in (5, 6, 7):
-        end.on_receipt(Position(1, entry_id), 10, offsets.append)
+        offsets += offsets_of(end.on_receipt(Receipt(Position(1, entry_id), 10, None)))
     assert offsets == [100, 110, 120]
     assert (end.last, end.next_offset) == (Position(1, 7), 130)
 
 
 def test_a_receipt_behind_a_gap_waits_and_holds_back_those_behind_it() -> None:
-    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
-    end.on_receipt(Position(1, 6), 10, offsets.append)
-    end.on_receipt(Position(1, 7), 10, offsets.append)
+    end, offsets = LogEnd[None](Position(1, 4), 100), list[int]()
+    offsets += offsets_of(end.on_receipt(Receipt(Position(1, 6), 10, None)))
+    offsets += offsets_of(end.on_receipt(Receipt(Position(1, 7), 10, None)))
     assert end.unresolved
     assert offsets == []
-    end.on_entry(Position(1, 5), 100, 103)
+    offsets += offsets_of(end.on_entry(Position(1, 5), 100, 103))
     assert offsets == [103, 113]
 
 
 def test_entries_that_were_passed_over_are_counted_back_from_the_next_one() -> None:
-    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
+    end, offsets = LogEnd[None](Position(1, 4), 100), list[int]()
     for position in (Position(2, 0), Position(3, 0), Position(3, 1)):
-        end.on_receipt(position, 10, offsets.append)
-    end.on_entry(Position(3, 2), 150, 151)
+        offsets += offsets_of(end.on_receipt(Receipt(position, 10, None)))
+    offsets += offsets_of(end.on_entry(Position(3, 2), 150, 151))
     assert offsets == [UNKNOWN_OFFSET, 130, 140]
-    end.on_receipt(Position(3, 1), 10, offsets.append)
+    offsets += offsets_of(end.on_receipt(Receipt(Position(3, 1), 10, None)))
     assert offsets[3:] == [UNKNOWN_OFFSET]
 
 
 def test_a_new_ledger_is_never_counted_on() -> None:
-    end, offsets = LogEnd(Position(1, 4), 100), list[int]()
-    end.on_receipt(Position(2, 0), 10, offsets.append)
+    end, offsets = LogEnd[None](Position(1, 4), 100), list[int]()
+    offsets += offsets_of(end.on_receipt(Receipt(Position(2, 0), 10, None)))
     assert offsets == []
-    end.on_entry(Position(2, 0), 102, 112)
+    offsets += offsets_of(end.on_entry(Position(2, 0), 102, 112))
     assert offsets == [102]
 
 
 def test_abandoned_receipts_are_handed_back() -> None:
-    end = LogEnd(Position(1, 4), 100)
-    end.on_receipt(Position(2, 0), 10, lambda _: None)
+    end = LogEnd[None](Position(1, 4), 100)
+    end.on_receipt(Receipt(Position(2, 0), 10, None))
     assert [waiting.position for waiting in end.abandon()] == [Position(2, 0)]
     assert not end.unresolved

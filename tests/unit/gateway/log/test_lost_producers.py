@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import KafkaError
-from gateway.log.writing import writer
+from gateway.log.writing import producer_supply
 from gateway.pulsar.errors import ConnectionLostError, TopicNotFoundError
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.log.log_scene import PLAIN, Scene, answered, append, settle
@@ -93,7 +93,7 @@ async def test_a_new_producer_is_closed_when_the_log_cannot_be_read(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the lost one's name, which the next attempt needs."""
-    monkeypatch.setattr(writer, "RETRY_S", 0)
+    monkeypatch.setattr(producer_supply, "RETRY_S", 0)
     answers = scene.append()
     await settle()
 

@@ -105,7 +105,7 @@ async def test_a_log_that_cannot_be_read_any_more_is_given_up(scene: Scene) -> N
     for reader in scene.topic.readers:
         reader.permits = -1_000_000
     scene.producer.confirm(0, position)
-    scene.log.reader_failed(TopicNotFoundError("gone"))
+    scene.log._follower.on_reader_closed(TopicNotFoundError("gone"))
     _, error = await answered(behind_gap)
     assert isinstance(error, KafkaError)
     assert scene.log.closed
@@ -155,7 +155,7 @@ async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> N
         reader.permits = -1_000_000
     refresh = asyncio.create_task(scene.log.end.refresh())
     await settle()
-    scene.log.reader_failed(TopicNotFoundError("gone"))
+    scene.log._follower.on_reader_closed(TopicNotFoundError("gone"))
     with pytest.raises(PulsarError):
         await refresh
 
@@ -337,7 +337,7 @@ async def test_no_more_is_read_than_can_be_converted(scene: Scene, monkeypatch: 
         assert threading.current_thread() is threading.main_thread() or go_on.wait(10)
         return from_pulsar(entry, max_bytes=1 << 20)
 
-    monkeypatch.setattr(scene.log._conversions, "_convert", convert)
+    monkeypatch.setattr(scene.log._follower._conversions, "_convert", convert)
     before = scene.log.end_offset
     heavy = b"".join(encode_message(b"", key=None) for _ in range(HEAVY_MESSAGES + 1))
     for number in range(20):
@@ -347,7 +347,7 @@ async def test_no_more_is_read_than_can_be_converted(scene: Scene, monkeypatch: 
     held = scene.topic.readers[-1].next_entry
     assert held < 4
     for _ in range(3):
-        scene.log.follow()
+        scene.log._follower.follow()
         await settle()
     assert scene.topic.readers[-1].next_entry == held
     go_on.set()
@@ -366,4 +366,4 @@ async def test_of_large_messages_few_are_asked_for_at_a_time(scene: Scene) -> No
     for number in range(100):
         scene.topic.write(large, 1, "native", number, native=True)
         await scene.log.end.refresh()
-    assert reader.permits <= scene.log.limits.reader_budget_bytes >> 20
+    assert reader.permits <= scene.log.resources.limits.reader_budget_bytes >> 20

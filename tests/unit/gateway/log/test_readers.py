@@ -30,7 +30,7 @@ class Scene:
         for _ in range(entries):
             self.topic.write(bytes(empty_batch(0, 10)), 10, "other", 0)
         for log in self.logs:
-            log.end_offset = self.topic.next_index
+            log.ends(self.topic.next_index)
             log.start.at_first_entry = True
         admin, client = cast(AdminClient, self.topic), cast(PulsarClient, self.topic)
         self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics(), DecodingThreads(1))

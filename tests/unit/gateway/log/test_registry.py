@@ -11,11 +11,11 @@ import pytest
 
 from gateway.config import Limits
 from gateway.errors import KafkaError, error_code
-from gateway.log import opening, opening_turns, partition_log, patience
+from gateway.log import opening, opening_turns, patience
 from gateway.log.partition_log import PartitionLog
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
-from gateway.log.writing import writer
+from gateway.log.writing import log_writer, producer_supply
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -96,19 +96,19 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(writer, "SETTLE_S", 0)
-    monkeypatch.setattr(opening, "SETTLE_S", 0)
+    monkeypatch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
+    monkeypatch.setattr(opening, "DRAIN_PAUSE_S", 0)
     return Scene()
 
 
 async def test_a_log_is_read_as_its_topic_is_configured_at_that_moment(scene: Scene) -> None:
     opened = await scene.registry.open(TOPIC, 0)
-    assert not opened.compacted
+    assert not opened.source.compacted
     scene.compacted.add(TOPIC.name)
-    assert opened.compacted
+    assert opened.source.compacted
     scene.registry.find(TOPIC.name, 0)
     scene.compacted.clear()
-    assert not opened.compacted
+    assert not opened.source.compacted
 
 
 async def test_a_log_without_answers_is_opened_anew(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ async def test_a_log_without_answers_is_opened_anew(scene: Scene, monkeypatch: p
     first, answers = await scene.open(), await scene.append()
     await scene.registry.close_stalled()
     assert not first.closed  # it has had no time yet
-    monkeypatch.setattr(partition_log, "STALLED_S", -1)
+    monkeypatch.setattr(log_writer, "STALLED_S", -1)
     await scene.registry.close_stalled()
     [(_, error)] = answers
     assert isinstance(error, KafkaError) and error_code(error) == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -126,7 +126,7 @@ async def test_a_log_without_answers_is_opened_anew(scene: Scene, monkeypatch: p
 
 
 async def test_a_log_that_has_nothing_to_wait_for_stays(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "STALLED_S", -1)
+    monkeypatch.setattr(log_writer, "STALLED_S", -1)
     opened = await scene.open()
     await scene.registry.close_stalled()
     assert not opened.closed
@@ -166,7 +166,7 @@ CHANGES: dict[str, Change] = {
 async def test_changes_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch, scene: Scene, first: str, second: str, turns: int
 ) -> None:
-    monkeypatch.setattr(partition_log, "STALLED_S", -1)
+    monkeypatch.setattr(log_writer, "STALLED_S", -1)
     scene.topic.producer_class = SlowProducer
     SlowProducer.forgotten = asyncio.Event()
     for partition in range(3):

@@ -1,50 +1,46 @@
-"""Opening a log's producer: when it is first needed, and anew when it was lost.
-
-What was in flight may or may not be in the log then. The new producer goes on where the lost one stood, and the log is
-read to its end before anything is sent.
-"""
+"""Opening a log's producer: when it is first needed, and anew when it was lost."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway.log.opening import SETTLE_S
 from gateway.log.patience import Patience
 from gateway.log.writing.appender import Appender
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 
+LATE_ARRIVAL_S = 0.2
+"""So long the broker may still have to read what came over a broken connection."""
 RETRY_S = 1.0
 
 log = structlog.get_logger()
 
 
-class WrittenLog(Protocol):
-    """The partition log, as its writer knows it."""
-
-    pulsar_topic: str
-    client: PulsarClient
-
-    @property
-    def closed(self) -> bool: ...
-
-    async def read_what_others_sent(self) -> None: ...
-
-    def refuse_in_flight(self) -> None: ...
-
-
-class Writer:
+class ProducerSupply:
     """Gives the appender its producers."""
 
-    def __init__(self, log: WrittenLog, appender: Appender) -> None:
-        self._log = log
+    def __init__(
+        self,
+        pulsar_topic: str,
+        client: PulsarClient,
+        appender: Appender,
+        resolve_in_flight: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``resolve_in_flight``: all that a lost producer had in flight is known to be written, or is refused.
+
+        It is called while the new producer is open and not yet used: nothing of the lost one can come any more.
+        """
+        self._topic = pulsar_topic
+        self._client = client
         self._appender = appender
+        self._resolve_in_flight = resolve_in_flight
         self._opening: asyncio.Task[None] | None = None
         self._patience = Patience()
+        self._stopped = False
 
     def open(self) -> asyncio.Task[None]:
         """Once for all who ask. Raises PulsarError."""
@@ -59,22 +55,25 @@ class Writer:
         await self._patience.wait(self.open())
 
     def lost(self, error: BaseException) -> None:
-        log.info("writer lost", topic=self._log.pulsar_topic, error=str(error))
-        if not self._appender.idle and not self._log.closed:
+        log.info("writer lost", topic=self._topic, error=str(error))
+        if not self._appender.idle and not self._stopped:
             self.open()
+
+    def stop(self) -> None:
+        """Nothing is opened anew any more."""
+        self._stopped = True
 
     def cancel(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
 
     async def _open(self) -> None:
-        topic, appender = self._log.pulsar_topic, self._appender
-        producer = await self._log.client.open_producer(topic, appender, predecessor=appender.predecessor)
+        appender = self._appender
+        producer = await self._client.open_producer(self._topic, appender, predecessor=appender.predecessor)
         try:
             if appender.predecessor is not None:
-                await asyncio.sleep(SETTLE_S)  # the broker may still have to read what came over a broken connection
-                await self._log.read_what_others_sent()
-                self._log.refuse_in_flight()
+                await asyncio.sleep(LATE_ARRIVAL_S)
+                await self._resolve_in_flight()
             if producer.closed:
                 raise ConnectionLostError("the new producer was lost before its first entry")
         except BaseException:
@@ -88,9 +87,9 @@ class Writer:
         self._opening = None
         self._patience.end(task)
         error = None if task.cancelled() else task.exception()
-        if error is None or self._log.closed:
+        if error is None or self._stopped:
             return
-        log.warning("cannot write", topic=self._log.pulsar_topic, error=str(error))
+        log.warning("cannot write", topic=self._topic, error=str(error))
         failure = error if isinstance(error, Exception) else RuntimeError("interrupted")
         self._appender.fail_queued(failure)
         if self._appender.predecessor is not None and not self._appender.idle:

@@ -1,0 +1,196 @@
+"""Writing to one log: batches are judged, queued and sent, and their clients hear what has become of them.
+
+When Pulsar loses the producer, what was in flight may or may not be in the log. The new producer goes on where the lost
+one stood, and the log is read to its end before anything is sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from gateway.errors import KafkaError
+from gateway.log.entries.message_entry import Messages
+from gateway.log.log_end import LogEnd, Receipt, Resolved
+from gateway.log.resources import Resources
+from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
+from gateway.log.writing.producer_state import Done, ProducerState
+from gateway.log.writing.producer_supply import ProducerSupply
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import Producer
+from protocol.kafka.batch import BatchHeader
+from protocol.kafka.errors import ErrorCode
+
+STALLED_S = 20.0
+"""So long nothing was heard of what was sent to Pulsar; clients give their requests up after 30 s and more."""
+
+log = structlog.get_logger()
+
+
+class LogWriter:
+    """Owns what waits and what is in flight. An AppendListener."""
+
+    def __init__(
+        self,
+        pulsar_topic: str,
+        resources: Resources,
+        may_send_idempotent: Callable[[], bool],
+        end: LogEnd[SentEntry],
+        producers: ProducerState,
+        read_what_others_sent: Callable[[], Awaitable[object]],
+        on_resolved: Callable[[list[Resolved[SentEntry]]], None],
+        predecessor: Producer | None,
+    ) -> None:
+        """``on_resolved`` gets the entries whose offsets a receipt has made known; some may wait for others' entries.
+
+        The caller says then what has become of each: ``complete`` or ``refuse``.
+        """
+        self._topic = pulsar_topic
+        self._end = end
+        self._producers = producers
+        self._read_what_others_sent = read_what_others_sent
+        self._on_resolved = on_resolved
+        self._appender = Appender(resources.limits, resources.metrics, may_send_idempotent, self, predecessor)
+        self._supply = ProducerSupply(pulsar_topic, resources.client, self._appender, self._resolve_in_flight)
+        self._written_at = 0.0
+        self._busy_since = 0.0
+        self._stopped = False
+
+    # Its state
+
+    @property
+    def ready(self) -> bool:
+        """``append`` may be called without ``wait_until_ready``."""
+        return self._appender.producer is not None and self._appender.has_room
+
+    async def wait_until_ready(self) -> None:
+        """Have a producer, and room for more. Raises PulsarError, and KafkaError if it takes too long."""
+        if self._appender.producer is None:
+            await self._supply.wait()
+        await self._appender.room.wait()
+
+    @property
+    def max_message_bytes(self) -> int | None:
+        """What the broker takes as one entry; None while there is no producer."""
+        return self._appender.producer.max_message_bytes if self._appender.producer else None
+
+    @property
+    def lost_producer(self) -> Producer | None:
+        """One that the broker may still know, and have entries of: the next one has to succeed it."""
+        return self._appender.predecessor
+
+    @property
+    def stalled(self) -> bool:
+        """Batches wait, and for long none was written or refused. What holds them up, a new log may not have."""
+        if self._stopped or self._idle:
+            return False
+        return time.monotonic() - max(self._written_at, self._busy_since) > STALLED_S
+
+    @property
+    def _idle(self) -> bool:
+        return self._appender.idle and not self._end.unresolved
+
+    # Batches
+
+    def append(
+        self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: Messages | None, now_s: float
+    ) -> bool:
+        """See ``PartitionLog.append``."""
+        if header.producer_id < 0:
+            self._queue(PendingBatch(data, header.last_offset_delta + 1, None, done, messages), now_s)
+            return False
+        duplicate = self._producers.find_duplicate(header)
+        if duplicate is None:
+            sequenced = self._producers.begin(header)
+            self._queue(PendingBatch(data, header.last_offset_delta + 1, sequenced, done, messages), now_s)
+        elif duplicate.base_offset >= 0:
+            done(duplicate.base_offset, None)
+        else:
+            duplicate.waiters.append(done)
+        self._producers.heard(header, source, now_s)
+        return duplicate is not None
+
+    def _queue(self, batch: PendingBatch, now_s: float) -> None:
+        if self._idle:
+            self._busy_since = now_s
+        try:
+            self._appender.append(batch)
+        except KafkaError as error:
+            if batch.sequenced is not None:
+                self._producers.abort(batch.sequenced, error)
+            raise
+        if self._appender.producer is None:  # it was lost after ``wait_until_ready``
+            self._supply.open()
+
+    def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
+        """An entry was read that our producer wrote, the present or the lost one: no receipt is needed any more."""
+        return self._appender.claim(producer_name, sequence_id)
+
+    def complete(self, sent: SentEntry, base_offset: int, now_s: float) -> None:
+        """It is in the log."""
+        self._written_at = now_s
+        for batch in sent.batches:
+            if batch.sequenced is not None:
+                self._producers.complete(batch.sequenced, base_offset)
+            batch.done(base_offset, None)
+            base_offset += batch.count
+
+    def refuse(self, sent: SentEntry, error: Exception) -> None:
+        """Its clients have to ask again."""
+        self._refuse(sent.batches, error)
+
+    def _refuse(self, batches: list[PendingBatch], error: Exception) -> None:
+        producer_ids = {batch.sequenced.producer_id for batch in batches if batch.sequenced is not None}
+        # No batch may be written before an earlier one of its producer that will come again.
+        followers = self._appender.take_queued(producer_ids) if producer_ids else []
+        if followers:
+            self._refuse(followers, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        for batch in reversed(batches):
+            if batch.sequenced is not None:
+                self._producers.abort(batch.sequenced, error)
+        for batch in batches:
+            batch.done(-1, error)
+
+    # What the appender reports
+
+    def entry_written(self, sent: SentEntry, position: Position) -> None:
+        self._on_resolved(self._end.on_receipt(Receipt(position, sent.count, sent)))
+
+    def entry_refused(self, sent: SentEntry, error: Exception) -> None:
+        self._refuse(sent.batches, error)
+
+    def producer_lost(self, error: PulsarError) -> None:
+        self._supply.lost(error)
+
+    async def _resolve_in_flight(self) -> None:
+        await self._read_what_others_sent()
+        self._refuse_in_flight()
+
+    def _refuse_in_flight(self) -> None:
+        """It is not in the log, and will not be."""
+        batches = [batch for sent in self._appender.abandon_in_flight() for batch in sent.batches]
+        self._refuse(batches, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    # Its end
+
+    def on_lease_lost(self) -> None:
+        """Nothing of idempotent producers may be written any more that another leader would not see in the log."""
+        self._refuse(self._appender.on_lease_lost(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def stop(self) -> None:
+        """No producer is opened any more."""
+        self._stopped = True
+        self._supply.stop()
+
+    async def close(self) -> None:
+        """Wait for what is in flight, if Pulsar answers; all that is not written is refused."""
+        self._supply.cancel()
+        try:
+            await self._appender.close()
+        except PulsarError as error:
+            log.info("producer not closed in order", topic=self._topic, error=str(error))
+        self._appender.fail_queued(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._refuse_in_flight()
