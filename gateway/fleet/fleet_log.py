@@ -21,7 +21,7 @@ from coordinator.fleet.messages import (
 )
 from gateway.background import TaskGroup
 from gateway.backoff import Backoff, retried
-from gateway.log.opening import read_entries
+from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy

@@ -12,23 +12,22 @@ import time
 from collections.abc import Callable
 
 from gateway.errors import KafkaError
-from gateway.log.end_refresh import EndRefresh
-from gateway.log.end_target import EndTarget
+from gateway.log.bounds.end_target import EndTarget
+from gateway.log.bounds.log_bounds import LogBounds, read_bounds
+from gateway.log.bounds.log_end import UNKNOWN_OFFSET, LogEnd, Receipt, Resolved
 from gateway.log.entries.chunked_messages import is_piece
 from gateway.log.entries.log_entry import Buffer, LogEntry
 from gateway.log.entries.message_entry import Messages
-from gateway.log.log_bounds import read_bounds
-from gateway.log.log_end import UNKNOWN_OFFSET, LogEnd, Receipt, Resolved
-from gateway.log.log_start import LogStart
-from gateway.log.opening import LogBounds
 from gateway.log.reading.cache import LogTail
-from gateway.log.reading.catch_up import ReadSource
+from gateway.log.reading.end_refresh import EndRefresh
+from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.positions import SparseIndex
-from gateway.log.receipt_lookup import ReceiptLookup
+from gateway.log.reading.read_source import ReadSource
+from gateway.log.reading.receipt_lookup import ReceiptLookup
+from gateway.log.reading.tail_follower import TailFollower
+from gateway.log.reading.waiters import Waiters
 from gateway.log.record_free import RecordFree
 from gateway.log.shared import Shared
-from gateway.log.tail_follower import TailFollower
-from gateway.log.waiters import Waiters
 from gateway.log.writing.appender import SentEntry
 from gateway.log.writing.known_producers import KnownProducers
 from gateway.log.writing.log_writer import LogWriter

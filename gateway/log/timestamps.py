@@ -16,10 +16,11 @@ import structlog
 
 from gateway.log.entries.chunked_messages import ChunkedMessages
 from gateway.log.entries.decoding import HEAVY_MESSAGES, converted
+from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import Buffer, LogEntry, from_pulsar
-from gateway.log.log_start import START_AGE_S
-from gateway.log.opening import read_entries, scan_start
 from gateway.log.partition_log import PartitionLog
+from gateway.log.reading.log_start import START_AGE_S
+from gateway.log.reading.positions import scan_start
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, iter_headers

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import structlog
 
 from gateway.coordination.partition.internal_log import Record
-from gateway.log.opening import read_entries
+from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Start

@@ -25,7 +25,7 @@ from gateway.fetching.fetch_session import (
     Key,
     record_if_changed,
 )
-from gateway.log.log_start import START_AGE_S
+from gateway.log.reading.log_start import START_AGE_S
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers, check_leader, preferred_reader
 from gateway.requests.call import Call

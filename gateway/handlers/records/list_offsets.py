@@ -17,8 +17,8 @@ import structlog
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
-from gateway.log.log_start import START_AGE_S
 from gateway.log.partition_log import PartitionLog
+from gateway.log.reading.log_start import START_AGE_S
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import check_leader

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -14,14 +13,12 @@ from gateway.config import Limits
 from gateway.errors import KafkaError
 from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
 from gateway.log.entries.decoding import DecodingThreads, OrderedConversions
+from gateway.log.entries.entry_stream import NOTHING
 from gateway.log.entries.log_entry import LogEntry, Slice, collect, from_pulsar
-from gateway.log.log_end import LogEnd
-from gateway.log.log_start import LogStart
-from gateway.log.opening import NOTHING
+from gateway.log.entries.undispatched import undispatched_end
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex, back_from, find_position
-from gateway.log.undispatched import undispatched_end
-from gateway.log.waiters import Waiters
+from gateway.log.reading.read_source import ReadSource
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -44,40 +41,6 @@ SILENT_S = 2.0
 READ_FAILURES = (PulsarError, TimeoutError, OSError)
 
 log = structlog.get_logger()
-
-
-class ReadSource:
-    """What there is of a log to read, and who waits for it."""
-
-    def __init__(
-        self,
-        pulsar_topic: str,
-        start: LogStart,
-        end: LogEnd[Any],
-        waiters: Waiters,
-        is_compacted: Callable[[], bool],
-    ) -> None:
-        self.pulsar_topic = pulsar_topic
-        self.start = start
-        self.waiters = waiters
-        self.closed = False
-        """To be replaced by a new one."""
-        self._end = end
-        self._is_compacted = is_compacted
-
-    @property
-    def end_offset(self) -> int:
-        """The high watermark: the offset behind the last batch known."""
-        return self._end.next_offset
-
-    @property
-    def last_position(self) -> Position:
-        return self._end.last
-
-    @property
-    def compacted(self) -> bool:
-        """Older data is read as Pulsar's compaction left it. Clients may change it at any time."""
-        return self._is_compacted()
 
 
 class ReaderOwner(Protocol):

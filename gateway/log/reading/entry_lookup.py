@@ -12,7 +12,8 @@ from contextlib import aclosing
 
 import structlog
 
-from gateway.log.opening import empty_end, read_entries
+from gateway.log.bounds.empty_end import empty_end
+from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import StoredEntry
 from gateway.pulsar.client import PulsarClient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -140,3 +141,14 @@ async def _find_ledger(
             best = (ledgers[middle].ledger_id, ledgers[middle].entries, base)
         low = middle + 1
     return best
+
+
+def scan_start(ledgers: Sequence[Ledger], scan_bytes: int, scan_entries: int = 0) -> Start:
+    """About ``scan_bytes`` before the end by the ledgers' average entry sizes, and so many entries at least."""
+    for ledger in reversed(ledgers):
+        share = 1.0 if ledger.size_bytes <= scan_bytes else scan_bytes / ledger.size_bytes
+        wanted = max(math.ceil(ledger.entries * share), min(scan_entries, ledger.entries))
+        scan_bytes, scan_entries = max(0, scan_bytes - ledger.size_bytes), max(0, scan_entries - ledger.entries)
+        if wanted < ledger.entries or (scan_bytes == 0 and scan_entries == 0):
+            return Position(ledger.ledger_id, ledger.entries - wanted)
+    return "earliest"

@@ -15,9 +15,10 @@ from collections.abc import Iterable
 from gateway.config import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.entries.log_entry import Slice
-from gateway.log.reading.catch_up import CatchUpReader, ReadSource
+from gateway.log.reading.catch_up import CatchUpReader
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex
+from gateway.log.reading.read_source import ReadSource
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient

@@ -11,13 +11,13 @@ import math
 import time
 from typing import Any
 
-from gateway.log.end_refresh import EndRefresh
+from gateway.log.bounds.log_end import LogEnd
 from gateway.log.entries.log_entry import LogEntry
-from gateway.log.log_end import LogEnd
-from gateway.log.opening import Tail, read_tail
+from gateway.log.reading.end_refresh import EndRefresh
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.writing.producer_ids import ProducerIds
+from gateway.log.writing.producer_scan import Tail, read_tail
 from gateway.log.writing.producer_state import ActiveProducer, AllProducers, ProducerState
 from protocol.kafka.batch import BatchHeader, iter_headers
 

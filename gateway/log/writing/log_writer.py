@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from gateway.errors import KafkaError
+from gateway.log.bounds.log_end import LogEnd, Receipt, Resolved
 from gateway.log.entries.message_entry import Messages
-from gateway.log.log_end import LogEnd, Receipt, Resolved
 from gateway.log.resources import Resources
 from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
 from gateway.log.writing.producer_state import Done, ProducerState

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.handlers.records import list_offsets
 from gateway.handlers.records.list_offsets import END_AGE_S
-from gateway.log.log_start import START_AGE_S
+from gateway.log.reading.log_start import START_AGE_S
 from gateway.requests.reply import Reply
 from protocol.kafka.batch import InvalidBatch
 from protocol.kafka.errors import ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.log import opening
+from gateway.log.bounds import drained
 from gateway.log.writing import producer_supply
 from tests.unit.gateway.log.log_scene import PLAIN, Scene, batch
 
@@ -12,7 +12,7 @@ from tests.unit.gateway.log.log_scene import PLAIN, Scene, batch
 @pytest.fixture
 def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
-    monkeypatch.setattr(opening, "DRAIN_PAUSE_S", 0)
+    monkeypatch.setattr(drained, "DRAIN_PAUSE_S", 0)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from gateway.config import Limits
-from gateway.log.opening import LogBounds
+from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
 from gateway.observability.metrics import Metrics

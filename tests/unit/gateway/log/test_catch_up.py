@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.config import MIB, Limits
+from gateway.log.bounds.log_end import LogEnd
 from gateway.log.entries.decoding import DecodingThreads
-from gateway.log.log_end import LogEnd
 from gateway.log.reading import catch_up
-from gateway.log.reading.catch_up import ReadSource
+from gateway.log.reading.read_source import ReadSource
 from gateway.log.reading.readers import CatchUpReaders
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from gateway.config import Limits
-from gateway.log.deleted_records import PROPERTY, read_deleted
-from gateway.log.opening import StartSearch
+from gateway.log.bounds.deleted_records import PROPERTY, read_deleted
+from gateway.log.bounds.start_search import StartSearch
 from gateway.log.partition_log import PartitionLog, open_log
 from gateway.log.shared import Shared
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from gateway.config import Limits
 from gateway.errors import KafkaError, error_code
-from gateway.log import opening, tail_follower
-from gateway.log.opening import LogBounds
+from gateway.log.bounds import drained
+from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.partition_log import PartitionLog
+from gateway.log.reading import tail_follower
 from gateway.log.shared import Shared
 from gateway.log.writing import producer_supply
 from gateway.log.writing.refused_batches import RefusedBatches
@@ -47,7 +48,7 @@ def no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
         patch.setattr(producer_supply, "RETRY_S", 0)
-        patch.setattr(opening, "DRAIN_PAUSE_S", 0)
+        patch.setattr(drained, "DRAIN_PAUSE_S", 0)
         patch.setattr(tail_follower, "RETRY_MS", 0)
         yield
 

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from gateway.log import opening
-from gateway.log.deleted_records import PROPERTY
-from gateway.log.log_bounds import read_bounds
-from gateway.log.opening import LogBounds, StartSearch
+from gateway.log.bounds.deleted_records import PROPERTY
+from gateway.log.bounds.log_bounds import LogBounds, read_bounds
+from gateway.log.bounds.start_search import StartSearch
+from gateway.log.entries import entry_stream
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
@@ -89,7 +89,7 @@ async def test_the_start_is_not_read_again_while_the_first_ledger_is_there() -> 
 async def test_a_log_may_end_with_what_brokers_keep_to_themselves(
     before: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "SILENT_S", 0.01)
+    monkeypatch.setattr(entry_stream, "SILENT_S", 0.01)
     topic = written(*before)
     for _ in range(20):
         topic.write_marker(3)

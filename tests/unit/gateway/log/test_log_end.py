@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.log.log_end import UNKNOWN_OFFSET, LogEnd, Receipt, Resolved
+from gateway.log.bounds.log_end import UNKNOWN_OFFSET, LogEnd, Receipt, Resolved
 from gateway.pulsar.position import Position
 
 NOTHING = Position(-1, -1)

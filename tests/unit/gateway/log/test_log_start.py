@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from gateway.log.opening import FirstOffset
+from gateway.log.bounds.start_search import FirstOffset
 from tests.unit.gateway.log.log_scene import PLAIN, Scene, settle
 
 

@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 
 from gateway.config import Limits
-from gateway.log.opening import FirstOffset, StartSearch, Tail, read_entries, scan_ranges
+from gateway.log.bounds.start_search import FirstOffset, StartSearch
+from gateway.log.entries.entry_stream import read_entries
+from gateway.log.writing.producer_scan import Tail, scan_ranges
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient

@@ -11,9 +11,9 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.errors import KafkaError
-from gateway.log import receipt_lookup
 from gateway.log.entries.decoding import HEAVY_MESSAGES
 from gateway.log.entries.log_entry import LogEntry, from_pulsar
+from gateway.log.reading import receipt_lookup
 from gateway.log.writing.producer_ids import MARK_EVERY_S
 from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicNotFoundError
 from gateway.pulsar.reader import Entry

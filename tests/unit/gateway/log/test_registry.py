@@ -11,7 +11,8 @@ import pytest
 
 from gateway.config import Limits
 from gateway.errors import KafkaError, error_code
-from gateway.log import opening, opening_turns, patience
+from gateway.log import opening_turns, patience
+from gateway.log.bounds import drained
 from gateway.log.partition_log import PartitionLog
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
@@ -97,7 +98,7 @@ class Scene:
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
-    monkeypatch.setattr(opening, "DRAIN_PAUSE_S", 0)
+    monkeypatch.setattr(drained, "DRAIN_PAUSE_S", 0)
     return Scene()
 
 

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.log import end_refresh, opening, undispatched
-from gateway.log.undispatched import undispatched_end
+from gateway.log.entries import entry_stream, undispatched
+from gateway.log.entries.undispatched import undispatched_end
+from gateway.log.reading import end_refresh
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.position import Position
@@ -18,7 +19,7 @@ from tests.unit.gateway.log.log_scene import Scene, answered, append
 
 @pytest.fixture(autouse=True)
 def short_silences(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (end_refresh, opening):
+    for module in (end_refresh, entry_stream):
         monkeypatch.setattr(module, "SILENT_S", 0.01)
 
 

@@ -120,7 +120,7 @@ async def test_ends_are_read_where_they_moved() -> None:
     pulsar.last = Position(3, 5)
     assert [await ends.read(T0), pulsar.entries_read] == [60, 2]
     pulsar.last = Position(3, 6)
-    pulsar.opened = SimpleNamespace(last_position=lambda: Position(3, 7), end_offset=80)
+    pulsar.opened = SimpleNamespace(source=SimpleNamespace(last_position=Position(3, 7)), end_offset=80)
     assert [await ends.read(T0), pulsar.entries_read] == [80, 2], "an open log knows"
     pulsar.last, pulsar.opened = Position(8, -1), None
     assert await ends.read(T0) == 100, "nothing is stored any more"

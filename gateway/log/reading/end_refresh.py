@@ -7,11 +7,11 @@ import math
 import time
 from collections.abc import Callable
 
-from gateway.log.end_target import EndTarget
-from gateway.log.opening import drained
+from gateway.log.bounds.drained import drained
+from gateway.log.bounds.end_target import EndTarget
+from gateway.log.entries.undispatched import SILENT_S, undispatched_end
+from gateway.log.reading.tail_follower import TailFollower
 from gateway.log.shared_run import SharedRun
-from gateway.log.tail_follower import TailFollower
-from gateway.log.undispatched import SILENT_S, undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats
 from gateway.pulsar.position import Position

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gateway.log.deleted_records import write_deleted
-from gateway.log.log_end import LogEnd
-from gateway.log.opening import FirstOffset, LogBounds, StartSearch
+from gateway.log.bounds.deleted_records import write_deleted
+from gateway.log.bounds.log_bounds import LogBounds
+from gateway.log.bounds.log_end import LogEnd
+from gateway.log.bounds.start_search import FirstOffset, StartSearch
 from gateway.log.reading.cache import LogTail
+from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun
-from gateway.log.waiters import Waiters
 
 CHECK_S = 15.0
 START_AGE_S = 1.0

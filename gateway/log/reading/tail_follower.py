@@ -14,13 +14,13 @@ from typing import Any
 import structlog
 
 from gateway.background import run_once
-from gateway.log.end_target import EndTarget
+from gateway.log.bounds.end_target import EndTarget
+from gateway.log.bounds.log_end import LogEnd
 from gateway.log.entries.decoding import OrderedConversions
 from gateway.log.entries.log_entry import LogEntry, from_pulsar
-from gateway.log.log_end import LogEnd
+from gateway.log.reading.waiters import QUIET_S, Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import outcome_of
-from gateway.log.waiters import QUIET_S, Waiters
 from gateway.pulsar.errors import ClientClosedError, ListenerError, PulsarError
 from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position

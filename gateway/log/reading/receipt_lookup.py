@@ -12,7 +12,7 @@ from typing import Generic
 import structlog
 
 from gateway.background import run_once
-from gateway.log.log_end import LogEnd, Receipt, Sent
+from gateway.log.bounds.log_end import LogEnd, Receipt, Sent
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.pulsar.errors import PulsarError
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from contextlib import aclosing
 from typing import NamedTuple
 
 import structlog
 
-from gateway.log.deleted_records import deleted_before
-from gateway.log.opening import (
-    NOTHING,
-    EntryQueue,
-    FirstLedger,
-    FirstOffset,
-    LogBounds,
-    end_before_open_ledger,
-    is_compacted,
-    kept_start,
-    read_entries,
-    read_on,
-)
-from gateway.log.undispatched import undispatched_end
+from gateway.log.bounds.deleted_records import deleted_before
+from gateway.log.bounds.empty_end import end_before_open_ledger
+from gateway.log.bounds.start_search import FirstLedger, FirstOffset, is_compacted, kept_start
+from gateway.log.entries.entry_stream import NOTHING, EntryQueue, read_entries, read_on
+from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
@@ -32,6 +24,18 @@ from gateway.pulsar.reader import Reader
 COMPACTION_CURSOR = "__compaction"
 
 log = structlog.get_logger()
+
+
+class LogBounds(NamedTuple):
+    """The last entry, the offset behind it, and the first offset that is still there."""
+
+    last: Position
+    next_offset: int
+    start_offset: int
+    starts_at_first_entry: bool = False
+    first: FirstLedger | None = None
+    asked_at: float = -math.inf
+    """Before anything was asked of Pulsar, by the monotonic clock."""
 
 
 class _First(NamedTuple):

@@ -1,0 +1,96 @@
+"""Where a log starts: the first entry that is left, unless records before an offset are deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import NamedTuple
+
+import structlog
+
+from gateway.log.bounds.deleted_records import read_deleted
+from gateway.log.entries.entry_stream import read_entries
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.position import Position, first_index
+
+log = structlog.get_logger()
+
+
+class FirstOffset(NamedTuple):
+    """Where a log starts."""
+
+    offset: int
+    at_first_entry: bool
+    """No entry lies before it: who reads from there needs no search."""
+
+
+class FirstLedger(NamedTuple):
+    """The first one that holds entries; while it is there, the first entry is the same."""
+
+    ledger_id: int
+    start: FirstOffset
+
+
+class StartSearch:
+    """Finds a log's start, again and again: it reads the first entry only when that is another one."""
+
+    def __init__(
+        self, client: PulsarClient, admin: AdminClient, topic: str, first: FirstLedger | None = None
+    ) -> None:
+        self._client = client
+        self._admin = admin
+        self._topic = topic
+        self._first = first
+
+    async def run(self) -> FirstOffset | None:
+        """The first offset that can be read; None if nothing is stored, though the log's end may name an expired entry.
+
+        Raises PulsarError and TimeoutError.
+        """
+        stored, deleted = await asyncio.gather(self._first_stored(), read_deleted(self._admin, self._topic))
+        if stored is None or deleted <= stored.offset:
+            return stored
+        return FirstOffset(deleted, at_first_entry=False)
+
+    async def _first_stored(self) -> FirstOffset | None:
+        stats = await self._admin.topics.internal_stats(self._topic)
+        if is_compacted(stats):
+            return FirstOffset(0, at_first_entry=True)
+        stored = [ledger for ledger in stats.ledgers if ledger.entries > 0]
+        if not stored:
+            return None
+        if self._first is not None and self._first.ledger_id == stored[0].ledger_id:
+            return self._first.start
+        first, last = stored[0].ledger_id, Position(stored[-1].ledger_id, stored[-1].entries - 1)
+        start = await self._read_first(last) or await kept_start(self._admin, self._topic, first)
+        self._first = None if start is None else FirstLedger(stored[0].ledger_id, start)
+        return start
+
+    async def _read_first(self, last: Position) -> FirstOffset | None:
+        skipped = False
+        found = read_entries(self._client, self._topic, "earliest", last, admin=self._admin)
+        async with aclosing(found) as entries:
+            async for entry in entries:
+                if entry.index is None:
+                    skipped = True
+                    continue
+                start = first_index(entry.index, entry.num_messages)
+                if skipped:
+                    log.warning("the log starts behind older entries without index", topic=self._topic, offset=start)
+                return FirstOffset(start, at_first_entry=not skipped)
+        return None
+
+
+async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOffset | None:
+    """Where a log starts of which no reader gets an entry, by the first one of its first ledger. Raises PulsarError."""
+    entry = await admin.topics.entry(topic, Position(ledger_id, 0))
+    if entry is None or entry.index is None:
+        return None
+    return FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)
+
+
+def is_compacted(stats: InternalStats) -> bool:
+    """Then the log starts at 0, as in Kafka: compaction takes records away, and leaves the start where it was."""
+    return stats.compacted_ledger.ledger_id >= 0

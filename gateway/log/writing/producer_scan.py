@@ -1,0 +1,75 @@
+"""What is read of a log's end to know its idempotent producers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import NamedTuple
+
+from gateway.config import Limits
+from gateway.log.entries.decoding import DecodingThreads, converted
+from gateway.log.entries.entry_stream import read_entries
+from gateway.log.entries.log_entry import LogEntry, from_pulsar
+from gateway.log.reading.positions import scan_start
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Start
+
+
+class Tail(NamedTuple):
+    """What is read of a log to know its idempotent producers again."""
+
+    last: Position
+    taken_over: Position
+    """The last entry when this gateway began with the log. What another one left unanswered lies before it, and others
+    may have written much since, without sequences."""
+
+
+async def read_tail(
+    client: PulsarClient,
+    admin: AdminClient,
+    topic: str,
+    stats: InternalStats,
+    tail: Tail,
+    limits: Limits,
+    decoding: DecodingThreads,
+    take: Callable[[LogEntry], None],
+) -> None:
+    """Hand the last ``producer_state_scan_bytes`` of the log to ``take``, in order, and as much of what was there when
+    it was taken over. Raises PulsarError.
+    """
+    convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
+    for start, last in scan_ranges(stats, tail, limits):
+        async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
+            async for entry in entries:
+                read = await converted(decoding, convert, entry, topic)
+                if read is not None:
+                    take(read)
+
+
+def scan_ranges(stats: InternalStats, tail: Tail, limits: Limits) -> list[tuple[Start, Position]]:
+    """Each from its first to its last entry. They hold at least what one gateway may have had in flight."""
+    if tail.last.entry_id < 0:
+        return []
+    scan_bytes, scan_entries = limits.producer_state_scan_bytes, 2 * limits.append_max_in_flight_entries
+    start = scan_start(stats.ledgers, scan_bytes, scan_entries)
+    before = _up_to(stats.ledgers, tail.taken_over)
+    if not before or not isinstance(start, Position):
+        return [(start, tail.last)]
+    earlier = scan_start(before, scan_bytes, scan_entries)
+    if start <= tail.taken_over:
+        return [("earliest" if earlier == "earliest" else min(earlier, start), tail.last)]
+    return [(earlier, tail.taken_over), (start, tail.last)]
+
+
+def _up_to(ledgers: Sequence[Ledger], last: Position) -> list[Ledger]:
+    """As they were when that was the last entry."""
+    found = [ledger for ledger in ledgers if ledger.ledger_id < last.ledger_id]
+    for ledger in ledgers:
+        if ledger.ledger_id == last.ledger_id and 0 <= last.entry_id < ledger.entries:
+            entries = last.entry_id + 1
+            found.append(ledger._replace(entries=entries, size_bytes=ledger.size_bytes * entries // ledger.entries))
+    return found
