@@ -1,6 +1,6 @@
 """What leads a partition of an internal topic: a state machine over the topic's records, for groups or anything else.
 
-It is pure: requests and the time of day come in, answers and records to append go out. Who runs it (`gateway`) keeps
+It is pure: requests and the time of day come in, answers and records to append go out. Its caller (`gateway`) keeps
 these rules: one call at a time; first `replay` every record of the partition in order, then take all steps of
 `finish_loading`; until then it answers that it is loading, and after `resign` that it is not the coordinator.
 """
@@ -42,7 +42,7 @@ class Coordinator(Protocol):
         """All is replayed: serve, after the last step. Each step is a slice of the work."""
 
     def resign(self, now_ms: int) -> None:
-        """Another coordinator has the partition: whoever still waits for an answer is sent to find it."""
+        """Another coordinator has the partition: clients that still wait for an answer are sent to find it."""
 
     def pause(self, now_ms: int) -> None:
         """Another coordinator may answer from now on, until `resume`: nothing else is called meanwhile."""

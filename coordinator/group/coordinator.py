@@ -139,7 +139,7 @@ class GroupCoordinator:
         return None if self._phase is Phase.LOADING else self._timers.next_deadline_ms()
 
     def tick(self, now_ms: int) -> None:
-        if self._phase is Phase.LOADING:  # nobody is waited for who cannot be answered yet
+        if self._phase is Phase.LOADING:  # members that cannot be answered yet are not expelled
             return
         while (timer := self._timers.pop_due(now_ms)) is not None:
             earliest_ms = now_ms if self._resumed_ms is None else self._resumed_ms + self._members.period_ms(timer)

@@ -267,7 +267,7 @@ class ClassicGroup(Group):
     # --- Answers and records
 
     def join_response(self, member_id: str) -> JoinResponse:
-        """The current generation, as the member is told of it."""
+        """The current generation, as JoinGroup answers it to the member."""
         return JoinResponse(
             ErrorCode.NONE,
             member_id,

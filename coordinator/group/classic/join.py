@@ -192,7 +192,7 @@ class ClassicJoin:
             response = group.join_response(member.member_id)
             if can_skip:
                 response = replace(response, skip_assignment=member.member_id == group.leader_id)
-            else:  # older clients must not think that they lead: they would assign, and nobody would hear
+            else:  # older clients must not think that they lead: they would assign, and the assignment would be lost
                 response = replace(response, leader_id=old_leader_id, members=())
             group.answer_join(member, response)
             self._rebalance.restart_session(group, member, now_ms)  # it may have run out while the log was slow

@@ -174,7 +174,7 @@ class OffsetCommands(Generic[Owner]):
         return self._remove_everywhere(expired, now_ms)
 
     def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps | None:
-        """The topics were deleted: nobody's offsets in them mean anything any more. None: steps under way do it."""
+        """The topics were deleted: offsets in them mean nothing any more. None: steps under way do it."""
         under_way = bool(self._deleted_topics)
         self._deleted_topics += topics
         return None if under_way else self._forget_topics(now_ms)

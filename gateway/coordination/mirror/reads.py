@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 MAX_AGE_S = 5.0
 KEEP_S = 60.0
-"""For who could not be answered in time, and asks again: it is not begun all over."""
+"""For clients that were not answered in time, and ask again: the read goes on where it was."""
 MAX_AT_ONCE = 16
 """Requests to Pulsar at the same time, over all groups: the rest of the gateway needs Pulsar too."""
 MAX_TOPICS = 20_000
@@ -99,7 +99,7 @@ class SharedReads(Generic[T]):
 
 
 class Unanswered:
-    """Since when subscriptions are asked for that could not be told in time: at most KEEP_S ago."""
+    """Since when subscriptions are asked for that were not answered in time: at most KEEP_S ago."""
 
     def __init__(self) -> None:
         self._since: OrderedDict[str, float] = OrderedDict()

@@ -56,7 +56,7 @@ class Snapshots:
         if position < last:
             return Reach(await self._before_next_message(topic, position, last), False)
         end = (await self._lookup.admin.topics.internal_stats(topic)).last_confirmed
-        # Asked again: what was written before `end` was told is counted now.
+        # Asked again: what was written before `end` was answered is counted now.
         if position < await subscription.last_position():
             return Reach(position, False)
         return Reach(max(position, end), True)

@@ -1,4 +1,4 @@
-"""The time of day, as coordinators are told it."""
+"""The time of day that coordinators get."""
 
 from __future__ import annotations
 

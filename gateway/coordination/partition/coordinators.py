@@ -25,7 +25,7 @@ class Coordinators(ABC, Generic[C]):
 
     @abstractmethod
     def leads(self, number: int) -> bool:
-        """The partition is placed on this gateway: nobody else answers for it."""
+        """The partition is placed on this gateway: no other gateway answers for it."""
 
     def ask(
         self,

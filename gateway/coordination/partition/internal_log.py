@@ -1,6 +1,6 @@
 """One partition of an internal topic, from taking it over until it is lost.
 
-Whoever opens the log fences every earlier writer. An entry of its own, the barrier, then marks the end of all that
+Opening the log fences every earlier writer. An entry of its own, the barrier, then marks the end of all that
 those wrote, also of what the broker was still writing: replay reads up to it, and nothing can appear before it later.
 """
 
@@ -24,7 +24,7 @@ Record = tuple[bytes, bytes | None]
 """Kafka's record key and value; no value removes the key (a tombstone)."""
 OnAppended = Callable[[ErrorCode, int], None]
 AppendFilter = Callable[[Sequence[Record], OnAppended], OnAppended]
-"""Is told of an append, and returns what is to be called when that is done."""
+"""Is called with each append, and returns what is to be called when that is done."""
 ReplayTo = Callable[[Position], Awaitable[None]]
 """Reads what the log holds, up to an entry and with it."""
 
@@ -80,7 +80,7 @@ class InternalLog:
         return self._lost.done()
 
     async def wait_lost(self) -> PulsarError:
-        """The reason, when the partition is lost. Who waits may be cancelled: the log does not notice."""
+        """The reason, when the partition is lost. The task that waits may be cancelled: the log goes on."""
         await asyncio.wait([self._lost])
         return self._lost.result()
 

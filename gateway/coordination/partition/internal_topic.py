@@ -27,7 +27,7 @@ async def prepare_internal_topic(
     """Create the topic if need be, and return it as Pulsar has it: its partition count may be another.
 
     When `segment_bytes` are written behind the last compaction of a partition, Pulsar begins the next. The policies
-    are set each time: whoever created the topic may have died before. Raises KafkaError and PulsarError.
+    are set each time: the gateway that created the topic may have died before. Raises KafkaError and PulsarError.
     """
     topic = await topics.get(name, fresh=True)
     if topic is None:

@@ -57,7 +57,7 @@ class LogTrimming:
         turn: asyncio.Lock,
         metrics: Metrics,
     ) -> None:
-        """`mark` is a record that changes nothing. Who share the `turn` take one snapshot after the other."""
+        """`mark` is a record that changes nothing. Logs of one `turn` take their snapshots in turns."""
         self._client = client
         self._cursor = cursor
         self._topic = topic
