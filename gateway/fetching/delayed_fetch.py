@@ -111,8 +111,8 @@ class DelayedFetch:
 
     def _wait_for(self, part: FetchPartitionState) -> None:
         if part.log is not None:
-            offset = part.fetched.offset
-            at_end = offset >= part.log.end_offset or part.log.available_bytes(offset) > 0  # but less than min_bytes
+            offset, reader = part.fetched.offset, part.log.reader
+            at_end = offset >= part.log.end_offset or reader.available_bytes(offset) > 0  # but less than min_bytes
             part.log.waiters.add(self, at_end=at_end)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -219,12 +219,12 @@ class DelayedFetch:
 
     def _at_hand(self, offset: int, partition_log: PartitionLog, need: int) -> int:
         """Bytes that could be answered now; of older data, any is enough: more comes while it is answered."""
-        available = partition_log.available_bytes(offset)
+        available = partition_log.reader.available_bytes(offset)
         if available:
             return available
-        if partition_log.is_read_ahead(offset):
+        if partition_log.reader.is_read_ahead(offset):
             return need
-        partition_log.prefetch(offset)
+        partition_log.reader.prefetch(offset)
         self._pending = True
         return 0
 
@@ -283,9 +283,9 @@ class DelayedFetch:
         self, part: FetchPartitionState, partition_log: PartitionLog, max_bytes: int, *, at_least_one: bool
     ) -> RecordChunks:
         offset = part.fetched.offset
-        found = partition_log.read(offset, max(0, max_bytes), at_least_one=at_least_one)
+        found = partition_log.reader.read(offset, max(0, max_bytes), at_least_one=at_least_one)
         if found is None:
-            partition_log.prefetch(offset)
+            partition_log.reader.prefetch(offset)
             return NO_RECORDS
         chunks, size_bytes = found
         if max_bytes <= 0:  # clients leave their answers lying: this one must not pin the entry that it is a part of

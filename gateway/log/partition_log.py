@@ -20,8 +20,8 @@ from gateway.log.entries.log_entry import Buffer, LogEntry
 from gateway.log.entries.message_entry import Messages
 from gateway.log.reading.cache import LogTail
 from gateway.log.reading.end_refresh import EndRefresh
+from gateway.log.reading.log_reader import LogReader
 from gateway.log.reading.log_start import LogStart
-from gateway.log.reading.positions import SparseIndex
 from gateway.log.reading.read_source import ReadSource
 from gateway.log.reading.receipt_lookup import ReceiptLookup
 from gateway.log.reading.tail_follower import TailFollower
@@ -31,7 +31,7 @@ from gateway.log.shared import Shared
 from gateway.log.writing.appender import SentEntry
 from gateway.log.writing.known_producers import KnownProducers
 from gateway.log.writing.log_writer import LogWriter
-from gateway.log.writing.producer_state import ActiveProducer, Done
+from gateway.log.writing.producer_state import Done
 from gateway.pulsar.errors import ClientClosedError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
@@ -54,7 +54,6 @@ class PartitionLog:
     ) -> None:
         topic, resources = pulsar_topic, shared.resources
         self.resources = resources
-        self.last_used = time.monotonic()
         self.record_free = RecordFree()
         self._shared = shared
         self._end = end = LogEnd[SentEntry](bounds.last, bounds.next_offset)
@@ -65,6 +64,7 @@ class PartitionLog:
         self.waiters = Waiters(self._on_quiet)
         self.start = LogStart(topic, resources, bounds, end, self._tail, self.waiters, is_compacted)
         self.source = ReadSource(topic, self.start, end, self.waiters, is_compacted)
+        self.reader = LogReader(self.source, self._tail, shared.readers, resources.metrics)
         self._follower = TailFollower(
             topic, resources, end, self._target, self.waiters, self._entry_read, self.start_closing
         )
@@ -72,9 +72,9 @@ class PartitionLog:
             resources.admin, self._follower, self._target, self._undispatched, shared.limits.refresh_timeout_ms,
             bounds.asked_at,
         )  # fmt: skip
-        self._producers = KnownProducers(topic, resources, end, self.end, shared.producer_ids, shared.producers)
-        self._writer = LogWriter(
-            topic, resources, shared.may_send_idempotent, end, self._producers.state, self.end.read_what_others_sent,
+        self.producers = KnownProducers(topic, resources, end, self.end, shared.producer_ids, shared.producers)
+        self.writer = LogWriter(
+            topic, resources, shared.may_send_idempotent, end, self.producers.state, self.end.read_what_others_sent,
             self._written, predecessor,
         )  # fmt: skip
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
@@ -85,17 +85,17 @@ class PartitionLog:
         """The high watermark: the offset behind the last batch known."""
         return self._end.next_offset
 
-    # Writing
-
     @property
-    def max_message_bytes(self) -> int | None:
-        """What the broker takes as one entry; None while there is no producer."""
-        return self._writer.max_message_bytes
+    def last_used(self) -> float:
+        """When a client last read or wrote, by the monotonic clock."""
+        return max(self.reader.last_used, self.writer.last_used)
+
+    # Writing
 
     def ready_for(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> bool:
         """``append`` may be called for this batch without ``prepare``."""
-        return self._writer.ready and (
-            header.producer_id < 0 or self._producers.may_judge(header, source, arrived_s)
+        return self.writer.ready and (
+            header.producer_id < 0 or self.producers.may_judge(header, source, arrived_s)
         )
 
     async def prepare(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> None:
@@ -107,9 +107,9 @@ class PartitionLog:
         gateway, which may have written the batch already; but not since it ``arrived_s`` (monotonic) here.
         """
         self._check_open()
-        await self._writer.wait_until_ready()
+        await self.writer.wait_until_ready()
         if header.producer_id >= 0:
-            await self._producers.prepare(header, source, arrived_s)
+            await self.producers.prepare(header, source, arrived_s)
 
     def append(
         self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: Messages | None = None
@@ -121,75 +121,11 @@ class PartitionLog:
         True if the batch repeats one of its producer's last five: then ``done`` gets that one's offset.
         """
         self._check_open()
-        self.last_used = time.monotonic()
-        return self._writer.append(data, header, source, done, messages, self.last_used)
-
-    def has_passed(self, header: BatchHeader, sequence: int) -> bool:
-        """The producer of ``header`` has written ``sequence``, or is about to, or its epoch is over."""
-        return self._producers.has_passed(header, sequence)
-
-    async def active_producers(self) -> list[ActiveProducer]:
-        """The idempotent producers of the log's end. Raises PulsarError and TimeoutError."""
-        return await self._producers.active()
-
-    @property
-    def stalled(self) -> bool:
-        """Batches wait, and for long none was written or refused. What holds them up, a new log may not have."""
-        return self._writer.stalled
-
-    @property
-    def lost_producer(self) -> Producer | None:
-        """One that the broker may still know, and have entries of: the next one has to succeed it."""
-        return self._writer.lost_producer
-
-    def on_lease_lost(self) -> None:
-        """Nothing of idempotent producers may be written any more that another leader would not see in the log."""
-        self._writer.on_lease_lost()
+        return self.writer.append(data, header, source, done, messages)
 
     def _check_open(self) -> None:
         if self.closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being opened anew")
-
-    # Reading
-
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> tuple[list[Buffer], int] | None:
-        """(buffers, bytes) from ``offset`` on, empty at the end; None if they are neither in memory nor read ahead.
-
-        Raises KafkaError OFFSET_OUT_OF_RANGE below the start; the caller checks the end.
-        """
-        self.last_used = time.monotonic()
-        if offset >= self.end_offset:
-            return [], 0
-        found = self._tail.read(offset, max_bytes, at_least_one=at_least_one)
-        if found is not None:
-            self.resources.metrics.cache_hits.inc()
-        else:
-            self.resources.metrics.cache_misses.inc()
-            found = self._shared.readers.read(self.source, offset, max_bytes, at_least_one=at_least_one)
-        return None if found is None else (found.chunks, found.size_bytes)
-
-    def position_before(self, offset: int) -> Position | None:
-        """Where the last entry lies that ends at or before ``offset``; None if that is not in memory."""
-        if offset == self.end_offset and self._end.last.entry_id >= 0:
-            return self._end.last
-        return self._tail.position_before(offset)
-
-    @property
-    def known_positions(self) -> SparseIndex:
-        """Of older data that was read."""
-        return self._shared.readers.index(self.source)
-
-    def available_bytes(self, offset: int) -> int:
-        """Bytes that a read at ``offset`` would find in memory."""
-        return self._tail.available_bytes(offset)
-
-    def is_read_ahead(self, offset: int) -> bool:
-        """Older data from ``offset`` on has come from Pulsar."""
-        return self._shared.readers.holds(self.source, offset)
-
-    def prefetch(self, offset: int) -> None:
-        """Start to read what ``read`` did not find; waiters hear of it."""
-        self._shared.readers.start(self.source, offset)
 
     # What moves the end
 
@@ -209,7 +145,7 @@ class PartitionLog:
         self._target.known_up_to(receipt.position)
 
     def _entry_read(self, entry: Entry, read: LogEntry) -> bool:
-        claimed = self._writer.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
+        claimed = self.writer.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
         if read.base_offset != self.end_offset:
             self._tail.clear()  # what lies between, if anything does, is not in memory: its readers look in Pulsar
         self._take(read)
@@ -217,9 +153,9 @@ class PartitionLog:
             self._tail.clear()  # readers of older data put such messages together
         self._answer(self._end.on_entry(read.position, read.base_offset, read.next_offset))
         if claimed is None:
-            self._producers.appended(read)
+            self.producers.appended(read)
         else:
-            self._writer.complete(claimed, read.base_offset, time.monotonic())
+            self.writer.complete(claimed, read.base_offset, time.monotonic())
         return claimed is not None
 
     def _undispatched(self, last: Position, end_offset: int) -> None:
@@ -235,14 +171,14 @@ class PartitionLog:
             if base_offset == UNKNOWN_OFFSET:
                 # It is in the log, which only one that reads its end anew can tell the producer when it asks again.
                 self.start_closing()
-                self._writer.refuse(sent, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                self.writer.refuse(sent, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 continue
             was_read = position <= self._taken  # the follower was quicker than the receipt
             self._follower.own_entry_written(now_s, was_read=was_read)
             if not was_read:
                 stamp_offsets(_writable(sent.data), base_offset)
                 self._take(LogEntry(position, base_offset, base_offset + count, sent.data))
-            self._writer.complete(sent, base_offset, now_s)
+            self.writer.complete(sent, base_offset, now_s)
 
     def _on_quiet(self) -> bool:
         return self._follower.follow_if_wanted()
@@ -270,19 +206,19 @@ class PartitionLog:
             self.source.closed = True
             self.waiters.stop_watching()
             self._follower.stop()
-            self._writer.stop()
+            self.writer.stop()
         return self._closing
 
     async def _close(self) -> None:
         self.waiters.wake()
-        self._producers.close()
+        self.producers.close()
         self.start.close()
         self.end.close()
         self._lookup.close()
         self._tail.clear()
         self._shared.readers.close_all(self.source)
         self._follower.close()
-        await self._writer.close()
+        await self.writer.close()
         self._target.give_up(ClientClosedError("the log was closed"))
         self._answer([Resolved(receipt, UNKNOWN_OFFSET) for receipt in self._end.abandon()])
         self.waiters.wake()

@@ -95,7 +95,7 @@ class LogRegistry:
             predecessor, lost_producer = self._logs.get(key), None
             if predecessor is not None:
                 await predecessor.close()  # what it has in flight is in the log, or never comes, when this one is read
-                lost_producer = predecessor.lost_producer
+                lost_producer = predecessor.writer.lost_producer
             opened = await open_log(pulsar_topic, self.shared, partial(self._is_compacted, key[0]), lost_producer)
         try:
             opening.check()
@@ -154,17 +154,17 @@ class LogRegistry:
         """Whoever opens it meanwhile waits for that."""
         key, opened = open_log
         await opened.close()
-        if self._logs.get(key) is opened and opened.lost_producer is None:  # else its successor has to know
+        if self._logs.get(key) is opened and opened.writer.lost_producer is None:  # else its successor has to know
             del self._logs[key]
 
     def on_lease_lost(self) -> None:
         """The lease has run out, or a partition was not released in time."""
         for opened in [*self._logs.values()]:
-            opened.on_lease_lost()
+            opened.writer.on_lease_lost()
 
     async def close_stalled(self) -> None:
         """Those whose batches Pulsar does not answer: their clients are told to try again."""
-        stalled = [key for key, opened in self._logs.items() if opened.stalled]
+        stalled = [key for key, opened in self._logs.items() if opened.writer.stalled]
         for topic, partition in stalled:
             log.warning("Pulsar does not answer: the log is opened anew", topic=topic, partition=partition)
         await self._close_all(stalled)

@@ -89,11 +89,11 @@ class Cursors:
             if found.offset == offset:
                 return True
             known = found.position
-        position = None if log is None else log.position_before(offset)
+        position = None if log is None else log.reader.position_before(offset)
         subscription = await self._open(topic, name)
         try:
             if position is None:
-                known_positions = None if log is None else log.known_positions
+                known_positions = None if log is None else log.reader.known_positions
                 last = await subscription.last_position()
                 position = await self._find_position_before(topic, offset, last, known_positions)
             reach = Reach(position, False)

@@ -52,7 +52,7 @@ async def _producers(call: Call, name: str, partition: int) -> list[ActiveProduc
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     topic = await led_topic_of(call, name, partition)
     partition_log = await call.cluster.logs.open(topic, partition)
-    return await partition_log.active_producers()
+    return await partition_log.producers.active()
 
 
 def _row(producer: ActiveProducer) -> _Partition.ProducerState:

@@ -261,7 +261,7 @@ class ProduceCall:
         part.answer.log_append_time_ms = part.produced.log_append_time_ms
         try:
             self._check_leader(part, part.produced.header)
-            self.call.client.refused.check(part.key, part.answer.index, part.produced.header, part.log)
+            self.call.client.refused.check(part.key, part.answer.index, part.produced.header, part.log.producers)
             produced, source = part.produced, self.call.client.number
             if part.log.append(produced.data, produced.header, source, self._done(part), produced.messages):
                 # Kafka tells the time that the repeated batch was first written with.

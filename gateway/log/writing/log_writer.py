@@ -55,6 +55,7 @@ class LogWriter:
         self._on_resolved = on_resolved
         self._appender = Appender(resources.limits, resources.metrics, may_send_idempotent, self, predecessor)
         self._supply = ProducerSupply(pulsar_topic, resources.client, self._appender, self._resolve_in_flight)
+        self.last_used = 0.0
         self._written_at = 0.0
         self._busy_since = 0.0
         self._stopped = False
@@ -71,11 +72,6 @@ class LogWriter:
         if self._appender.producer is None:
             await self._supply.wait()
         await self._appender.room.wait()
-
-    @property
-    def max_message_bytes(self) -> int | None:
-        """What the broker takes as one entry; None while there is no producer."""
-        return self._appender.producer.max_message_bytes if self._appender.producer else None
 
     @property
     def lost_producer(self) -> Producer | None:
@@ -96,9 +92,10 @@ class LogWriter:
     # Batches
 
     def append(
-        self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: Messages | None, now_s: float
+        self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: Messages | None = None
     ) -> bool:
         """See ``PartitionLog.append``."""
+        now_s = self.last_used = time.monotonic()
         if header.producer_id < 0:
             self._queue(PendingBatch(data, header.last_offset_delta + 1, None, done, messages), now_s)
             return False

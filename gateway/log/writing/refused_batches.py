@@ -32,8 +32,8 @@ _SENT_AGAIN = {
 }
 
 
-class SequencedLog(Protocol):
-    """A log that knows the producers of its batches."""
+class LogProducers(Protocol):
+    """What a log knows of the producers of its batches."""
 
     def has_passed(self, header: BatchHeader, sequence: int) -> bool:
         """The producer of ``header`` has written ``sequence``, or its epoch is over."""
@@ -71,10 +71,10 @@ class RefusedBatches:
         if len(self._refused) > MAX_REFUSED:
             self._refused.popitem(last=False)
 
-    def check(self, topic: str, partition: int, header: BatchHeader, log: SequencedLog | None = None) -> None:
+    def check(self, topic: str, partition: int, header: BatchHeader, producers: LogProducers | None = None) -> None:
         """Raises KafkaError NOT_LEADER_OR_FOLLOWER for a later batch, until the refused one comes again.
 
-        ``log`` is the partition's, if this gateway leads it and knows its producers.
+        ``producers`` are the partition's, if this gateway leads it and knows its producers.
         """
         if not self._refused:
             return
@@ -82,7 +82,8 @@ class RefusedBatches:
         refused = self._refused.get(key)
         if refused is None:
             return
-        heard_of_it = refused.behind >= MAX_BEHIND or (log is not None and log.has_passed(header, refused.sequence))
+        is_passed = producers is not None and producers.has_passed(header, refused.sequence)
+        heard_of_it = refused.behind >= MAX_BEHIND or is_passed
         if _is_behind(header.base_sequence, refused.sequence) and not heard_of_it:
             text = f"sequence {refused.sequence} was refused and has to come first"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)

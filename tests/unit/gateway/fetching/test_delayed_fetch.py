@@ -36,6 +36,7 @@ class FakeLog:
         self.waiters = FakeWaiters()
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.end = SimpleNamespace(refresh=self._refresh_end)
+        self.reader = self
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> tuple[list[Any], int] | None:
         if offset < self.memory_start and not self.loaded:

@@ -21,6 +21,7 @@ class Log:
     """Takes everything; what becomes of it is told by the test."""
 
     start = SimpleNamespace(offset=0)
+    producers = None
 
     def append(self, data: Any, header: Any, source: int, done: Any, messages: Any) -> bool:
         self.done = done

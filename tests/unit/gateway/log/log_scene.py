@@ -48,7 +48,7 @@ class Scene:
         return answers
 
     def offsets_read(self) -> list[tuple[int, int]]:
-        found = self.log.read(0, 1 << 20)
+        found = self.log.reader.read(0, 1 << 20)
         assert found is not None
         return [
             (header.base_offset, header.last_offset) for chunk in found[0] for _, header in iter_headers(bytes(chunk))

@@ -122,9 +122,9 @@ async def test_what_others_append_is_read_whole_though_its_pieces_came_one_by_on
     offset = 0
     async with asyncio.timeout(5):
         while offset < 2:
-            found = scene.log.read(offset, 1 << 20)
+            found = scene.log.reader.read(offset, 1 << 20)
             if found is None:
-                scene.log.prefetch(offset)
+                scene.log.reader.prefetch(offset)
                 await settle()
                 continue
             for chunk in found[0]:

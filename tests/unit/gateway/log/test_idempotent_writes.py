@@ -148,7 +148,7 @@ class Gateway:
         return [each for each in self.broker.producers if not each.closed and self.owns(each.listener)]
 
     def owns(self, listener: object) -> bool:
-        return self.log is not None and listener is self.log._writer._appender
+        return self.log is not None and listener is self.log.writer._appender
 
     def kill(self) -> None:
         """The broker has received some of what was sent; nobody hears of it."""
@@ -220,7 +220,7 @@ class Connection:
             log = await self.gateway.open()
             if not log.ready_for(header, self.number):
                 await log.prepare(header, self.number)
-            self.refused.check("t", 0, header, log)
+            self.refused.check("t", 0, header, log.producers)
             log.append(data, header, self.number, done)
         except (KafkaError, PulsarError, TimeoutError) as error:
             done(-1, error)

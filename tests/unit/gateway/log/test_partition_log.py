@@ -200,7 +200,7 @@ async def test_a_small_batch_does_not_pin_a_large_request(scene: Scene) -> None:
     await settle()
     scene.producer.write_and_confirm(0)
     assert await answered(answers) == (1, None)
-    found = scene.log.read(1, 1 << 20)
+    found = scene.log.reader.read(1, 1 << 20)
     assert found is not None
     chunk = found[0][0]
     assert memoryview(chunk.obj if isinstance(chunk, memoryview) else chunk).nbytes == len(chunk)
@@ -235,7 +235,7 @@ async def test_entries_that_the_reader_passes_over(scene: Scene, passed_over: in
     found = [await answered(one) for one in answers]
     assert [offset if error is None else None for offset, error in found] == expected
     assert scene.log.closed is (passed_over == 2)
-    assert scene.log.read(1, 1 << 20) is None, "a consumer that stands here would skip what was passed over"
+    assert scene.log.reader.read(1, 1 << 20) is None, "a consumer that stands here would skip what was passed over"
 
 
 async def never(*_: Any, **__: Any) -> None:

@@ -174,7 +174,7 @@ async def test_changes_at_the_same_time(
         opened = await scene.registry.open(TOPIC, partition)
         await opened.prepare(HEADER, 1)
         opened.append(DATA, HEADER, 1, lambda *_: None)
-        opened.last_used -= 10_000
+        opened.reader.last_used = opened.writer.last_used = opened.last_used - 10_000
     tasks = [asyncio.ensure_future(CHANGES[first](scene.registry))]
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -192,10 +192,10 @@ async def test_a_log_that_is_used_again_while_others_are_closed_stays(scene: Sce
     SlowProducer.forgotten = asyncio.Event()
     logs = [await scene.registry.open(TOPIC, partition) for partition in range(100)]
     for opened in logs:
-        opened.last_used -= 10_000
+        opened.reader.last_used -= 10_000
     closing = asyncio.ensure_future(scene.registry.close_idle())
     await asyncio.sleep(0)
-    logs[-1].read(0, 1)
+    logs[-1].reader.read(0, 1)
     SlowProducer.forgotten.set()
     await closing
     assert scene.registry.find("topic", 99) is logs[-1]

@@ -94,5 +94,5 @@ async def test_an_idempotent_producer_writes_behind_them(scene: Scene) -> None:
 
 async def test_producers_are_known_of_a_log_that_ends_with_them(scene: Scene) -> None:
     scene.topic.write_marker()
-    assert await scene.log.active_producers() == []
+    assert await scene.log.producers.active() == []
     assert scene.log.end_offset == 2
