@@ -17,7 +17,7 @@ from gateway.handlers.records.fetch import ISOLATION_LEVELS, SESSION_VERSION, TO
 from gateway.requests.call import Call
 from gateway.requests.routes import Leaders
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.fetch_response import session_id
+from protocol.kafka.handwritten.fetch_response import session_id
 from protocol.kafka.messages.records import FetchRequest
 
 

@@ -14,8 +14,8 @@ from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.requests.reply import Response
 from protocol.kafka.batch import MAGIC_V2, BatchHeader, CorruptBatch, parse_header
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.handwritten.produce_request import topic_key
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
-from protocol.kafka.produce_request import topic_key
 
 NO_EPOCH = -1
 

@@ -32,9 +32,9 @@ from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_response, encode_request, readdress_request
-from protocol.kafka.fetch_request import limit_max_bytes
+from protocol.kafka.handwritten.fetch_request import limit_max_bytes
+from protocol.kafka.handwritten.produce_response import is_written
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
-from protocol.kafka.produce_response import is_written
 
 log = structlog.get_logger()
 

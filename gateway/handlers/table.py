@@ -48,8 +48,8 @@ from gateway.handlers.topics import metadata as metadata_handler
 from gateway.requests import routes
 from gateway.requests.call import Api, Call, Right, at_once, awaited
 from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.handwritten.produce_request import decode_produce
 from protocol.kafka.messages import cluster, groups, records, topics
-from protocol.kafka.produce_request import decode_produce
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _READ, _WRITE, _CREATE, _DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE

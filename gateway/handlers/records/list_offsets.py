@@ -29,8 +29,8 @@ from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.list_offsets_response import FIRST_VERSION as FIRST_VERSION_BY_HAND
-from protocol.kafka.list_offsets_response import encode_listed
+from protocol.kafka.handwritten.list_offsets_response import FIRST_VERSION as FIRST_VERSION_BY_HAND
+from protocol.kafka.handwritten.list_offsets_response import encode_listed
 from protocol.kafka.messages.records import ListOffsetsRequest, ListOffsetsResponse
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5

@@ -38,9 +38,9 @@ from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import encode_response
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.handwritten.produce_request import ProducedTopic, topic_key
+from protocol.kafka.handwritten.produce_response import encode_written
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
-from protocol.kafka.produce_request import ProducedTopic, topic_key
-from protocol.kafka.produce_response import encode_written
 
 NO_OFFSET = NO_TIMESTAMP = -1
 LEADER_HINT_VERSION = 10

@@ -20,11 +20,11 @@ from gateway.requests.context import Client, Listener
 from protocol.framing import NOT_A_FRAME, FrameReceiver
 from protocol.kafka import codec
 from protocol.kafka.codec import MalformedRequest, decode_request, decode_response, encode_response, is_flexible
-from protocol.kafka.fetch_request import FIRST_BOUNDED_VERSION, limit_max_bytes
-from protocol.kafka.fetch_response import session_id
-from protocol.kafka.list_offsets_response import FIRST_VERSION, encode_listed
-from protocol.kafka.produce_request import MAX_PARTITIONS
-from protocol.kafka.produce_response import encode_written, is_written
+from protocol.kafka.handwritten.fetch_request import FIRST_BOUNDED_VERSION, limit_max_bytes
+from protocol.kafka.handwritten.fetch_response import session_id
+from protocol.kafka.handwritten.list_offsets_response import FIRST_VERSION, encode_listed
+from protocol.kafka.handwritten.produce_request import MAX_PARTITIONS
+from protocol.kafka.handwritten.produce_response import encode_written, is_written
 from protocol.proxy.header import MalformedProxyHeaderError, parse_proxy_header
 from tests.fuzz.target import Target, reason
 from tests.fuzz.values import encoded

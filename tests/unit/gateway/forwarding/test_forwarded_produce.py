@@ -10,8 +10,8 @@ from typing import Any
 from gateway.forwarding.forwarded_produce import ProduceOrder
 from gateway.log.writing.refused_batches import RefusedBatches
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
 from protocol.kafka.messages.records import ProduceRequest
-from protocol.kafka.produce_request import ProducedPartition, ProducedTopic
 from protocol.kafka.records import Record, encode_batch
 
 PRODUCER_ID = 7

@@ -14,7 +14,7 @@ from gateway.handlers.records import produce as produce_handler
 from gateway.handlers.records.produce import PartitionAnswer, ProduceCall, _Part
 from gateway.requests.call import ClosesConnection
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.produce_request import ProducedPartition, ProducedTopic
+from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
 
 
 class Log:

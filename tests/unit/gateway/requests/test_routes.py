@@ -10,8 +10,8 @@ import pytest
 from coordinator.fleet.messages import Member
 from gateway.handlers.table import APIS
 from gateway.requests.routes import Leaders, Route
+from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
 from protocol.kafka.messages import cluster, groups, records
-from protocol.kafka.produce_request import ProducedPartition, ProducedTopic
 
 PRODUCE, LIST_OFFSETS, OFFSET_FETCH, LIST_GROUPS, LOG_DIRS, DELETE_GROUPS, DESCRIBE_PRODUCERS = 0, 2, 9, 16, 35, 42, 61
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.kafka.codec import encode_response
-from protocol.kafka.list_offsets_response import FIRST_VERSION, encode_listed
+from protocol.kafka.handwritten.list_offsets_response import FIRST_VERSION, encode_listed
 from protocol.kafka.messages.records import ListOffsetsResponse
 
 OFFSETS = st.integers(-1, 2**63 - 1)

@@ -12,8 +12,8 @@ from protocol.kafka.codec import (
     is_flexible,
     parse_header,
 )
-from protocol.kafka.fetch_request import limit_max_bytes
-from protocol.kafka.fetch_response import session_id
+from protocol.kafka.handwritten.fetch_request import limit_max_bytes
+from protocol.kafka.handwritten.fetch_response import session_id
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
 VERSIONS = range(18)

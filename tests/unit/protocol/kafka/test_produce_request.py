@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.kafka.codec import MalformedRequest, decode_request
+from protocol.kafka.handwritten.produce_request import MAX_PARTITIONS, decode_produce
 from protocol.kafka.messages.records import ProduceRequest
-from protocol.kafka.produce_request import MAX_PARTITIONS, decode_produce
 from tests.support.schema_values import encode
 
 VERSIONS = range(14)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.kafka.codec import encode_response
+from protocol.kafka.handwritten.produce_response import encode_written, is_written
 from protocol.kafka.messages.records import ProduceResponse
-from protocol.kafka.produce_response import encode_written, is_written
 
 OFFSETS = st.integers(-1, 2**63 - 1)
 TopicResponse: Any = ProduceResponse.TopicProduceResponse
