@@ -64,7 +64,15 @@ class MarkerWriters:
         committed = metadata.state is TransactionState.PREPARE_COMMIT
         epoch = self._coordinator_epoch()
         self._markers.write(
-            TransactionMarkers(entry.name, metadata.producer_id, metadata.producer_epoch, epoch, committed, partitions),
+            TransactionMarkers(
+                entry.name,
+                metadata.producer_id,
+                metadata.producer_epoch,
+                epoch,
+                committed,
+                partitions,
+                metadata.client_version,
+            ),
             on_outcome,
         )
 

@@ -23,7 +23,10 @@ TransactionVersion = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class TransactionMarkers:
-    """One marker for each of the partitions: the transaction ends there, committed or aborted."""
+    """One marker for each of the partitions: the transaction ends there, committed or aborted.
+
+    `transaction_version` is 2 if `producer_epoch` is higher than that of the transaction's batches (KIP-890).
+    """
 
     transactional_id: str
     producer_id: int
@@ -31,6 +34,7 @@ class TransactionMarkers:
     coordinator_epoch: int
     committed: bool
     partitions: Set[TopicPartition]
+    transaction_version: int
 
 
 class MarkerOutcome(Enum):
@@ -39,7 +43,8 @@ class MarkerOutcome(Enum):
     GONE = auto()
     """There is no such partition any more; a fresh look has told so."""
     FAILED = auto()
-    """It may be written or not: it is to be sent again."""
+    """It is to be sent again. It may be written or not, but will not be later: from clients that keep their epoch, the
+    partition could not tell it from the next transaction's."""
     FENCED = auto()
     """The partition has heard of a later epoch of the producer, or of a later coordinator."""
 

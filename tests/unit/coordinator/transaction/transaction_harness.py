@@ -112,9 +112,9 @@ class Harness:
             pass
         self._after()
 
-    def reloaded(self, *, auto: bool = True) -> "Harness":
+    def reloaded(self, *, auto: bool = True, config: TransactionConfig | None = None) -> "Harness":
         """The coordinator that comes after this one, and has just loaded what is durable."""
-        later = Harness(version=self.version, auto=auto, load=False)
+        later = Harness(version=self.version, auto=auto, load=False, config=config)
         later.now_ms, later.next_id = self.now_ms, self.next_id
         later.coordinator_epoch = self.coordinator_epoch + 1
         later.log.durable = [*self.log.durable]
