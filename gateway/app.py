@@ -112,7 +112,7 @@ class _Changes(FleetListener, TopicListener):
         return not self._fleet.leads(topic, partition)
 
 
-def _settle_garbage_collector() -> None:
+def _tune_garbage_collector() -> None:
     """What start-up made stays: walking it again costs a tenth of the CPU under load."""
     gc.collect()
     gc.freeze()
@@ -192,7 +192,7 @@ class Gateway:
         await self._join_fleet(ports)
         await self._server.start()
         self._tasks.keep_running("housekeeping", self._keep_house)
-        _settle_garbage_collector()
+        _tune_garbage_collector()
         self._not_ready = "loading consumer groups"
         await self._groups.start()
         self._not_ready = None

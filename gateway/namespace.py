@@ -1,4 +1,4 @@
-"""The namespaces that are used: made if they are missing, and refused if they would lose data (DESIGN D1, §3).
+"""The namespaces that are used: made if they are missing, and refused if they would lose data.
 
 Topics of clients are in one, the state of the gateways (`~gateways`, `__consumer_offsets`) in a system namespace.
 """

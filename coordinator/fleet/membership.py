@@ -68,7 +68,7 @@ class Membership:
         self._heard_ms = dict.fromkeys((state.member.incarnation for state in self.roster.members.values()), now_ms)
         self._accused_ms: dict[str, int] = {}
         self._next_heartbeat_ms = now_ms
-        self._settled_epoch = NO_EPOCH
+        self._drained_epoch = NO_EPOCH
         self._joining = True
         self._leaving = False
         self._left = False
@@ -164,7 +164,7 @@ class Membership:
     def _join_answered(self, now_ms: int) -> None:
         if self.is_member:
             self._joining = False
-            self._settled_epoch = self.roster.epoch
+            self._drained_epoch = self.roster.epoch
             return
         holder = self.roster.members[self.member.node_id]
         if self._identity.node_id is None:
@@ -184,7 +184,7 @@ class Membership:
     def _join_anew(self, now_ms: int) -> None:
         self.member = self._new_member()
         self._sent_ms.clear()
-        self._settled_epoch = NO_EPOCH
+        self._drained_epoch = NO_EPOCH
         self._joining = True
         self._next_heartbeat_ms = now_ms
 
@@ -208,7 +208,7 @@ class Membership:
         self._sequence += 1
         self._sent_ms[self._sequence] = now_ms
         state = MemberState(
-            member=self.member, sequence=self._sequence, settled_epoch=self._settled_epoch, leaving=self._leaving
+            member=self.member, sequence=self._sequence, drained_epoch=self._drained_epoch, leaving=self._leaving
         )
         return Heartbeat(state=state, joining=self._joining, snapshot=self.roster.snapshot())
 
@@ -239,10 +239,10 @@ class Membership:
 
     # Handing over
 
-    def settle(self, epoch: int, now_ms: int) -> None:
+    def drained(self, epoch: int, now_ms: int) -> None:
         """It has released everything that it lost up to this epoch: the others learn it at once."""
-        if self.is_member and epoch > self._settled_epoch:
-            self._settled_epoch = epoch
+        if self.is_member and epoch > self._drained_epoch:
+            self._drained_epoch = epoch
             self._next_heartbeat_ms = now_ms
 
     def leave(self, now_ms: int) -> None:
@@ -255,7 +255,7 @@ class Membership:
         """The log knows that it leaves, and every other member works by that."""
         state = self.roster.members.get(self.member.node_id)
         known = state is not None and self.is_member and state.leaving
-        return not self.is_member or (known and self.roster.settled(self.roster.epoch, besides=self.member.node_id))
+        return not self.is_member or (known and self.roster.drained(self.roster.epoch, besides=self.member.node_id))
 
     def goodbye(self) -> Goodbye:
         """The last message; nothing is led any more when it is appended."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 MAX_NODE_ID = 2**31 - 1
 NO_EPOCH = -1
@@ -55,7 +55,9 @@ class MemberState(_Part):
     member: Member
     sequence: int
     """Of its last heartbeat."""
-    settled_epoch: int
+    drained_epoch: int = Field(
+        validation_alias=AliasChoices("settled_epoch", "drained_epoch"), serialization_alias="settled_epoch"
+    )  # the name in the log, which older gateways read
     """It has released everything that it lost up to this epoch."""
     leaving: bool = False
 
@@ -116,7 +118,7 @@ class MalformedMessageError(Exception):
 
 
 def encode_message(message: Message) -> bytes:
-    return message.model_dump_json(exclude_defaults=False).encode()
+    return message.model_dump_json(by_alias=True).encode()
 
 
 def decode_message(data: bytes) -> Message:

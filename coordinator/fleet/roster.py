@@ -49,7 +49,7 @@ class Roster:
             self.epoch, self.position = snapshot.epoch, snapshot.position
             self.members = {state.member.node_id: state for state in snapshot.members}
         self._views = deque([self._view()], MAX_VIEWS)
-        self._forget_settled_views()
+        self._forget_drained_views()
 
     def snapshot(self) -> Snapshot:
         return Snapshot(epoch=self.epoch, position=self.position, members=tuple(self.members.values()))
@@ -84,7 +84,7 @@ class Roster:
         if self.epoch != before:
             self.revision += 1
             self._views.append(self._view())
-        self._forget_settled_views()
+        self._forget_drained_views()
 
     def _heartbeat(self, heartbeat: Heartbeat) -> None:
         state = heartbeat.state
@@ -93,12 +93,12 @@ class Roster:
         if known is not None and self.has(state.member):
             if state.sequence > known.sequence:
                 self.epoch += known.leaving != state.leaving
-                self.revision += state.settled_epoch > known.settled_epoch
-                self.members[node_id] = _settled(state, max(state.settled_epoch, known.settled_epoch))
+                self.revision += state.drained_epoch > known.drained_epoch
+                self.members[node_id] = _drained(state, max(state.drained_epoch, known.drained_epoch))
         elif heartbeat.joining and (known is None or known.member.instance == state.member.instance):
             self.epoch += 1
             # It leads nothing yet, and will judge by this epoch or a later one.
-            self.members[node_id] = _settled(state, self.epoch)
+            self.members[node_id] = _drained(state, self.epoch)
 
     def _remove(self, node_id: int) -> None:
         del self.members[node_id]
@@ -118,32 +118,32 @@ class Roster:
         """The node is to lead, and nobody else who was to lead can still think so."""
         if self.leader(key) != node_id:
             return False
-        if self._all_settled:
+        if self._all_drained:
             return True
         return not any(self._may_still_lead(state, key) for other, state in self.members.items() if other != node_id)
 
     def _may_still_lead(self, state: MemberState, key: PartitionKey) -> bool:
-        """By some view that it may be at: the one that it has settled, or one since."""
-        if state.settled_epoch < self._views[0].epoch:
+        """By some view that it may be at: the one that it has drained for, or one since."""
+        if state.drained_epoch < self._views[0].epoch:
             return True
         node_id = state.member.node_id
         return any(
-            view.placement.leader(key) == node_id for view in self._views if view.epoch >= state.settled_epoch
+            view.placement.leader(key) == node_id for view in self._views if view.epoch >= state.drained_epoch
         )
 
-    def settled(self, epoch: int, *, besides: int) -> bool:
+    def drained(self, epoch: int, *, besides: int) -> bool:
         """Every other member has released what it lost up to this epoch."""
-        return all(state.settled_epoch >= epoch for node, state in self.members.items() if node != besides)
+        return all(state.drained_epoch >= epoch for node, state in self.members.items() if node != besides)
 
     def _view(self) -> _View:
         return _View(self.epoch, Placement([member.node_id for member in self.eligible]))
 
-    def _forget_settled_views(self) -> None:
-        behind = min((state.settled_epoch for state in self.members.values()), default=self.epoch)
+    def _forget_drained_views(self) -> None:
+        behind = min((state.drained_epoch for state in self.members.values()), default=self.epoch)
         while len(self._views) > 1 and self._views[1].epoch <= behind:
             self._views.popleft()
-        self._all_settled = behind >= self.epoch
+        self._all_drained = behind >= self.epoch
 
 
-def _settled(state: MemberState, epoch: int) -> MemberState:
-    return state.model_copy(update={"settled_epoch": epoch})
+def _drained(state: MemberState, epoch: int) -> MemberState:
+    return state.model_copy(update={"drained_epoch": epoch})

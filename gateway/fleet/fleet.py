@@ -181,7 +181,7 @@ class Fleet:
         return None if node_id is None else roster.members[node_id].member
 
     def leads(self, topic: str, partition: int) -> bool:
-        """Its `role` is not ELSEWHERE: this gateway serves plain Produce and Fetch of it (DESIGN D4)."""
+        """Its `role` is not ELSEWHERE: this gateway serves plain Produce and Fetch of it."""
         return self._membership is not None and self._membership.is_placed_here(PartitionKey(topic, partition))
 
     def role(self, topic: str, partition: int) -> PartitionRole:
@@ -279,7 +279,7 @@ class Fleet:
             except Exception:
                 self._behind.set()  # when this runs again, it goes on where it failed
                 raise
-            self._membership.settle(epoch, lease_now_ms())
+            self._membership.drained(epoch, lease_now_ms())
             self._tick()
 
 

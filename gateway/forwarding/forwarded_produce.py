@@ -28,11 +28,11 @@ class ProduceOrder:
         self._unanswered: set[asyncio.Future[Response]] = set()
         self._epoch = NO_EPOCH
 
-    def is_settled(self, epoch: int) -> bool:
+    def is_drained(self, epoch: int) -> bool:
         """Of what was sent before this epoch of the fleet, all is answered."""
         return epoch == self._epoch or not self._unanswered
 
-    async def settled(self) -> None:
+    async def drained(self) -> None:
         await asyncio.wait(self._unanswered)
 
     def sent(self, epoch: int, answer: asyncio.Future[Response] | None) -> None:

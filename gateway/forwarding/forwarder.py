@@ -119,17 +119,17 @@ class Forwarder:
 
     def _produce_named(self, call: Call) -> Reply:
         order, epoch = self._produce_order, self._leaders.epoch
-        if not order.is_settled(epoch):
-            return Reply.after(self._produce_when_settled(call))
+        if not order.is_drained(epoch):
+            return Reply.after(self._produce_when_drained(call))
         reply = self._hand_out(call)
         if reply.preparation is not None:
             return Reply.after(self._produced(reply, epoch))
         order.sent(epoch, reply.future)
         return reply
 
-    async def _produce_when_settled(self, call: Call) -> Reply:
-        while not self._produce_order.is_settled(self._leaders.epoch):
-            await self._produce_order.settled()
+    async def _produce_when_drained(self, call: Call) -> Reply:
+        while not self._produce_order.is_drained(self._leaders.epoch):
+            await self._produce_order.drained()
         return self._produce_named(call)
 
     async def _produced(self, handing_out: Reply, epoch: int) -> Reply:

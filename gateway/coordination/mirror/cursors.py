@@ -1,4 +1,4 @@
-"""Cursors of Pulsar subscriptions that stand where Kafka groups do: moving them, and reading them back (DESIGN D7).
+"""Cursors of Pulsar subscriptions that stand where Kafka groups do: moving them, and reading them back.
 
 A group at an offset has acknowledged every entry that ends at or before it; an entry of ten records of which five are
 consumed is unread. The offset itself goes with the acknowledgement, as property ``kafka.offset``. Measured on 4.0.7:

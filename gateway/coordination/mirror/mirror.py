@@ -1,4 +1,4 @@
-"""Committed offsets shown to Pulsar as subscriptions, behind the commits and never in their way (DESIGN D7).
+"""Committed offsets shown to Pulsar as subscriptions, behind the commits and never in their way.
 
 A commit only marks its keys. Updates run a few at a time, look up what is committed when their turn comes, and are
 tried again after a pause when they fail. In the other direction, a group that has no committed offset in a partition

@@ -1,4 +1,4 @@
-"""Internal topics: key-compacted topics of the gateway's namespace that hold the state of coordinators (DESIGN D6).
+"""Internal topics: key-compacted topics of the gateway's namespace that hold the state of coordinators.
 
 They look to clients like Kafka's own of the same name, and hold Kafka's own records, one Pulsar message each.
 """

@@ -1,4 +1,4 @@
-"""Where a log ends, and the base offset of what was written (DESIGN D4). Pure: fed by receipts and by entries read.
+"""Where a log ends, and the base offset of what was written. Pure: fed by receipts and by entries read.
 
 A send receipt names (ledger, entry). If that follows directly on the last entry known, the base offset is the running
 count. Otherwise somebody else wrote in between, or a new ledger began: the receipt waits until the entry itself, or one

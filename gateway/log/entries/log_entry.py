@@ -1,4 +1,4 @@
-"""One Pulsar entry as a piece of a Kafka log: whole record batches, numbered (DESIGN D1, D2).
+"""One Pulsar entry as a piece of a Kafka log: whole record batches, numbered.
 
 The broker entry index of an entry is that of its last message: ``base = index - num_messages + 1``. An entry whose
 property ``entry.format`` is ``kafka`` holds record batches as they came, and one where it is ``pulsar`` the messages of

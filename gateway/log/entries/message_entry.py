@@ -1,4 +1,4 @@
-"""Record batches as an ordinary Pulsar batch, a message for each record, and back (``entry.format=pulsar``, DESIGN D2).
+"""Record batches as an ordinary Pulsar batch, a message for each record, and back (``entry.format=pulsar``).
 
 Native consumers see messages with the record's key, value, headers as properties, and timestamp as event time; Pulsar's
 compaction sees their keys. What only Kafka knows stays in properties that the gateway reads again:

@@ -1,4 +1,4 @@
-"""Readers of older data: each streams from Pulsar ahead of one fetch position, within a byte budget (DESIGN D8)."""
+"""Readers of older data: each streams from Pulsar ahead of one fetch position, within a byte budget."""
 
 from __future__ import annotations
 

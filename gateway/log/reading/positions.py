@@ -1,4 +1,4 @@
-"""From an offset to a Pulsar position: known ones nearby, else a search over ledgers and entries (DESIGN D8)."""
+"""From an offset to a Pulsar position: known ones nearby, else a search over ledgers and entries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Writing to one partition: batches queue, share entries while earlier sends are in flight, and learn their offsets.
 
 An idle partition sends at once. While entries are in flight, batches wait for a place and go out together, in the order
-in which they came, so that many small requests cost Pulsar few entries (DESIGN D2).
+in which they came, so that many small requests cost Pulsar few entries.
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ def heartbeats(_work_dir: Path, _pulsar: PulsarStandalone, figures: Figures) -> 
 
 def _snapshot(count: int) -> Snapshot:
     members = [_membership(number).member for number in range(count)]
-    states = tuple(MemberState(member=member, sequence=1, settled_epoch=count) for member in members)
+    states = tuple(MemberState(member=member, sequence=1, drained_epoch=count) for member in members)
     return Snapshot(epoch=count, position=LogPosition(1, 0), members=states)
 
 

@@ -135,7 +135,7 @@ def _message_seeds(random: Random) -> Sequence[bytes]:
         node_id=1, incarnation="i", instance="h:1", addresses={"PLAIN": address}, forwarding=address, lease_ms=9,
         started_ms=1,
     )  # fmt: skip
-    state = MemberState(member=member, sequence=5, settled_epoch=2)
+    state = MemberState(member=member, sequence=5, drained_epoch=2)
     snapshot = Snapshot(epoch=3, position=LogPosition(1, 2), members=(state,))
     messages = (
         Heartbeat(state=state, snapshot=snapshot, joining=True), Goodbye(node_id=1, incarnation="i", snapshot=snapshot),

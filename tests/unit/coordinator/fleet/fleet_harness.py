@@ -59,15 +59,15 @@ class Gateway:
             self.membership.read(LogPosition(LEDGER_ID, index), self.log[index], self.clock(now_ms))
         self.next_index = end
 
-    def settle(self, now_ms: int) -> None:
-        self.membership.settle(self.membership.roster.epoch, self.clock(now_ms))
+    def drain(self, now_ms: int) -> None:
+        self.membership.drained(self.membership.roster.epoch, self.clock(now_ms))
 
     def step(self, now_ms: int) -> None:
         """What a healthy gateway does all the time."""
         self.tick(now_ms)
         self.deliver()
         self.read(now_ms)
-        self.settle(now_ms)
+        self.drain(now_ms)
 
     def leads(self, now_ms: int) -> set[PartitionKey]:
         now_ms = self.clock(now_ms)

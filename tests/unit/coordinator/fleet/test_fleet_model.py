@@ -94,8 +94,8 @@ class FleetLives(RuleBasedStateMachine):
         self.each(number, lambda gateway: gateway.read(self.world.now_ms, most))
 
     @rule(number=st.integers(0, 3))
-    def settle(self, number: int) -> None:
-        self.each(number, lambda gateway: gateway.settle(self.world.now_ms))
+    def drain(self, number: int) -> None:
+        self.each(number, lambda gateway: gateway.drain(self.world.now_ms))
 
     @invariant()
     def one_leader_at_most(self) -> None:

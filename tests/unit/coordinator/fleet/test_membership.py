@@ -2,7 +2,17 @@
 
 import pytest
 
-from coordinator.fleet.messages import Deletion, Heartbeat, LogPosition, MalformedMessageError, decode_message
+from coordinator.fleet.messages import (
+    Deletion,
+    Heartbeat,
+    LogPosition,
+    MalformedMessageError,
+    Member,
+    MemberState,
+    Snapshot,
+    decode_message,
+    encode_message,
+)
 from coordinator.fleet.times import FleetTimes
 from tests.unit.coordinator.fleet.fleet_harness import KEYS, LEDGER_ID, TIMES, World
 
@@ -46,7 +56,7 @@ def test_a_newcomer_waits_until_the_old_leader_has_let_go() -> None:
     assert not old.leads(0) & gains
     new.read(0)
     assert not new.leads(0)
-    old.settle(0)
+    old.drain(0)
     old.tick(0)
     old.deliver()
     new.read(0)
@@ -245,3 +255,11 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
     world.start("a").step(0)
     changed = world.log.entries[0].replace(b'{"kind"', b'{"more":[1],"kind"')
     assert isinstance(decode_message(changed), Heartbeat)
+
+
+def test_the_log_keeps_the_name_that_older_gateways_read() -> None:
+    member = Member(node_id=1, incarnation="a", instance="", addresses={}, lease_ms=1, started_ms=0)
+    state = MemberState(member=member, sequence=1, drained_epoch=3)
+    data = encode_message(Heartbeat(state=state, snapshot=Snapshot(epoch=0, position=None, members=())))
+    assert b'"settled_epoch":3' in data
+    assert decode_message(data) == Heartbeat(state=state, snapshot=Snapshot(epoch=0, position=None, members=()))

@@ -33,7 +33,7 @@ def fleet_of(
     client = SimpleNamespace(last_receipt_s=asyncio.get_running_loop().time() - silence_s)
     fleet = Fleet(cast(PulsarClient, client), cast(AdminClient, None), "t/ns", CONFIG)
     states = [
-        MemberState(member=member, sequence=0, settled_epoch=1, leaving=member.incarnation in leaving)
+        MemberState(member=member, sequence=0, drained_epoch=1, leaving=member.incarnation in leaving)
         for member in members
     ]
     snapshot = Snapshot(epoch=1, position=None, members=tuple(states))

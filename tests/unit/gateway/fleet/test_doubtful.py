@@ -60,13 +60,13 @@ async def test_what_could_not_be_released_is_released_when_it_runs_again(monkeyp
     monkeypatch.setattr(background, "RESTART_PAUSE_S", 0)
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     fleet = fleet_with(True, ["own", "other"])
-    settled: list[int] = []
-    monkeypatch.setattr(Membership, "settle", lambda _membership, epoch, _now_ms: settled.append(epoch))
+    drained: list[int] = []
+    monkeypatch.setattr(Membership, "drained", lambda _membership, epoch, _now_ms: drained.append(epoch))
     fleet.subscribe(Listener(KeyError("once")))
     task = background.keep_running("fleet hand-over", fleet._keep_releasing)
     fleet._behind.set()
     async with asyncio.timeout(5):
-        while not settled:
+        while not drained:
             await asyncio.sleep(0)
-    assert settled == [1]
+    assert drained == [1]
     task.cancel()

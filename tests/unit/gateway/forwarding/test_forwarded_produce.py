@@ -32,18 +32,18 @@ def response(partition: int, code: ErrorCode) -> Any:
 
 async def test_a_new_epoch_waits_for_what_was_sent_in_the_old_one() -> None:
     order = ProduceOrder(RefusedBatches())
-    assert order.is_settled(1)
+    assert order.is_drained(1)
     answer = asyncio.get_running_loop().create_future()
     order.sent(1, answer)
-    assert order.is_settled(1)
-    assert not order.is_settled(2)
-    waiting = asyncio.ensure_future(order.settled())
+    assert order.is_drained(1)
+    assert not order.is_drained(2)
+    waiting = asyncio.ensure_future(order.drained())
     await asyncio.sleep(0)
     assert not waiting.done()
     answer.set_result(None)
     await waiting
     await asyncio.sleep(0)
-    assert order.is_settled(2)
+    assert order.is_drained(2)
 
 
 def test_a_refused_batch_has_to_come_again_before_the_next() -> None:
