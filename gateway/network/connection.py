@@ -181,8 +181,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def mid_frame(self) -> bool:
-        """A part of a request has come."""
-        return self._receiver.mid_frame
+        """A part of a request has come, or of the PROXY header before the first one."""
+        return bool(self._proxy_header) or self._receiver.mid_frame
 
     def close(self, reason: str, **facts: Any) -> None:
         if self._transport is not None and self._transport.is_closing():

@@ -88,6 +88,18 @@ async def test_a_proxy_header_is_no_request() -> None:
     assert server.metrics.request_bytes.value == 0
 
 
+async def test_half_a_proxy_header_is_read_on_though_memory_is_short() -> None:
+    """If such halves take all the memory, nothing else gives any back."""
+    server, _ = server_of(requests_budget_bytes=MIB)
+    client = Client(server, proxies=LOOPBACK)
+    client.feed(PROXY_LINE[:20])
+    server.requests.received(MIB)
+    client.feed(PROXY_LINE[20:] + frame("n1"))
+    assert client.transport.written == b"1;"
+    client.lose()
+    assert server.metrics.request_bytes.value == MIB
+
+
 async def test_who_works_on_a_request_leaves_reading_to_others() -> None:
     server, dispatcher = server_of(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
     busy, other, hog = (Client(server) for _ in range(3))
