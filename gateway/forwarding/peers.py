@@ -99,7 +99,8 @@ class PeerLink(asyncio.BufferedProtocol):
             self._transport.writelines(outgoing)
 
     def pause_writing(self) -> None:
-        self._may_send.clear()
+        if not self._lost:  # else nothing may ever resume it
+            self._may_send.clear()
 
     def resume_writing(self) -> None:
         self._may_send.set()

@@ -115,6 +115,15 @@ async def test_a_lost_peer_answers_nothing() -> None:
         assert not link.send_unanswered(encode(b"third"))
 
 
+async def test_a_lost_peer_that_did_not_read_is_not_waited_for() -> None:
+    """What was still to be written may fill the connection's buffer while it is closed."""
+    async with linked() as (link, _):
+        assert await link.ready()
+        link.close()
+        link.pause_writing()
+        assert not await link.ready()
+
+
 async def test_an_answer_to_nothing_ends_the_link() -> None:
     async with linked() as (link, peer):
         assert await link.ready()
