@@ -218,10 +218,12 @@ class Pipeline:
         self.run()
 
     def mute(self, throttle_time_ms: int) -> None:
-        """No request is run for so long; the answers to those that run go out."""
+        """No request is run for so long, or longer if it is muted already; the answers to those that run go out."""
+        end_s = self._loop.time() + throttle_time_ms / 1000
         if self._muted is not None:
+            end_s = max(end_s, self._muted.when())
             self._muted.cancel()
-        self._muted = self._loop.call_later(throttle_time_ms / 1000, self._unmute)
+        self._muted = self._loop.call_at(end_s, self._unmute)
 
     def _unmute(self) -> None:
         self._muted = None
