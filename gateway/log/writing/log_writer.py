@@ -16,7 +16,7 @@ from gateway.log.bounds.log_end import LogEnd, Receipt, Resolved
 from gateway.log.entries.message_entry import Messages
 from gateway.log.resources import Resources
 from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
-from gateway.log.writing.producer_state import Done, ProducerState
+from gateway.log.writing.producer_state import Done, ProducerState, answer
 from gateway.log.writing.producer_supply import ProducerSupply
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
@@ -132,7 +132,7 @@ class LogWriter:
         for batch in sent.batches:
             if batch.sequenced is not None:
                 self._producers.complete(batch.sequenced, base_offset)
-            batch.done(base_offset, None)
+            answer(batch.done, base_offset, None)
             base_offset += batch.count
 
     def refuse(self, sent: SentEntry, error: Exception) -> None:
@@ -149,7 +149,7 @@ class LogWriter:
             if batch.sequenced is not None:
                 self._producers.abort(batch.sequenced, error)
         for batch in batches:
-            batch.done(-1, error)
+            answer(batch.done, -1, error)
 
     # What the appender reports
 

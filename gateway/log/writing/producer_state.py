@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gateway.background import report
 from gateway.errors import KafkaError
 from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader
 from protocol.kafka.errors import ErrorCode
@@ -24,6 +25,14 @@ TRUST_S = 5.0
 _SEQUENCES = 2**31
 
 Done = Callable[[int, Exception | None], None]
+
+
+def answer(done: Done, base_offset: int, error: Exception | None) -> None:
+    """Tell one client; if a defect of ours keeps it from its answer, the others get theirs all the same."""
+    try:
+        done(base_offset, error)
+    except Exception as defect:
+        report("answer of a batch", defect)
 
 
 class SequencedBatch:
@@ -219,7 +228,7 @@ class ProducerState:
             producer.trim()
         waiters, batch.waiters = batch.waiters, []
         for done in waiters:
-            done(base_offset, None)
+            answer(done, base_offset, None)
 
     def abort(self, batch: SequencedBatch, error: Exception) -> None:
         """The batch was not written: its sequence must come again, unless later ones of its producer are in flight.
@@ -233,7 +242,7 @@ class ProducerState:
             producer.batches.remove(batch)
         waiters, batch.waiters = batch.waiters, []
         for done in waiters:
-            done(-1, error)
+            answer(done, -1, error)
 
     def replay(self, header: BatchHeader, base_offset: int) -> None:
         """A batch was read from the log, written by another gateway or before this one started.

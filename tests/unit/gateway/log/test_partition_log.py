@@ -134,6 +134,29 @@ async def test_closing_answers_what_is_queued_in_flight_and_behind_a_gap(scene: 
         assert isinstance(error, KafkaError)
 
 
+async def test_an_answer_that_fails_keeps_no_other_client_from_its_own(scene: Scene) -> None:
+    """Entries behind a gap become known together, and one entry holds the batches of several clients."""
+
+    def fail(offset: int, error: Exception | None) -> None:
+        raise RuntimeError("a defect")
+
+    scene.topic.roll_over()
+    scene.topic.delivers = False
+    scene.log.append(batch(), PLAIN, 1, fail)
+    same_entry = scene.append()
+    await settle()
+    next_entry = scene.append()
+    await settle()
+    defects: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: defects.append(context["exception"]))
+    for sequence_id in list(scene.producer.sent):
+        scene.producer.write_and_confirm(sequence_id)
+    scene.topic.readers[-1].deliver()
+    assert await answered(same_entry) == (2, None)
+    assert await answered(next_entry) == (3, None)
+    assert len(defects) == 1
+
+
 async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> None:
     """The reader may stand behind the target already: then nothing comes from it."""
     scene.append()
