@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
+from gateway.errors import KafkaError
 from gateway.log.bounds.drained import drained
 from gateway.log.bounds.end_target import EndTarget
 from gateway.log.entries.undispatched import SILENT_S, undispatched_end
@@ -14,6 +15,7 @@ from gateway.log.reading.tail_follower import TailFollower
 from gateway.log.shared_run import SharedRun
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.errors import ClientClosedError
 from gateway.pulsar.position import Position
 
 
@@ -83,7 +85,10 @@ class EndRefresh:
             known = self._follower.end.last
             await asyncio.wait([reached], timeout=SILENT_S)
             if not reached.done() and self._follower.end.last == known:
-                await self._passing.wait()
+                try:
+                    await self._passing.wait()
+                except KafkaError as error:  # `close` has cancelled it
+                    raise ClientClosedError("the log is closed") from error
         reached.result()
 
     async def _pass_undispatched(self) -> None:

@@ -13,9 +13,9 @@ import pytest
 from gateway.errors import KafkaError
 from gateway.log.entries.decoding import HEAVY_MESSAGES
 from gateway.log.entries.log_entry import LogEntry, from_pulsar
-from gateway.log.reading import receipt_lookup
+from gateway.log.reading import end_refresh, receipt_lookup
 from gateway.log.writing.producer_ids import MARK_EVERY_S
-from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicNotFoundError
+from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, TopicNotFoundError
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
@@ -208,6 +208,27 @@ async def test_an_end_that_could_not_be_told_is_asked_for_again(monkeypatch: pyt
     await scene.log.end.refresh(at_most_every_s=60)
     assert scene.log.end_offset == 2
     await scene.log.close()
+
+
+async def test_who_waits_for_the_end_of_a_silent_log_hears_that_it_is_closed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile it is looked whether brokers keep the rest to themselves."""
+    monkeypatch.setattr(end_refresh, "SILENT_S", 0.01)
+    asked = asyncio.Event()
+
+    async def unanswered(topic: str) -> None:
+        asked.set()
+        await never()
+
+    monkeypatch.setattr(scene.topic, "internal_stats", unanswered)
+    scene.topic.readers[-1].next_entry = 1_000  # the broker has lost it, and does not say so
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    refresh = asyncio.create_task(scene.log.end.refresh())
+    await asked.wait()
+    await scene.log.close()
+    with pytest.raises(ClientClosedError):
+        await refresh
 
 
 async def test_a_closed_log_reads_nothing_more(scene: Scene) -> None:
