@@ -18,6 +18,7 @@ from kafka.structs import OffsetAndMetadata
 
 from deploy.local.kafka import KafkaBroker
 from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, produce
+from tests.integration.native import wait_for
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
@@ -186,10 +187,21 @@ def _confluent_groups(call: Calls, bootstrap: str, group: str, partitions: list[
     call("delete_consumer_groups", [group, f"{group}-none"])
 
 
+def has_coordinators(bootstrap: str, group: str) -> bool:
+    """A new Kafka makes its topic of offsets when it is asked first, and leads it a moment later."""
+    try:
+        committed(bootstrap, group, group)
+    except ck.KafkaException as error:
+        code = error.args[0].code()
+        assert code in {ck.KafkaError.NOT_COORDINATOR, ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS}, error
+        return False
+    return True
+
+
 @pytest.mark.parametrize("client", [kafka_python, confluent])
 def test_every_call_is_answered_as_by_kafka(client: Conversation, kafka: KafkaBroker, gateway: GatewayProcess) -> None:
     topic = unique_topic("admin")
-    committed(kafka.bootstrap, topic, topic)  # a new cluster makes its topic of offsets first
+    wait_for(lambda: has_coordinators(kafka.bootstrap, topic), "Kafka has made its topic of offsets")
     with ThreadPoolExecutor(2) as both:
         expected, actual = both.map(lambda server: client(server.bootstrap, topic), (kafka, gateway))
     assert actual == expected
