@@ -76,7 +76,7 @@ class TransactionCoordinator:
         self._ids: dict[str, TransactionalId] = {}
         self._timers: Timers[TimerKey] = Timers()
         self._background = Background()
-        self._transitions = Transitions(log, version, self._serves, self._on_settled, self.resign)
+        self._transitions = Transitions(log, version, self._serves, self._on_ended, self.resign)
         self._writers = MarkerWriters(markers, coordinator_epoch, self._timers, self._serves, self._complete)
 
     # --- Lifecycle
@@ -259,7 +259,7 @@ class TransactionCoordinator:
 
         self._transitions.append(entry, metadata, on_done)
 
-    def _on_settled(self, entry: TransactionalId, error: ErrorCode, now_ms: int) -> None:
+    def _on_ended(self, entry: TransactionalId, error: ErrorCode, now_ms: int) -> None:
         """A transition is in the log, or refused."""
         self._await_timeout(entry, now_ms + self._config.abort_retry_ms if error else 0)
         if entry.metadata.state in PREPARED and entry.writing is None:
@@ -284,7 +284,7 @@ class TransactionCoordinator:
             self._timers.cancel(timer)
 
     def _on_timeout(self, entry: TransactionalId, now_ms: int) -> None:
-        """If something else is on its way to the log, the timer is set again when that has settled."""
+        """If another record of the id is not durable yet, the timer is set again when it is."""
         if not entry.is_in_transition:
             self._fence(entry, now_ms, lambda error, now_ms: None)
 

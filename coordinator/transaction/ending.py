@@ -37,7 +37,7 @@ def _step_v2(metadata: TransactionMetadata, request: EndTxnRequest) -> Step:
 
 
 def _repeats_bump(metadata: TransactionMetadata, request: EndTxnRequest) -> bool:
-    """No client is told of the epoch behind the last one: it would be the coordinator's own."""
+    """A response never carries the epoch after the last one: only the coordinator uses it."""
     epoch = request.producer.epoch
     bumped = metadata.client_version >= EPOCH_BUMP_VERSION and metadata.producer_epoch == epoch + 1
     return bumped and metadata.producer_epoch <= LAST_CLIENT_EPOCH

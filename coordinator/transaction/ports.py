@@ -85,4 +85,4 @@ APPEND_ERRORS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a client is told when the log refuses. Anything else is passed on as it is."""
+"""The error code of the response when an append fails. Other codes stay as they are."""

@@ -14,7 +14,7 @@ from coordinator.transaction.transactional_id import TransactionalId
 from protocol.kafka.errors import ErrorCode
 
 OnDone = Callable[[ErrorCode, int], None]
-"""(error as clients are told, now_ms)."""
+"""(error code of the response, now_ms)."""
 
 
 class Transitions:
@@ -23,14 +23,14 @@ class Transitions:
         log: Log,
         version: TransactionVersion,
         serves: Callable[[], bool],
-        on_settled: Callable[[TransactionalId, ErrorCode, int], None],
+        on_ended: Callable[[TransactionalId, ErrorCode, int], None],
         on_lost: Callable[[int], None],
     ) -> None:
-        """`on_settled` hears of each transition before its own `on_done`."""
+        """`on_ended` is called for each transition, before its own `on_done`."""
         self._log = log
         self._version = version
         self._serves = serves
-        self._on_settled = on_settled
+        self._on_ended = on_ended
         self._on_lost = on_lost
 
     def append(self, entry: TransactionalId, metadata: TransactionMetadata, on_done: OnDone) -> None:
@@ -43,7 +43,7 @@ class Transitions:
                 entry.is_in_transition = False
                 if outcome is ErrorCode.NONE:
                     entry.metadata = metadata
-                self._on_settled(entry, outcome, now_ms)
+                self._on_ended(entry, outcome, now_ms)
             on_done(outcome, now_ms)
 
         self._log.append([record], on_appended)

@@ -1,4 +1,4 @@
-"""Errors that older versions of an API do not have, and what they are told instead (KIP-588, KIP-890).
+"""Error codes that older versions of an API do not have, and those that replace them (KIP-588, KIP-890).
 
 For the handlers: the coordinator speaks the newest version of each.
 """

@@ -93,7 +93,7 @@ class Pipeline:
         self._slots: deque[_Slot] = deque()
         self._serial: asyncio.Task[Any] | None = None
         """What the next request waits for: decoding, or a handler's preparation."""
-        self._parked: set[asyncio.Future[Response]] = set()
+        self._awaited: set[asyncio.Future[Response]] = set()
         self._encoding: set[asyncio.Future[list[Buffer]]] = set()
         self._request_bytes = self._room_bytes = 0
         """Taken of the budgets of all connections."""
@@ -143,7 +143,7 @@ class Pipeline:
             and self._muted is None
             and self._output.accepts_answers
             and len(self._slots) < self._host.limits.max_in_flight_requests
-            and (not self._parked or not self._answers_in_order or self._may_overtake(frame))
+            and (not self._awaited or not self._answers_in_order or self._may_overtake(frame))
         )
 
     def _may_overtake(self, frame: bytearray) -> bool:
@@ -192,8 +192,8 @@ class Pipeline:
         if reply.preparation is not None:
             self._serially(reply.preparation, lambda prepared: self._take_reply(slot, prepared), slot)
         elif reply.future is not None:
-            self._parked.add(reply.future)
-            reply.future.add_done_callback(lambda future: self._parked_done(slot, future))
+            self._awaited.add(reply.future)
+            reply.future.add_done_callback(lambda future: self._future_done(slot, future))
         else:
             self._answer(slot, reply.response)
 
@@ -231,8 +231,8 @@ class Pipeline:
 
     # Answers
 
-    def _parked_done(self, slot: _Slot, future: asyncio.Future[Response]) -> None:
-        self._parked.discard(future)
+    def _future_done(self, slot: _Slot, future: asyncio.Future[Response]) -> None:
+        self._awaited.discard(future)
         if self._closed:
             _forget(future)
             return
@@ -281,9 +281,9 @@ class Pipeline:
         elif not self._flush_scheduled:
             # One entry's receipt answers many requests: their answers leave in one system call.
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush_parked)
+            self._loop.call_soon(self._flush_later)
 
-    def _flush_parked(self) -> None:
+    def _flush_later(self) -> None:
         self._flush_scheduled = False
         self._flush()
         if self._backlog:
@@ -359,7 +359,7 @@ class Pipeline:
         for task in (self._serial, *self._encoding):
             if task is not None:
                 task.cancel()
-        for future in tuple(self._parked):
+        for future in tuple(self._awaited):
             future.cancel()
         self._output = _Gone()
         self._context.client.mute = _not_muted

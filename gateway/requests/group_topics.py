@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,7 @@ import structlog
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
+from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
@@ -43,6 +44,19 @@ class PartitionCounts:
         if count is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if 0 <= partition < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def with_counts(call: Call, topics: Iterable[_Topic], then: Callable[[PartitionCounts], Reply]) -> Reply:
+    """`then` gets the counts for a request's rows: at once if they are known, else after Pulsar was asked."""
+    highest = highest_partitions(topics)
+    counts = cached_counts(call, highest)
+    if counts is not None:
+        return then(counts)
+
+    async def look_up() -> Reply:
+        return then(await look_up_counts(call, highest))
+
+    return Reply.after(look_up())
 
 
 def highest_partitions(topics: Iterable[_Topic]) -> dict[str, int]:

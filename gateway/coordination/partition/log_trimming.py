@@ -71,12 +71,24 @@ class LogTrimming:
         """Behind the last snapshot, before the log of this leader was given anything; negative after its first one."""
 
     async def replay(self, end: Position, replay: Replay) -> None:
-        """What counts of the log up to an entry, and with it. Raises PulsarError and TimeoutError."""
+        """What counts of the log up to an entry, and with it. Raises PulsarError and TimeoutError.
+
+        While the admin API does not say where the last snapshot is, the compacted log has to do.
+        """
+        try:
+            self._last = await self._find()
+        except (PulsarError, TimeoutError) as error:
+            log.warning("last snapshot of an internal log is not known", topic=self._topic, error=str(error))
+            self._last = None
         self._bytes_before = await self._read(end, replay)
+
+    async def _read_for_snapshot(self, end: Position, replay: Replay) -> None:
+        """What is copied comes from behind the last snapshot. Without knowing it, nothing may be copied."""
+        self._last = await self._find()
+        await self._read(end, replay)
 
     async def _read(self, end: Position, replay: Replay) -> int:
         """Returns how many bytes that were."""
-        self._last = await self._find()
         start: Start = "earliest"
         if self._last is not None:
             start = self._last.position._replace(entry_id=self._last.position.entry_id + 1)
@@ -88,12 +100,9 @@ class LogTrimming:
         return size
 
     async def _find(self) -> TakenSnapshot | None:
-        try:
-            async with asyncio.timeout(FIND_TIMEOUT_S):
-                return await self._cursor.find()
-        except (PulsarError, TimeoutError) as error:
-            log.warning("last snapshot of an internal log is not known", topic=self._topic, error=str(error))
-            return None
+        """Raises PulsarError and TimeoutError."""
+        async with asyncio.timeout(FIND_TIMEOUT_S):
+            return await self._cursor.find()
 
     async def run(self, internal_log: InternalLog) -> None:
         """Take snapshots of the log, which is replayed, until it is lost."""
@@ -119,7 +128,7 @@ class LogTrimming:
 
     async def _take(self, internal_log: InternalLog) -> None:
         snapshot = LogSnapshot(internal_log)
-        position = await snapshot.take(self._mark, self._read)
+        position = await snapshot.take(self._mark, self._read_for_snapshot)
         taken = TakenSnapshot(position, self._now_ms(), snapshot.size_bytes)
         await self._cursor.move(taken)
         self._last, self._bytes_before = taken, -snapshot.appended_bytes

@@ -12,7 +12,7 @@ from functools import partial
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
 from coordinator.topics import TopicPartition
 from gateway.requests.call import Call
-from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
+from gateway.requests.group_topics import PartitionCounts, with_counts
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import OffsetCommitRequest, OffsetCommitResponse
@@ -21,13 +21,7 @@ NO_RETENTION = -1
 
 
 def handle(call: Call[OffsetCommitRequest]) -> Reply:
-    highest = highest_partitions(call.request.topics)
-    counts = cached_counts(call, highest)
-    return Reply.after(_look_up(call, highest)) if counts is None else _commit(call, counts)
-
-
-async def _look_up(call: Call[OffsetCommitRequest], highest: dict[str, int]) -> Reply:
-    return _commit(call, await look_up_counts(call, highest))
+    return with_counts(call, call.request.topics, partial(_commit, call))
 
 
 def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:

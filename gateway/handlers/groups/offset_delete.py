@@ -7,20 +7,14 @@ from functools import partial
 from coordinator.group.messages import DeleteOffsetsResponse
 from coordinator.topics import TopicPartition
 from gateway.requests.call import Call
-from gateway.requests.group_topics import PartitionCounts, cached_counts, highest_partitions, look_up_counts
+from gateway.requests.group_topics import PartitionCounts, with_counts
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import OffsetDeleteRequest, OffsetDeleteResponse
 
 
 def handle(call: Call[OffsetDeleteRequest]) -> Reply:
-    highest = highest_partitions(call.request.topics)
-    counts = cached_counts(call, highest)
-    return Reply.after(_look_up(call, highest)) if counts is None else _delete(call, counts)
-
-
-async def _look_up(call: Call[OffsetDeleteRequest], highest: dict[str, int]) -> Reply:
-    return _delete(call, await look_up_counts(call, highest))
+    return with_counts(call, call.request.topics, partial(_delete, call))
 
 
 def _delete(call: Call[OffsetDeleteRequest], counts: PartitionCounts) -> Reply:

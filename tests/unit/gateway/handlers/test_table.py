@@ -1,0 +1,17 @@
+"""What the rows of the handler table say of themselves."""
+
+from __future__ import annotations
+
+from kafka.protocol.api_key import ApiKey
+
+from gateway.handlers.table import APIS
+
+
+def test_only_api_versions_needs_no_right() -> None:
+    assert [api.key for api in APIS.values() if not api.rights] == [ApiKey.ApiVersions]
+
+
+def test_requests_that_only_add_or_look_may_be_pipelined() -> None:
+    assert {api.key for api in APIS.values() if api.pipelined} == {
+        ApiKey.Produce, ApiKey.ListOffsets, ApiKey.OffsetCommit,
+    }  # fmt: skip
