@@ -1,6 +1,6 @@
 """A coordinator with a log in memory, whose appends succeed or fail when the test says."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from typing import Any, Generic, TypeVar, cast
 
 from coordinator.group.config import GroupConfig
@@ -20,9 +20,9 @@ from coordinator.group.messages import (
 )
 from coordinator.group.ports import GroupTopicPartition, OwnTimes
 from coordinator.group.records.codec import decode_record
-from coordinator.log import OnAppended, Record
 from coordinator.topics import DeletedTopic, TopicPartition
 from protocol.kafka.errors import ErrorCode
+from tests.unit.coordinator.memory_log import MemoryLog
 
 Response = TypeVar("Response")
 CONFIG = GroupConfig(initial_rebalance_delay_ms=0)
@@ -55,20 +55,7 @@ class Parked(Generic[Response]):
         return self.answers[0]
 
 
-class MemoryLog:
-    def __init__(self) -> None:
-        self.durable: list[Record] = []
-        self.waiting: list[tuple[Sequence[Record], OnAppended]] = []
-
-    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
-        self.waiting.append((records, on_done))
-
-    def finish_one(self, now_ms: int, error: ErrorCode = ErrorCode.NONE) -> None:
-        records, on_done = self.waiting.pop(0)
-        if error is ErrorCode.NONE:
-            self.durable += records
-        on_done(error, now_ms)
-
+class GroupLog(MemoryLog):
     def decoded(self) -> list[tuple[Any, Any]]:
         return [decoded for record in self.durable if (decoded := decode_record(*record)) is not None]
 
@@ -104,7 +91,7 @@ class Harness:
         own_times: OwnTimes = lambda group_id: None,
     ) -> None:
         self.now_ms = 1_000_000
-        self.log = MemoryLog()
+        self.log = GroupLog()
         self.auto = auto
         self.changes: list[tuple[str, dict[TopicPartition, int | None]]] = []
         self._ids = 0

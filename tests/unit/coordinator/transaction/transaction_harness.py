@@ -1,9 +1,8 @@
 """A transaction coordinator with a log and leaders of partitions in memory, who answer when the test says."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from coordinator.log import OnAppended, Record
 from coordinator.topics import TopicPartition
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.coordinator import TransactionCoordinator
@@ -19,6 +18,7 @@ from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.ports import MarkerOutcome, OnMarker, TransactionMarkers
 from coordinator.transaction.records.transaction_log import decode_transaction, encode_transaction
 from protocol.kafka.errors import ErrorCode
+from tests.unit.coordinator.memory_log import MemoryLog
 
 Response = TypeVar("Response")
 TIMEOUT_MS = 60_000
@@ -41,20 +41,7 @@ class Answer(Generic[Response]):
         return self.answers[0]
 
 
-class MemoryLog:
-    def __init__(self) -> None:
-        self.durable: list[Record] = []
-        self.waiting: list[tuple[Sequence[Record], OnAppended]] = []
-
-    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
-        self.waiting.append((records, on_done))
-
-    def finish_one(self, now_ms: int, error: ErrorCode = ErrorCode.NONE) -> None:
-        records, on_done = self.waiting.pop(0)
-        if error is ErrorCode.NONE:
-            self.durable += records
-        on_done(error, now_ms)
-
+class TransactionLog(MemoryLog):
     def last(self, name: str = "t") -> TransactionMetadata | None:
         """The id's last record; None is a tombstone, or no record."""
         decoded = [entry for record in self.durable if (entry := decode_transaction(*record)) is not None]
@@ -87,7 +74,7 @@ class Harness:
         self.now_ms = 1_000_000
         self.version = version
         self.auto = auto
-        self.log = MemoryLog()
+        self.log = TransactionLog()
         self.markers = MemoryMarkers()
         self.written: list[TransactionMarkers] = []
         self.next_id = 100

@@ -131,6 +131,26 @@ async def test_without_the_admin_api_the_compacted_log_is_replayed() -> None:
     assert (await Leader(topic).open()).replayed == [(b"a", b"1")]
 
 
+async def test_nothing_is_copied_while_the_last_snapshot_is_not_known() -> None:
+    """The compacted ledger may be an old one, with records whose tombstones were trimmed."""
+    topic = FakeInternalTopic()
+    topic.cursor_properties = {}
+    first = await Leader(topic).open()
+    await first.append((b"a", b"1"))
+    tombstone = len(topic.history)
+    await first.append((b"a", None))
+    await first.trim_until(lambda: bool(topic.cursor_properties))
+    topic.trim()
+    topic.history[tombstone] = topic.history[0]
+    topic.admin_failures = [ConnectionLostError("no admin API")] * 2
+    second = await Leader(topic).open()
+    assert second.replayed == [(b"a", b"1")], "the old ledger"
+    before = last_snapshot(topic)
+    await second.trim_until(lambda: last_snapshot(topic) > before)
+    topic.trim()
+    assert (await Leader(topic).open()).replayed == []
+
+
 async def test_a_subscription_that_fails_is_tried_again() -> None:
     topic = FakeInternalTopic()
     topic.cursor_properties = {}
