@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +21,7 @@ from gateway.fleet.fleet import Fleet, FleetListener, NodeIdInUse
 from gateway.fleet.view import LeadsNothing
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
 from gateway.forwarding.peers import Peers
+from gateway.garbage_collection import GarbageCollection
 from gateway.health import HealthServer
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
@@ -112,19 +111,6 @@ class _Changes(FleetListener, TopicListener):
         return not self._fleet.leads(topic, partition)
 
 
-def _tune_garbage_collector() -> None:
-    """What start-up made stays: walking it again costs a tenth of the CPU under load."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-
-
-def _find_malloc_trim() -> Callable[[int], object]:
-    """glibc's, to give the holes between buffers back to the system; elsewhere nothing."""
-    trim: Callable[[int], object] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _keep_bytes: None)
-    return trim
-
-
 def _advertised(listener: AddressSection, port: int) -> Address:
     return Address(host=listener.advertised_host or listener.host, port=listener.advertised_port or port)
 
@@ -138,12 +124,11 @@ class Gateway:
         self.metrics = Metrics()
         self._failures = FailureHandler(self.metrics)
         self._watchdog = LoopWatchdog(self.metrics)
+        self._garbage = GarbageCollection()
         self._admin = AdminClient(config.pulsar)
         self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
-        self._shared = Shared(
-            self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent
-        )
+        self._shared = Shared(self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent)
         self._topics = TopicCatalog(
             self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
             config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
@@ -178,6 +163,7 @@ class Gateway:
     async def start(self) -> None:
         """Raises UnfitCluster, NodeIdInUse, PulsarError or OSError."""
         self._watchdog.start()
+        self._garbage.start()
         await self._health.start()
         await self._wait_for_pulsar()
         unread = Unread()
@@ -192,7 +178,6 @@ class Gateway:
         await self._join_fleet(ports)
         await self._server.start()
         self._tasks.keep_running("housekeeping", self._keep_house)
-        _tune_garbage_collector()
         self._not_ready = "loading consumer groups"
         await self._groups.start()
         self._not_ready = None
@@ -218,6 +203,7 @@ class Gateway:
         await self._topics.close()
         await self._admin.close()
         await self._health.stop()
+        self._garbage.stop()
         self._watchdog.stop()
 
     def _why_not_ready(self) -> str | None:
@@ -254,7 +240,6 @@ class Gateway:
         )
 
     async def _keep_house(self) -> None:
-        malloc_trim = _find_malloc_trim()
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             try:
@@ -262,4 +247,4 @@ class Gateway:
                 await self._logs.close_idle()
             except PulsarError as error:
                 log.warning("housekeeping", error=str(error))
-            malloc_trim(0)
+            self._garbage.keep_house()
