@@ -15,6 +15,10 @@ from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
 from gateway.coordination.groups.group_service import GroupService
+from gateway.coordination.partition.clock import WallClock
+from gateway.coordination.transactions.marker_sender import MarkerSender
+from gateway.coordination.transactions.transaction_service import TransactionService
+from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import Dispatcher
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.fleet import Fleet, FleetListener, NodeIdInUse
@@ -138,6 +142,10 @@ class Gateway:
         self._groups = GroupService(
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
         )
+        self._transactions = TransactionService(
+            self._client, self._admin, self._topics, self._fleet, config.transactions, self._shared.producer_ids,
+            MarkerSender(WallClock().now_ms), self.metrics,
+        )  # fmt: skip
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
         self.metrics.fleet_lease.set_function(lambda: self._fleet.state.permissions.coordinates)
@@ -170,7 +178,8 @@ class Gateway:
         cluster = Cluster(
             self.config, self.metrics, self._fleet, self._topics, self._logs, self._shared.producer_ids,
             FetchSessions(self.config.limits.max_fetch_sessions),
-            unread, self._groups.coordinators, self._groups, self._partition_rows,
+            unread, self._groups.coordinators, self._groups, self._transactions.coordinators,
+            Verifier(self._transactions.coordinators), self._partition_rows,
         )  # fmt: skip
         dispatcher = Dispatcher(cluster, self._new_forwarding(cluster))
         self._server = KafkaServer(self.config, dispatcher, self.metrics, unread)
@@ -186,7 +195,10 @@ class Gateway:
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
         if not any(listener.single_address for listener in self.config.kafka.all_listeners):
             return None
-        elsewhere = replace(cluster, fleet=LeadsNothing(self._fleet), groups=self._groups.coordinators.elsewhere())
+        elsewhere = replace(
+            cluster, fleet=LeadsNothing(self._fleet), groups=self._groups.coordinators.elsewhere(),
+            transactions=self._transactions.coordinators.elsewhere(),
+        )  # fmt: skip
         return Forwarding(Peers(self._fleet), FleetLeaders(cluster), elsewhere)
 
     async def stop(self) -> None:

@@ -164,6 +164,19 @@ class GroupsSection(Section):
         return self
 
 
+class TransactionsSection(Section):
+    """Transactions."""
+
+    state_topic_partitions: int = Field(default=4, ge=1, le=1_000)
+    """Partitions of `__transaction_state` when the gateway creates it. It is not changed later."""
+    state_topic_segment_bytes: int = Field(default=100 * 1024 * 1024, ge=1)
+    """A partition of `__transaction_state` is trimmed after so many bytes. A new coordinator loads up to this size."""
+    max_timeout_ms: int = Field(default=15 * 60_000, ge=1, le=2**31 - 1)
+    """Kafka's `transaction.max.timeout.ms`. Producers that ask for more are refused."""
+    id_expiration_ms: int = Field(default=7 * DAY_MINUTES * 60_000, ge=1)
+    """Kafka's `transactional.id.expiration.ms`: an id that is unused for so long is forgotten."""
+
+
 class ForwardingSection(AddressSection):
     """The listener for requests that other gateways forward. `[limits] max_connections` does not count them."""
 
@@ -307,6 +320,7 @@ class Config(Section):
     kafka: KafkaSection = KafkaSection()
     pulsar: PulsarSection = PulsarSection()
     groups: GroupsSection = GroupsSection()
+    transactions: TransactionsSection = TransactionsSection()
     fleet: FleetSection = FleetSection()
     http: HttpSection = HttpSection()
     limits: Limits = Limits()

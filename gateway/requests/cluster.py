@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coordinator.group.coordinator import GroupCoordinator
+from coordinator.transaction.coordinator import TransactionCoordinator
 from gateway.config import Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.partition.coordinators import Coordinators
+from gateway.coordination.transactions.verifier import Verifier
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
@@ -48,6 +50,8 @@ class Cluster:
     unread: Unread
     groups: Coordinators[GroupCoordinator]
     group_service: GroupService
+    transactions: Coordinators[TransactionCoordinator]
+    verifier: Verifier
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
 
     @property

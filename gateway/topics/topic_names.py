@@ -6,13 +6,16 @@ import re
 
 MAX_NAME_LENGTH = 249
 CONSUMER_OFFSETS = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state"})
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 """Kafka's own; clients read them, and neither create nor write them."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_SUFFIX = re.compile(r"-partition(?=-)")
 _ESCAPED_SUFFIX = "~partition"
 """Pulsar gives ``-partition-`` a meaning; ``~`` cannot occur in a Kafka name, so this reads back as one name only."""
-_PULSAR_INTERNAL = re.compile(r"__change_events|__transaction_.*|.*__transaction_pending_ack|__topic_config_versions.*")
+_PULSAR_INTERNAL = re.compile(
+    rf"__change_events|(?!{TRANSACTION_STATE}$)__transaction_.*|.*__transaction_pending_ack|__topic_config_versions.*"
+)
 
 
 def invalid_reason(name: str) -> str | None:

@@ -76,6 +76,12 @@ class InternalLog:
         self._stall_check: asyncio.TimerHandle | None = None
 
     @property
+    def epoch(self) -> int:
+        """Of the fencing producer: every gateway that takes the partition from another gets a higher one."""
+        assert self.producer is not None and self.producer.topic_epoch is not None
+        return self.producer.topic_epoch
+
+    @property
     def is_lost(self) -> bool:
         return self._lost.done()
 

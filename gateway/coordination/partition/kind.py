@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from coordinator.log import Log, OnAppended, Record
 from coordinator.state_machine import Coordinator
@@ -12,9 +12,15 @@ from coordinator.state_machine import Coordinator
 C = TypeVar("C", bound=Coordinator)
 
 
+class OwnLog(Log, Protocol):
+    @property
+    def epoch(self) -> int:
+        """Higher than that of any other gateway that had the partition before. Known when the log has been replayed."""
+
+
 @dataclass(frozen=True)
 class CoordinatorKind(Generic[C]):
-    new: Callable[[Log], C]
+    new: Callable[[OwnLog], C]
     """A coordinator that has loaded nothing yet."""
     barrier: Record
     """A record that changes nothing, and that every reader passes over."""
@@ -30,5 +36,7 @@ class StandIns(Generic[C]):
 
 
 class _NoLog:
+    epoch = -1
+
     def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
         raise AssertionError("a coordinator without a partition appends nothing")

@@ -18,13 +18,29 @@ def test_every_legal_name_comes_back_from_pulsar(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "a" * 250, "a b", "a/b", "ä", "a\n", "a~b", "__change_events", "x__transaction_pending_ack"]
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "a" * 250,
+        "a b",
+        "a/b",
+        "ä",
+        "a\n",
+        "a~b",
+        "__change_events",
+        "__transaction_log_0",
+        "x__transaction_pending_ack",
+    ],
 )
 def test_refused(name: str) -> None:
     assert invalid_reason(name) is not None
 
 
-@pytest.mark.parametrize("name", ["a" * 249, "...", "A-z_0.9", "__consumer_offsets", "a-partition-0"])
+@pytest.mark.parametrize(
+    "name", ["a" * 249, "...", "A-z_0.9", "__consumer_offsets", "__transaction_state", "a-partition-0"]
+)
 def test_taken(name: str) -> None:
     assert invalid_reason(name) is None
 
