@@ -30,7 +30,6 @@ from gateway.handlers.records import (
     delete_records,
     describe_producers,
     fetch,
-    init_producer_id,
     list_offsets,
     offset_for_leader_epoch,
     produce,
@@ -45,11 +44,12 @@ from gateway.handlers.topics import (
     list_partition_reassignments,
 )
 from gateway.handlers.topics import metadata as metadata_handler
+from gateway.handlers.transactions import init_producer_id
 from gateway.requests import routes
 from gateway.requests.call import Api, Call, Right, at_once, awaited
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.handwritten.produce_request import decode_produce
-from protocol.kafka.messages import cluster, groups, records, topics
+from protocol.kafka.messages import cluster, groups, records, topics, transactions
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _READ, _WRITE, _CREATE, _DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
@@ -153,7 +153,7 @@ _ROWS = (
         _rights((_TOPIC, _DELETE)), route=routes.BY_PARTITION_INDEX,
     ),
     Api(
-        records.InitProducerIdRequest, records.InitProducerIdResponse,
+        transactions.InitProducerIdRequest, transactions.InitProducerIdResponse,
         0, 5, at_once(init_producer_id.handle),
         _rights((_CLUSTER, AclOperation.IDEMPOTENT_WRITE)),
     ),

@@ -9,13 +9,17 @@ from protocol.kafka.schemas.schema import RECORDS, STRUCT, Field, Schema, schema
 
 ROOMS = {
     "records": (
-        "DeleteRecords", "DescribeProducers", "Fetch", "InitProducerId", "ListOffsets", "OffsetForLeaderEpoch",
-        "Produce",
+        "DeleteRecords", "DescribeProducers", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "Produce",
+        "WriteTxnMarkers",
     ),
     "groups": (
         "ConsumerGroupDescribe", "ConsumerGroupHeartbeat", "DeleteGroups", "DescribeGroups", "FindCoordinator",
         "Heartbeat", "JoinGroup", "LeaveGroup", "ListGroups", "OffsetCommit", "OffsetDelete", "OffsetFetch",
-        "SyncGroup",
+        "SyncGroup", "TxnOffsetCommit",
+    ),
+    "transactions": (
+        "AddOffsetsToTxn", "AddPartitionsToTxn", "DescribeTransactions", "EndTxn", "InitProducerId",
+        "ListTransactions",
     ),
     "topics": (
         "AlterPartitionReassignments", "CreatePartitions", "CreateTopics", "DeleteTopics", "DescribeTopicPartitions",

@@ -19,6 +19,7 @@ from protocol.kafka.messages.groups.offset_commit import OffsetCommitRequest, Of
 from protocol.kafka.messages.groups.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.kafka.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.kafka.messages.groups.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.kafka.messages.groups.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 __all__ = [
     "ConsumerGroupDescribeRequest",
@@ -47,4 +48,6 @@ __all__ = [
     "OffsetFetchResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitResponse",
 ]

@@ -3,13 +3,13 @@
 from protocol.kafka.messages.records.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from protocol.kafka.messages.records.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from protocol.kafka.messages.records.fetch import FetchRequest, FetchResponse
-from protocol.kafka.messages.records.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.kafka.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from protocol.kafka.messages.records.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 from protocol.kafka.messages.records.produce import ProduceRequest, ProduceResponse
+from protocol.kafka.messages.records.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 __all__ = [
     "DeleteRecordsRequest",
@@ -18,12 +18,12 @@ __all__ = [
     "DescribeProducersResponse",
     "FetchRequest",
     "FetchResponse",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
     "OffsetForLeaderEpochRequest",
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
 ]

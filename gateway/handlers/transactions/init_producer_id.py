@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gateway.requests.call import Call
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.records import InitProducerIdRequest, InitProducerIdResponse
+from protocol.kafka.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 OWN_ID_VERSION = 3
 
