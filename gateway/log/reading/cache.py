@@ -20,24 +20,52 @@ class TailCache:
     def __init__(self, budget_bytes: int, gauge: Tally) -> None:
         self._budget_bytes = budget_bytes
         self._gauge = gauge
-        self._order: deque[tuple[LogTail, int]] = deque()
+        self._order: deque[tuple[Run, int]] = deque()
+        self._forgotten = 0
+        """Of those in the order."""
         self.used_bytes = 0
 
-    def admit(self, tail: LogTail, size_bytes: int) -> None:
-        """Account for an entry that ``tail`` has just taken, and evict the oldest ones above the budget."""
-        self._order.append((tail, size_bytes))
+    def admit(self, run: Run, size_bytes: int) -> None:
+        """Account for an entry that the run's tail has just taken, and evict the oldest ones above the budget."""
+        self._order.append((run, size_bytes))
         self.used_bytes += size_bytes
         while self.used_bytes > self._budget_bytes and self._order:
-            oldest, freed = self._order.popleft()
-            oldest.drop_first()
-            self.used_bytes -= freed
+            self._evict()
         self._gauge.set(self.used_bytes)
+
+    def _evict(self) -> None:
+        oldest, freed = self._order.popleft()
+        if oldest.tail is None:
+            self._forgotten -= 1
+        else:
+            oldest.tail.drop_first()
+            self.used_bytes -= freed
+
+    def forget(self, run: Run, entries: int, size_bytes: int) -> None:
+        """The tail has let go of all of the run's entries that were not evicted: so many, of so many bytes."""
+        run.tail = None
+        self.used_bytes -= size_bytes
+        self._gauge.set(self.used_bytes)
+        self._forgotten += entries
+        if self._forgotten > _COMPACT_AFTER and self._forgotten * 2 > len(self._order):
+            self._order = deque(admitted for admitted in self._order if admitted[0].tail is not None)
+            self._forgotten = 0
+
+
+class Run:
+    """What a tail has taken since it was last cleared."""
+
+    __slots__ = ("tail",)
+
+    def __init__(self, tail: LogTail) -> None:
+        self.tail: LogTail | None = tail
+        """None once it is forgotten. Logs that are closed are not kept by the order, whose turn may never come."""
 
 
 class LogTail:
     """The newest entries of one log, without a hole between them."""
 
-    __slots__ = ("_bases", "_bytes_before", "_cache", "_entries", "_head", "_stale", "_total_bytes")
+    __slots__ = ("_bases", "_bytes_before", "_cache", "_entries", "_head", "_run", "_total_bytes")
 
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
@@ -47,7 +75,7 @@ class LogTail:
         """Of all entries ever taken before each one."""
         self._total_bytes = 0
         self._head = 0
-        self._stale = 0
+        self._run = Run(self)
 
     @property
     def start_offset(self) -> int | None:
@@ -60,11 +88,15 @@ class LogTail:
         self._bases.append(entry.base_offset)
         self._bytes_before.append(self._total_bytes)
         self._total_bytes += entry.size_bytes
-        self._cache.admit(self, entry.size_bytes + ENTRY_OVERHEAD_BYTES)
+        self._cache.admit(self._run, entry.size_bytes + ENTRY_OVERHEAD_BYTES)
 
     def clear(self) -> None:
-        """Forget all entries; their share of the budget is given back in its turn."""
-        self._stale += len(self._entries) - self._head
+        """Forget all entries."""
+        left = len(self._entries) - self._head
+        if left:
+            data_bytes = self._total_bytes - self._bytes_before[self._head]
+            self._cache.forget(self._run, left, data_bytes + left * ENTRY_OVERHEAD_BYTES)
+            self._run = Run(self)
         self._entries.clear()
         self._bases.clear()
         self._bytes_before.clear()
@@ -72,9 +104,6 @@ class LogTail:
 
     def drop_first(self) -> None:
         """Evict the oldest entry."""
-        if self._stale:
-            self._stale -= 1
-            return
         self._entries[self._head] = None  # type: ignore[call-overload]  # frees the data; the list shrinks in steps
         self._head += 1
         if self._head >= _COMPACT_AFTER and self._head * 2 >= len(self._entries):

@@ -36,8 +36,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.gauge = gauge()
         self.cache = TailCache(BUDGET_BYTES, self.gauge)
         self.tails = [LogTail(self.cache), LogTail(self.cache)]
-        self.admitted: list[tuple[int, LogEntry, bool]] = []
-        """(log, entry, still to be read), within the budget."""
+        self.admitted: list[tuple[int, LogEntry]] = []
+        """(log, entry), within the budget."""
         self.next_offsets = [0, 0]
 
     logs = st.integers(0, 1)
@@ -47,8 +47,8 @@ class CacheMachine(RuleBasedStateMachine):
         new = entry(self.next_offsets[log] + gap, counts)
         self.next_offsets[log] = new.next_offset
         self.tails[log].append(new)
-        self.admitted.append((log, new, True))
-        while sum(old.size_bytes + ENTRY_OVERHEAD_BYTES for _, old, _ in self.admitted) > BUDGET_BYTES:
+        self.admitted.append((log, new))
+        while sum(old.size_bytes + ENTRY_OVERHEAD_BYTES for _, old in self.admitted) > BUDGET_BYTES:
             self.admitted.pop(0)
 
     @rule(log=logs, batches=st.integers(8, 70))
@@ -59,14 +59,14 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(log=logs)
     def clear(self, log: int) -> None:
         self.tails[log].clear()
-        self.admitted = [(owner, old, kept and owner != log) for owner, old, kept in self.admitted]
+        self.admitted = [(owner, old) for owner, old in self.admitted if owner != log]
 
     def kept(self, log: int) -> list[LogEntry]:
-        return [old for owner, old, kept in self.admitted if kept and owner == log]
+        return [old for owner, old in self.admitted if owner == log]
 
     @invariant()
     def budget_holds(self) -> None:
-        used_bytes = sum(old.size_bytes + ENTRY_OVERHEAD_BYTES for _, old, _ in self.admitted)
+        used_bytes = sum(old.size_bytes + ENTRY_OVERHEAD_BYTES for _, old in self.admitted)
         assert self.cache.used_bytes == used_bytes <= BUDGET_BYTES
 
     @invariant()
@@ -123,6 +123,28 @@ def test_long_evicted_entries_leave_the_lists() -> None:
     assert found is not None
     assert found.next_offset == 3 * _COMPACT_AFTER
     assert len(found.chunks) == 5
+
+
+def test_a_log_that_is_closed_is_not_kept() -> None:
+    """However little of the budget is used: topics come and go by thousands."""
+    cache = TailCache(1 << 30, gauge())
+    lasting = LogTail(cache)
+    lasting.append(entry(0, [1]))
+    tracemalloc.start()
+    try:
+        for rounds in range(2):
+            if rounds == 1:
+                before, _ = tracemalloc.get_traced_memory()
+            for _ in range(5 * _COMPACT_AFTER):
+                tail = LogTail(cache)
+                tail.append(entry(0, [1]))
+                tail.clear()
+        grown_bytes = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown_bytes < 100 * _COMPACT_AFTER
+    assert cache.used_bytes == empty_batch(0, 1).__len__() + ENTRY_OVERHEAD_BYTES
+    assert lasting.start_offset == 0
 
 
 def test_the_budget_is_that_of_memory() -> None:
