@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from gateway.fan_out import Slices
 from gateway.log.entries.log_entry import LogEntry, is_kafka_format
 from gateway.pulsar.reader import Entry
 
@@ -118,6 +119,8 @@ class OrderedConversions:
         self._drained = drained
         self._waiting: deque[Entry] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._messages_this_turn = 0
+        """Converted in this turn of the event loop."""
 
     @property
     def busy(self) -> bool:
@@ -125,13 +128,25 @@ class OrderedConversions:
         return self._task is not None
 
     def take(self, entry: Entry) -> None:
-        if self._task is None and not is_heavy(entry):
+        if self._task is None and not is_heavy(entry) and self._fits_this_turn(entry):
             if self._wanted(entry):
                 self._deliver(entry, self._convert(entry))
             return
         self._waiting.append(entry)
         if self._task is None:
             self._task = asyncio.create_task(self._work_off())
+
+    def _fits_this_turn(self, entry: Entry) -> bool:
+        """Many small entries, read together, are as much work as a heavy one."""
+        if is_kafka_format(entry):
+            return True
+        if not self._messages_this_turn:
+            asyncio.get_running_loop().call_soon(self._turn_ended)
+        self._messages_this_turn += max(1, entry.metadata.num_messages_in_batch)
+        return self._messages_this_turn <= HEAVY_MESSAGES
+
+    def _turn_ended(self) -> None:
+        self._messages_this_turn = 0
 
     def clear(self) -> None:
         """Forget the entries that wait."""
@@ -143,8 +158,12 @@ class OrderedConversions:
             self._task.cancel()
 
     async def _work_off(self) -> None:
+        slices = Slices()
         try:
             while self._waiting:
+                await slices.pause()
+                if not self._waiting:  # they were forgotten meanwhile
+                    break
                 entry = self._waiting.popleft()
                 if self._wanted(entry):
                     self._deliver(entry, await converted(self._threads, self._convert, entry, self))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from gateway.fan_out import Slices
 from gateway.log.entries.undispatched import SILENT_S, undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -69,10 +70,11 @@ async def read_on(
 ) -> AsyncGenerator[Entry, None]:
     """What a reader that was just opened for ``queue`` delivers, from ``behind`` an entry up to ``last``.
 
-    Raises as ``read_entries`` does.
+    Raises as ``read_entries`` does. However many have come already, the event loop serves others in between.
     """
-    window, permits = FlowWindow(), 1
+    window, permits, slices = FlowWindow(), 1, Slices()
     while True:
+        await slices.pause()
         if window.top_up(reader, permits):
             permits = min(MAX_PERMITS, permits * PERMITS_GROWTH)
         entry = await _next_entry(queue, behind, all_came)

@@ -84,6 +84,18 @@ async def test_light_entries_behind_a_heavy_one_wait_for_it() -> None:
     assert 1 not in scene.in_loop
 
 
+async def test_many_light_entries_that_came_together_are_not_converted_in_one_turn() -> None:
+    scene = Scene()
+    for number in range(30):
+        scene.conversions.take(entry(number, HEAVY_MESSAGES // 10))
+    assert scene.delivered == list(range(10))
+    assert scene.conversions.busy
+    await scene.until(30)
+    assert scene.delivered == scene.in_loop == list(range(30))
+    scene.conversions.take(entry(30, HEAVY_MESSAGES))
+    assert scene.delivered[-1] == 30
+
+
 async def test_what_is_not_wanted_is_asked_for_in_its_turn() -> None:
     scene = Scene()
     scene.conversions.take(entry(0, HEAVY))
