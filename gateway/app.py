@@ -13,7 +13,7 @@ from coordinator.fleet.messages import Address
 from coordinator.topics import DeletedTopic
 from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
-from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, AddressSection, Config
+from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.transactions.marker_sender import MarkerSender
@@ -27,8 +27,10 @@ from gateway.forwarding.forwarder import FleetLeaders, Forwarding
 from gateway.forwarding.peers import Peers
 from gateway.garbage_collection import GarbageCollection
 from gateway.health import HealthServer
+from gateway.listener_config import AddressSection
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
+from gateway.login.service import LoginService
 from gateway.namespace import prepare_namespaces
 from gateway.network.server import KafkaServer
 from gateway.observability.loop_watchdog import LoopWatchdog
@@ -153,6 +155,7 @@ class Gateway:
         self._tasks = TaskGroup()
         _Changes(self._fleet, self._topics, self._partition_rows, self._logs, self._groups, self._tasks)
         self._server: KafkaServer | None = None
+        self._logins: LoginService | None = None
         self._not_ready: str | None = "starting"
         self._health = HealthServer(
             config.http.host, config.http.port, self.metrics, lambda: self._failures.reason, self._why_not_ready
@@ -169,7 +172,7 @@ class Gateway:
         return self._failures.failed
 
     async def start(self) -> None:
-        """Raises UnfitCluster, NodeIdInUse, PulsarError or OSError."""
+        """Raises UnfitCluster, UnfitCertificate, UnfitKey, NodeIdInUse, PulsarError or OSError."""
         self._watchdog.start()
         self._garbage.start()
         await self._health.start()
@@ -182,7 +185,9 @@ class Gateway:
             Verifier(self._transactions.coordinators), self._partition_rows,
         )  # fmt: skip
         dispatcher = Dispatcher(cluster, self._new_forwarding(cluster))
-        self._server = KafkaServer(self.config, dispatcher, self.metrics, unread)
+        if any(listener.speaks_sasl for listener in self.config.kafka.all_listeners):
+            self._logins = await LoginService.start(self.config, self.metrics)
+        self._server = KafkaServer(self.config, dispatcher, self.metrics, unread, self._logins)
         ports = await self._server.bind()
         await self._join_fleet(ports)
         await self._server.start()
@@ -207,6 +212,8 @@ class Gateway:
         await self._fleet.hand_over()
         if self._server is not None:
             await self._server.stop()
+        if self._logins is not None:
+            await self._logins.close()
         await self._groups.stop()
         await self._tasks.close()
         await self._logs.close()

@@ -23,6 +23,8 @@ from gateway.background import BackgroundFailure
 from gateway.config import Config, ConfigError, KafkaSection, PulsarSection, load
 from gateway.fleet.fleet import NodeIdInUse
 from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
+from gateway.login.certificates import UnfitCertificate
+from gateway.login.tokens import UnfitKey
 from gateway.namespace import UnfitCluster
 from gateway.observability import logs
 from gateway.pulsar.errors import PulsarError
@@ -129,7 +131,7 @@ def groups(
 def _run(config: Config, ready: str | None = None) -> None:
     try:
         uvloop.run(_serve_until_signal(config, ready))
-    except (UnfitCluster, NodeIdInUse, BackgroundFailure, PulsarError, OSError) as error:
+    except (UnfitCluster, UnfitCertificate, UnfitKey, NodeIdInUse, BackgroundFailure, PulsarError, OSError) as error:
         raise typer.Exit(_complain(str(error))) from error
 
 

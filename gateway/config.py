@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import tomllib
-from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from coordinator.fleet.times import FleetTimes
+from gateway.listener_config import (
+    LOOPBACK,
+    AddressSection,
+    ListenerSection,
+    NamedListenerSection,
+    Networks,
+    Section,
+)
 from gateway.pulsar.settings import PulsarSettings
-
-Networks = tuple[Annotated[IPv4Network, Strict(False)] | Annotated[IPv6Network, Strict(False)], ...]
-"""TOML has them as texts."""
 
 MIB = 1024 * 1024
 DAY_MINUTES = 24 * 60
-
-
-LOOPBACK: Networks = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
-
-
-class AddressSection(Section):
-    host: str = "127.0.0.1"
-    """The address on which the gateway listens. 0.0.0.0 is every address of the machine."""
-    port: int = Field(default=9092, ge=0, le=65_535)
-    """The port on which it listens."""
-    advertised_host: str | None = None
-    """The address to which clients are sent. By default `host`."""
-    advertised_port: int | None = Field(default=None, ge=1, le=65_535)
-    """The port to which clients are sent. By default `port`."""
-
-
-class ListenerSection(AddressSection):
-    """One address where clients connect."""
-
-    proxy_protocol: bool = False
-    """Every connection begins with a PROXY header (v1 or v2), by which a load balancer names the client."""
-    trusted_proxies: Networks = Field(default=LOOPBACK, strict=False)
-    """Networks or addresses from which PROXY headers are accepted. Other connections are closed."""
-    single_address: bool = False
-    """The advertised address is that of all gateways. Clients see one broker; a gateway forwards requests for
-    partitions that another one leads."""
-
-
-class NamedListenerSection(ListenerSection):
-    """A listener besides that of `[kafka]`; there may be several."""
-
-    name: str = Field(min_length=1)
-    """The same in all gateways. Clients of a listener are sent to the listener of the same name of other gateways."""
-
 
 DEFAULT_LISTENER = "default"
 FORWARDING_LISTENER = "forwarding"
@@ -220,6 +186,44 @@ class FleetSection(Section):
         return self
 
 
+class TokensSection(Section):
+    """Tokens of clients: Pulsar's own, or those of an identity provider. Name the keys with which they are signed."""
+
+    public_key_file: Path | None = Field(default=None, strict=False)
+    """Pulsar's `tokenPublicKey`: an RSA or EC key, PEM or DER."""
+    secret_key_file: Path | None = Field(default=None, strict=False)
+    """Pulsar's `tokenSecretKey`, byte for byte."""
+    jwks_file: Path | None = Field(default=None, strict=False)
+    """A JSON Web Key Set."""
+    jwks_url: str | None = Field(default=None, pattern="^https?://")
+    """The address of one. It is read again every few minutes, and when a token names a key that is not in it."""
+    role_claim: str = Field(default="sub", min_length=1)
+    """Pulsar's `tokenAuthClaim`: the claim that names the principal."""
+    audience: str | None = None
+    """Pulsar's `tokenAudience`: a token has to name it in `aud`."""
+    issuer: str | None = None
+    """A token has to name it in `iss`."""
+
+    @model_validator(mode="after")
+    def _have_keys(self) -> TokensSection:
+        sources = (self.public_key_file, self.secret_key_file, self.jwks_file, self.jwks_url)
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError("give one of public_key_file, secret_key_file, jwks_file and jwks_url")
+        return self
+
+
+class SecuritySection(Section):
+    """How clients log in, on listeners with SASL."""
+
+    users: dict[str, SecretStr] = Field(default={})
+    """Users and their passwords, for PLAIN and SCRAM."""
+    tokens: TokensSection | None = None
+    """Whose tokens are taken, with OAUTHBEARER and as passwords of PLAIN."""
+    max_reauth_ms: int = Field(default=3_600_000, ge=0)
+    """Kafka's `connections.max.reauth.ms`: after so long a client has to log in again on its connection (KIP-368); one
+    that cannot is disconnected. 0 is never, unless its token expires."""
+
+
 class HttpSection(Section):
     """Metrics and health, without a password."""
 
@@ -234,6 +238,10 @@ class Limits(Section):
 
     max_connections: int = Field(default=20_000, ge=1)
     """Connections of clients. Those of other gateways are not counted."""
+    max_unauthenticated_per_address: int = Field(default=256, ge=1)
+    """Connections from one address that have not logged in yet, or not finished TLS's handshake."""
+    login_timeout_ms: int = Field(default=10_000, ge=100)
+    """How long TLS's handshake may take, and then SASL's login."""
     connection_idle_ms: int = Field(default=600_000, ge=1_000)
     """Kafka's `connections.max.idle.ms`."""
     stop_drain_ms: int = Field(default=2_000, ge=0)
@@ -322,6 +330,7 @@ class Config(Section):
     groups: GroupsSection = GroupsSection()
     transactions: TransactionsSection = TransactionsSection()
     fleet: FleetSection = FleetSection()
+    security: SecuritySection = SecuritySection()
     http: HttpSection = HttpSection()
     limits: Limits = Limits()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -331,6 +340,8 @@ class Config(Section):
     def _agree(self) -> Config:
         if self.fleet.forwarding is None and any(each.single_address for each in self.kafka.all_listeners):
             raise ValueError("a listener with single_address needs [fleet.forwarding], where other gateways connect")
+        if self.security.tokens is None and any("OAUTHBEARER" in each.mechanisms for each in self.kafka.all_listeners):
+            raise ValueError("OAUTHBEARER needs the keys of tokens: [security.tokens]")
         return self
 
 

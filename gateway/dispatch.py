@@ -12,7 +12,7 @@ from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.handlers.table import APIS
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
-from gateway.requests.context import Client, Listener, RequestContext
+from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
 from gateway.requests.reply import RelayedResponse, Reply, Response
 from protocol.kafka import codec
 from protocol.kafka.buffers import Buffer
@@ -59,9 +59,9 @@ class Dispatcher:
         self._cluster = cluster
         self._forwarding = forwarding
 
-    def context(self, client: Client, listener: Listener) -> RequestContext:
-        """Of a new connection."""
-        return RequestContext(client, listener, self._cluster)
+    def context(self, client: Client, listener: Listener, principal: Principal = ANONYMOUS) -> RequestContext:
+        """Of a new connection, and of one whose client has said who it is."""
+        return RequestContext(client, listener, self._cluster, principal)
 
     def handler(self, context: RequestContext) -> RequestHandler:
         if self._forwarding is not None and context.listener.single_address:

@@ -26,6 +26,7 @@ from gateway.handlers.groups import (
     offset_fetch,
     sync_group,
 )
+from gateway.handlers.login import sasl_authenticate, sasl_handshake
 from gateway.handlers.records import (
     delete_records,
     describe_producers,
@@ -49,7 +50,7 @@ from gateway.requests import routes
 from gateway.requests.call import Api, Call, Right, at_once, awaited
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.handwritten.produce_request import decode_produce
-from protocol.kafka.messages import cluster, groups, records, topics, transactions
+from protocol.kafka.messages import cluster, groups, login, records, topics, transactions
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _READ, _WRITE, _CREATE, _DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
@@ -135,6 +136,16 @@ _ROWS = (
     Api(
         cluster.ApiVersionsRequest, cluster.ApiVersionsResponse,
         0, 4, at_once(_answer_api_versions),
+        _rights(),
+    ),
+    Api(
+        login.SaslHandshakeRequest, login.SaslHandshakeResponse,
+        0, 1, at_once(sasl_handshake.handle),
+        _rights(),
+    ),
+    Api(
+        login.SaslAuthenticateRequest, login.SaslAuthenticateResponse,
+        0, 2, at_once(sasl_authenticate.handle),
         _rights(),
     ),
     Api(

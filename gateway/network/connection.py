@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from ipaddress import ip_address
 from typing import Any, Protocol, cast
 
 import structlog
 
-from gateway.config import Networks
+from gateway.listener_config import Networks
+from gateway.login.certificates import CertificateNames
+from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
+from gateway.network.arrivals import Arrivals
 from gateway.network.pipeline import Host, Pipeline
-from gateway.requests.context import Client, Listener
+from gateway.network.proxy import AwaitedProxyHeader
+from gateway.requests.context import Client, Listener, Principal
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
-from protocol.proxy.header import MAX_HEADER_BYTES, MalformedProxyHeaderError, parse_proxy_header
+from protocol.proxy.header import MalformedProxyHeaderError, ProxyHeader
 
 READ_BUFFER_BYTES = 256 * 1024
 SHORT_READ_BYTES = 4_096
@@ -28,18 +31,13 @@ class Owner(Host, Protocol):
     """The server, as its connections know it."""
 
     read_buffer: memoryview
+    arrivals: Arrivals
 
     def opened(self, connection: KafkaConnection) -> bool: ...
 
     def closed(self, connection: KafkaConnection) -> None: ...
 
     def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None: ...
-
-
-def _is_within(host: str, networks: Networks) -> bool:
-    address = ip_address(host.partition("%")[0])
-    address = getattr(address, "ipv4_mapped", None) or address
-    return any(address in network for network in networks)
 
 
 def _nothing_to_end(reason: str) -> None:
@@ -50,26 +48,43 @@ class KafkaConnection(asyncio.BufferedProtocol):
     """Reads frames for its pipeline, and writes what that answers."""
 
     def __init__(
-        self, owner: Owner, listener: Listener, *, proxies: Networks | None = None, answers_in_order: bool = True
+        self,
+        owner: Owner,
+        listener: Listener,
+        *,
+        proxies: Networks | None = None,
+        tls_at_proxy: CertificateNames | None = None,
+        logins: Logins | None = None,
+        answers_in_order: bool = True,
     ) -> None:
-        """With `proxies`, a PROXY header comes first, and only peers in these networks may send one."""
+        """With `proxies`, a PROXY header comes first, and only peers in these networks may send one.
+
+        With `tls_at_proxy`, it has to say that the client speaks TLS. With `logins`, the client has to log in.
+        """
         self._owner = owner
         self.listener = listener
-        self._proxies = proxies
-        self._awaits_proxy_header = proxies is not None
+        self._proxy_header = None if proxies is None else AwaitedProxyHeader(proxies)
+        self._tls_at_proxy = tls_at_proxy
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._client = Client("", close=self.end)
-        self._receiver = FrameReceiver(owner.read_buffer, owner.limits.max_request_bytes)
         context = owner.dispatcher.context(self._client, listener)
-        self._pipeline = Pipeline(owner, context, self, answers_in_order=answers_in_order)
-        self._proxy_header = b""
+        login = None if logins is None else LoginSession(logins, owner.dispatcher, context)
+        self._has_to_log_in = login is not None
+        max_frame_bytes = owner.limits.max_request_bytes
+        self._receiver = FrameReceiver(
+            owner.read_buffer, min(MAX_FRAME_BYTES, max_frame_bytes) if self._has_to_log_in else max_frame_bytes
+        )
+        self._pipeline = Pipeline(owner, context, self, answers_in_order=answers_in_order, login=login)
+        self._login_deadline: asyncio.TimerHandle | None = None
+        self._arrived_from: str | None = None
+        """Counted by the server, until the client has logged in."""
         self._write_paused = False
         self._reading = True
         self._ended_by_client = False
         self.last_activity = self._loop.time()
 
-    # Reading
+    # Coming in
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
@@ -79,10 +94,45 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if not self._owner.opened(self):
             self.end("too many connections")
-        elif self._proxies is not None and not (peer and _is_within(peer[0], self._proxies)):
+        elif self._proxy_header is not None and not (peer and self._proxy_header.may_come_from(peer[0])):
             self.end("not a trusted proxy")
         elif self._owner.requests.exhausted:
             self._loop.call_soon(self.regulate_reading)  # reading begins behind this call
+        if self._has_to_log_in:
+            self._await_login()
+
+    def _await_login(self) -> None:
+        timeout_s = self._owner.limits.login_timeout_ms / 1000
+        self._login_deadline = self._loop.call_later(timeout_s, self.end, "no login in time")
+        if self._proxy_header is None:
+            self._arrive()
+
+    def _arrive(self) -> None:
+        host = self._client.address.rpartition(":")[0]
+        if self._owner.arrivals.arrived(host):
+            self._arrived_from = host
+        else:
+            self.end("too many that have not logged in")
+
+    def logged_in(self) -> None:
+        self._has_to_log_in = False
+        self._receiver.max_frame_bytes = self._owner.limits.max_request_bytes
+        self._forget_login()
+
+    def _forget_login(self) -> None:
+        if self._login_deadline is not None:
+            self._login_deadline.cancel()
+            self._login_deadline = None
+        if self._arrived_from is not None:
+            self._owner.arrivals.left(self._arrived_from)
+            self._arrived_from = None
+
+    def become(self, principal: Principal, server_name: str | None) -> None:
+        """As TLS has told, here or at a load balancer."""
+        self._client.server_name = server_name
+        self._pipeline.become(principal)
+
+    # Reading
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._receiver.get_buffer()
@@ -95,29 +145,41 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._client.arrived_s = time.monotonic()
         self._owner.metrics.bytes_in.inc(nbytes)
         self._pipeline.received(nbytes)
-        if self._awaits_proxy_header:
-            self._take_proxy_header(self._proxy_header + self._owner.read_buffer[:nbytes])
+        if self._proxy_header is not None:
+            self._take_proxy_header(self._proxy_header, self._owner.read_buffer[:nbytes])
         else:
             # What is no frame ends the connection in its turn, behind good requests.
             self._pipeline.take(self._receiver.buffer_updated(nbytes))
         self._pipeline.run()
 
-    def _take_proxy_header(self, data: bytes) -> None:
+    def _take_proxy_header(self, awaited: AwaitedProxyHeader, data: memoryview) -> None:
         """Once it is whole; frames may follow at once."""
         try:
-            header = parse_proxy_header(data[:MAX_HEADER_BYTES])
+            found = awaited.take(data)
         except MalformedProxyHeaderError as error:
             self.end("no PROXY header", error=str(error))
             return
-        if header is None:
-            self._proxy_header = data
+        if found is None:
             return
-        self._awaits_proxy_header = False
-        self._proxy_header = b""
-        self._pipeline.released(header.size_bytes)
-        if header.source is not None:
-            self._client.address = f"{header.source.host}:{header.source.port}"
-        self._pipeline.take(self._receiver.cut(memoryview(data)[header.size_bytes :]))
+        self._proxy_header = None
+        self._pipeline.released(found.header.size_bytes)
+        if found.header.source is not None:
+            self._client.address = f"{found.header.source.host}:{found.header.source.port}"
+        if self._is_let_in(found.header):
+            self._pipeline.take(self._receiver.cut(memoryview(found.rest)))
+
+    def _is_let_in(self, header: ProxyHeader) -> bool:
+        """By what a load balancer says that has ended TLS."""
+        if self._tls_at_proxy is not None:
+            tls = header.tls
+            principal = None if tls is None else self._tls_at_proxy.principal_at_proxy(tls.common_name)
+            if principal is None:
+                self.end("no TLS" if tls is None else "a certificate of nobody who is let in")
+                return False
+            self.become(principal, header.authority)
+        if self._has_to_log_in:
+            self._arrive()
+        return self._transport is not None and not self._transport.is_closing()
 
     def regulate_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -182,7 +244,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def mid_frame(self) -> bool:
         """A part of a request has come, or of the PROXY header before the first one."""
-        return bool(self._proxy_header) or self._receiver.mid_frame
+        return (self._proxy_header is not None and self._proxy_header.begun) or self._receiver.mid_frame
 
     def close(self, reason: str, **facts: Any) -> None:
         if self._transport is not None and self._transport.is_closing():
@@ -214,6 +276,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._forget_login()
         self._owner.unread_changed(self, 0)
         self._receiver.clear()
         self._owner.requests.forget(self)

@@ -10,16 +10,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from gateway.config import Limits
 from gateway.dispatch import Dispatcher, RequestHandler, UnsupportedRequest
+from gateway.login.session import LoginAnswer, LoginSession
+from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.context import RequestContext
+from gateway.requests.context import Principal, RequestContext
 from gateway.requests.reply import Reply, Response
 from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
@@ -41,33 +44,6 @@ class Host(Protocol):
     """For large requests and answers. Names of hosts are looked up in others, and wait for none of these."""
 
 
-class Output(Protocol):
-    """The connection, as its pipeline sees it."""
-
-    @property
-    def accepts_answers(self) -> bool:
-        """It is open, and its client reads."""
-
-    def write(self, buffers: list[Buffer]) -> None: ...
-
-    def progressed(self) -> None:
-        """Requests were run or answered: reading may go on, or the connection be at its end."""
-
-    def end(self, reason: str, **facts: Any) -> None: ...
-
-
-class _Gone:
-    """In place of a connection that is lost: a pipeline would hold it until garbage is looked for."""
-
-    accepts_answers = False
-
-    def write(self, buffers: list[Buffer]) -> None: ...
-
-    def progressed(self) -> None: ...
-
-    def end(self, reason: str, **facts: Any) -> None: ...
-
-
 class _Slot:
     """The place of one answer in the order of answers."""
 
@@ -82,10 +58,20 @@ class _Slot:
 
 
 class Pipeline:
-    def __init__(self, host: Host, context: RequestContext, output: Output, *, answers_in_order: bool) -> None:
+    def __init__(
+        self,
+        host: Host,
+        context: RequestContext,
+        output: Output,
+        *,
+        answers_in_order: bool,
+        login: LoginSession | None = None,
+    ) -> None:
+        """`login` answers until the client has logged in, and when it does so again."""
         self._host = host
         self._context = context
-        self._output = output
+        self._login = login
+        self._output: Output = output
         self._answers_in_order = answers_in_order
         self._handler: RequestHandler = host.dispatcher.handler(context)
         self._loop = asyncio.get_running_loop()
@@ -150,6 +136,9 @@ class Pipeline:
         return self._host.dispatcher.is_pipelined(frame, self._slots[-1].call)
 
     def _run(self, frame: bytearray) -> None:
+        if self._login is not None and self._login.takes(frame):
+            self._serially(self._login.answer(frame), partial(self._take_login, len(frame) + LENGTH_BYTES))
+            return
         dispatcher = self._host.dispatcher
         if dispatcher.is_large(frame):
             self._serially(self._decode_large(frame), self._start)
@@ -160,6 +149,21 @@ class Pipeline:
             self._end_malformed(error)
             return
         self._start(_Slot(call, len(frame) + LENGTH_BYTES, 0))
+
+    def _take_login(self, request_bytes: int, answer: LoginAnswer) -> None:
+        """What was asked before is answered."""
+        self.released(request_bytes)
+        if answer.principal is not None:
+            self.become(answer.principal)
+            self._output.logged_in()
+        self._output.write(answer.buffers)
+        if answer.ends is not None:
+            self._output.end(answer.ends)
+
+    def become(self, principal: Principal) -> None:
+        """What is asked from now on is asked by this one."""
+        context = self._context
+        self._context = self._host.dispatcher.context(context.client, context.listener, principal)
 
     async def _decode_large(self, frame: bytearray) -> _Slot:
         """In a thread, where the event loop goes on, and when there is memory for what becomes of it."""
@@ -361,7 +365,7 @@ class Pipeline:
                 task.cancel()
         for future in tuple(self._awaited):
             future.cancel()
-        self._output = _Gone()
+        self._output = Gone()
         self._context.client.mute = _not_muted
 
 

@@ -11,10 +11,16 @@ from functools import partial
 import structlog
 
 from gateway.background import TaskGroup
-from gateway.config import FORWARDING_LISTENER, AddressSection, Config
+from gateway.config import FORWARDING_LISTENER, Config
 from gateway.dispatch import Dispatcher
+from gateway.listener_config import AddressSection, NamedListenerSection
+from gateway.login.certificates import CertificateNames, Certificates
+from gateway.login.service import LoginService
+from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
+from gateway.network.proxy import AwaitedProxyHeader
 from gateway.network.request_budget import RequestBudget
+from gateway.network.tls import TlsConnection
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
@@ -30,7 +36,15 @@ log = structlog.get_logger()
 class KafkaServer:
     """Owns the listening sockets and their connections."""
 
-    def __init__(self, config: Config, dispatcher: Dispatcher, metrics: Metrics, unread: Unread) -> None:
+    def __init__(
+        self,
+        config: Config,
+        dispatcher: Dispatcher,
+        metrics: Metrics,
+        unread: Unread,
+        logins: LoginService | None = None,
+    ) -> None:
+        """`logins` is there when a listener has SASL."""
         self.dispatcher = dispatcher
         self.limits = config.limits
         self.metrics = metrics
@@ -40,6 +54,10 @@ class KafkaServer:
         )
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(CODEC_THREADS, "codec")
+        self.arrivals = Arrivals(config.limits.max_unauthenticated_per_address, metrics)
+        self._tls_read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self._logins = logins
+        self._certificates: list[Certificates] = []
         self._kafka = config.kafka
         self._forwarding = config.fleet.forwarding
         self._unread: dict[KafkaConnection, int] = {}
@@ -50,18 +68,12 @@ class KafkaServer:
         self._tasks = TaskGroup()
 
     async def bind(self) -> dict[str, int]:
-        """Take the ports and return them by listener; nobody can connect before `start`. Raises OSError."""
+        """Take the ports and return them by listener; nobody can connect before `start`.
+
+        Raises OSError, or UnfitCertificate.
+        """
         _raise_file_limit()
-        ports = {
-            listener.name: await self._bind(
-                listener,
-                partial(
-                    KafkaConnection, self, Listener(listener.name, listener.single_address),
-                    proxies=listener.trusted_proxies if listener.proxy_protocol else None,
-                ),
-            )
-            for listener in self._kafka.all_listeners
-        }
+        ports = {each.name: await self._bind(each, self._entrance(each)) for each in self._kafka.all_listeners}
         if self._forwarding is not None:
             peers = partial(
                 KafkaConnection, self, Listener(FORWARDING_LISTENER), proxies=self._forwarding.trusted_peers,
@@ -70,7 +82,24 @@ class KafkaServer:
             ports[FORWARDING_LISTENER] = await self._bind(self._forwarding, peers)
         return ports
 
-    async def _bind(self, listener: AddressSection, connection: Callable[[], KafkaConnection]) -> int:
+    def _entrance(self, settings: NamedListenerSection) -> Callable[[], asyncio.BufferedProtocol]:
+        """What takes a new connection of a listener. Raises UnfitCertificate."""
+        listener = Listener(settings.name, settings.single_address)
+        proxies = settings.trusted_proxies if settings.proxy_protocol else None
+        logins = None if self._logins is None else self._logins.of(settings.mechanisms)
+        names = CertificateNames(settings) if settings.speaks_tls else None
+        if settings.tls is None:
+            return partial(KafkaConnection, self, listener, proxies=proxies, tls_at_proxy=names, logins=logins)
+        certificates = Certificates(settings.name, settings.tls, settings.client_auth, self.metrics)
+        self._certificates.append(certificates)
+        carry = partial(_carried, names, partial(KafkaConnection, self, listener, logins=logins))
+        return lambda: TlsConnection(
+            self.arrivals, certificates.current, self._tls_read_buffer, carry,
+            proxy_header=None if proxies is None else AwaitedProxyHeader(proxies),
+            timeout_s=self.limits.login_timeout_ms / 1000,
+        )  # fmt: skip
+
+    async def _bind(self, listener: AddressSection, connection: Callable[[], asyncio.BufferedProtocol]) -> int:
         server = await asyncio.get_running_loop().create_server(
             connection, listener.host, listener.port, backlog=BACKLOG, start_serving=False
         )
@@ -82,6 +111,8 @@ class KafkaServer:
         for server in self._listening:
             await server.start_serving()
         self._tasks.keep_running("idle connections", self._sweep)
+        for certificates in self._certificates:
+            self._tasks.keep_running("certificates", certificates.keep_fresh)
 
     async def stop(self) -> None:
         """Accept nothing more, let requests in flight be answered for a moment, then close."""
@@ -138,6 +169,19 @@ class KafkaServer:
             for connection in tuple(self._connections):
                 if connection.last_activity < deadline:
                     connection.close("idle")
+
+
+def _carried(
+    names: CertificateNames | None, make: Callable[[], KafkaConnection], tls: TlsConnection
+) -> KafkaConnection | None:
+    """The connection of a client that TLS lets in."""
+    assert names is not None
+    principal = names.principal(tls.certificate)
+    if principal is None:
+        return None
+    connection = make()
+    connection.become(principal, tls.server_name)
+    return connection
 
 
 def _raise_file_limit() -> None:

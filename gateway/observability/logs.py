@@ -25,12 +25,19 @@ class SparseLog:
 
     def error(self, event: str, **facts: Any) -> None:
         """`left_out` tells how many were not logged since the last line of this event."""
+        self._write(self._log.error, event, facts)
+
+    def warning(self, event: str, **facts: Any) -> None:
+        """As `error`."""
+        self._write(self._log.warning, event, facts)
+
+    def _write(self, write: Callable[..., Any], event: str, facts: dict[str, Any]) -> None:
         now_s = self._clock()
         if now_s < self._next_s.get(event, now_s):
             self._left_out[event] = self._left_out.get(event, 0) + 1
             return
         self._next_s[event] = now_s + SPARSE_S
-        self._log.error(event, left_out=self._left_out.pop(event, 0), **facts)
+        write(event, left_out=self._left_out.pop(event, 0), **facts)
 
 
 def configure(level: str, *, json: bool | None = None) -> None:

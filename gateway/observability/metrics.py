@@ -77,6 +77,12 @@ class Metrics(Collector):
         self.connections_closed = self._make(
             Counter, "connections_closed", "Client connections that the gateway closed", "reason"
         )
+        self.logins = self._make(
+            Counter, "logins", "Logins with SASL: done, again on the same connection, or failed", "mechanism", "outcome"
+        )
+        self.certificate_failures = self._make(
+            Counter, "certificate_failures", "New certificates that could not be used: the old ones stayed", "listener"
+        )
         self._tallies: list[tuple[type[Metric], str, str, Tally]] = []
         self.bytes_in = self._tally(CounterMetricFamily, "bytes_in", "Bytes of requests")
         self.bytes_out = self._tally(CounterMetricFamily, "bytes_out", "Bytes of responses")

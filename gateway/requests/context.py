@@ -30,6 +30,8 @@ class Client:
     """Ends the connection, for a reason that is logged and counted."""
     mute: Callable[[int], None] = lambda throttle_time_ms: None
     """No request of it is run for so long."""
+    server_name: str | None = None
+    """The host name that it asked for, by TLS (SNI)."""
     number: int = field(default_factory=count().__next__)
     """No other connection of this gateway has the same."""
 
@@ -56,12 +58,16 @@ class Principal:
     name: str = "ANONYMOUS"
 
 
+ANONYMOUS = Principal()
+"""Who has not logged in, or need not."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The same for all requests of a connection."""
+    """The same for all requests of a connection, but those before its login."""
 
     client: Client
     listener: Listener
     cluster: Cluster
-    principal: Principal = Principal()
+    principal: Principal = ANONYMOUS
     policy: Policy = ALL_ALLOWED

@@ -7,7 +7,14 @@ v2 is binary, big-endian:
     signature         12 bytes
     version, command  u8     0x2 and 0 (LOCAL: the balancer's own connection) or 1 (PROXY)
     family, transport u8     0x11 TCP over IPv4, 0x21 TCP over IPv6; others name no address that we could show
-    length            u16    of what follows: addresses, then fields that are passed over
+    length            u16    of what follows: addresses, then fields
+    field             u8 type, u16 length, value
+
+Of the fields these count, others are passed over:
+
+    0x02 AUTHORITY    the host name that the client asked for (SNI)
+    0x20 SSL          u8 flags (0x01 the client spoke TLS, 0x06 gave a certificate), u32 0 if it was verified, fields
+    0x22 SSL_CN       within SSL: the common name in the client's certificate
 
 https://www.haproxy.org/download/2.6/doc/proxy-protocol.txt
 """
@@ -29,6 +36,9 @@ _V2_FIXED = struct.Struct(">12sBBH")
 _V2_ADDRESSES = {0x11: struct.Struct(">4s4sHH"), 0x21: struct.Struct(">16s16sHH")}
 _V1_FAMILIES = {b"TCP4": ipaddress.IPv4Address, b"TCP6": ipaddress.IPv6Address}
 _LOCAL, _PROXY = 0x20, 0x21
+_FIELD, _SSL_FIXED = struct.Struct(">BH"), struct.Struct(">BI")
+_AUTHORITY, _SSL, _SSL_CN = 0x02, 0x20, 0x22
+_SPOKE_TLS, _GAVE_CERTIFICATE = 0x01, 0x06
 
 
 class MalformedProxyHeaderError(Exception):
@@ -40,10 +50,20 @@ class Endpoint(NamedTuple):
     port: int
 
 
+class ProxiedTls(NamedTuple):
+    """The client spoke TLS with the balancer."""
+
+    common_name: str | None
+    """In its certificate, which the balancer has verified; None without one."""
+
+
 class ProxyHeader(NamedTuple):
     size_bytes: int
     source: Endpoint | None
     """The client; None if the balancer does not say, or speaks for itself."""
+    tls: ProxiedTls | None = None
+    authority: str | None = None
+    """The host name that the client asked for."""
 
 
 def parse_proxy_header(data: bytes) -> ProxyHeader | None:
@@ -117,4 +137,45 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
     if length < addresses.size:
         raise MalformedProxyHeaderError("PROXY header too short for its addresses")
     source, _, port, _ = addresses.unpack_from(data, V2_FIXED_BYTES)
-    return ProxyHeader(size_bytes, Endpoint(str(ipaddress.ip_address(source)), port))
+    fields = _fields(data[V2_FIXED_BYTES + addresses.size : size_bytes])
+    authority = fields.get(_AUTHORITY)
+    return ProxyHeader(
+        size_bytes,
+        Endpoint(str(ipaddress.ip_address(source)), port),
+        _tls(fields[_SSL]) if _SSL in fields else None,
+        None if authority is None else _as_text(authority),
+    )
+
+
+def _fields(data: bytes) -> dict[int, bytes]:
+    """By type."""
+    found: dict[int, bytes] = {}
+    position = 0
+    while position < len(data):
+        start = position + _FIELD.size
+        if start > len(data):
+            raise MalformedProxyHeaderError("PROXY header with a field that is cut off")
+        kind, length = _FIELD.unpack_from(data, position)
+        position = start + length
+        if position > len(data):
+            raise MalformedProxyHeaderError("PROXY header with a field that is cut off")
+        found[kind] = data[start:position]
+    return found
+
+
+def _tls(data: bytes) -> ProxiedTls | None:
+    if len(data) < _SSL_FIXED.size:
+        raise MalformedProxyHeaderError("PROXY header with a TLS field that is cut off")
+    flags, unverified = _SSL_FIXED.unpack_from(data)
+    if not flags & _SPOKE_TLS:
+        return None
+    name = _fields(data[_SSL_FIXED.size :]).get(_SSL_CN)
+    is_verified = flags & _GAVE_CERTIFICATE and not unverified
+    return ProxiedTls(_as_text(name) if is_verified and name else None)
+
+
+def _as_text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise MalformedProxyHeaderError("PROXY header with a name that is not UTF-8") from None

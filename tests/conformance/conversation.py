@@ -46,6 +46,8 @@ LAST_VERSION = {
     "DescribeGroups": 5,
     "ListGroups": 5,
     "ApiVersions": 4,
+    "SaslHandshake": 1,
+    "SaslAuthenticate": 2,
     "CreateTopics": 7,
     "DeleteTopics": 6,
     "InitProducerId": 5,

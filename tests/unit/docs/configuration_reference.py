@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from gateway.config import MIB, Config, ForwardingSection, NamedListenerSection
+from gateway.config import MIB, Config, ForwardingSection
+from gateway.listener_config import NamedListenerSection
 from gateway.topics.topic_configs import TOPIC_CONFIGS
 from tests.support.report import table
 

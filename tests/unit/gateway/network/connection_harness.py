@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from gateway.config import Limits, Networks
+from gateway.config import Limits
 from gateway.dispatch import API_VERSIONS, UnsupportedRequest
+from gateway.listener_config import Networks
+from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import Cluster, Unread
-from gateway.requests.context import Client, Listener, RequestContext
+from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
 from gateway.requests.reply import Reply
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
@@ -38,9 +40,9 @@ class FakeDispatcher:
         self.futures: dict[str, asyncio.Future[Any]] = {}
         self.serial: dict[str, asyncio.Future[Any]] = {}
 
-    def context(self, client: Client, listener: Listener) -> RequestContext:
+    def context(self, client: Client, listener: Listener, principal: Principal = ANONYMOUS) -> RequestContext:
         self.client = client
-        return RequestContext(client, listener, NO_CLUSTER)
+        return RequestContext(client, listener, NO_CLUSTER, principal)
 
     def handler(self, context: RequestContext) -> FakeDispatcher:
         return self
@@ -142,6 +144,7 @@ class FakeServer:
         self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes, self._regulate_all)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(2)
+        self.arrivals = Arrivals(self.limits.max_unauthenticated_per_address, self.metrics)
         self.connections: set[KafkaConnection] = set()
 
     def opened(self, connection: KafkaConnection) -> bool:

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import LOOPBACK, MIB
+from gateway.config import MIB
+from gateway.listener_config import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES
 from gateway.requests.call import ClosesConnection
 from protocol.framing import DIRECT_READ_BYTES

@@ -1,0 +1,46 @@
+"""Where the users of PLAIN and SCRAM come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Protocol
+
+from pydantic import SecretStr
+
+from protocol.sasl.scram import MIN_ITERATIONS, SALT_BYTES, ScramCredential, ScramMechanism, credential_of
+
+
+class ScramCredentials(Protocol):
+    """A store of users. Asked with each login, so it answers from memory."""
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """None if the user is not known, or has no password for this mechanism."""
+
+
+class ConfiguredUsers:
+    """Those of the gateway's configuration, whose passwords are not kept."""
+
+    def __init__(self, passwords: Mapping[str, SecretStr]) -> None:
+        """Takes milliseconds for each user."""
+        self._credentials = {
+            (user, mechanism): credential_of(
+                mechanism, password.get_secret_value(), os.urandom(SALT_BYTES), MIN_ITERATIONS
+            )
+            for user, password in passwords.items()
+            for mechanism in ScramMechanism
+        }
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return self._credentials.get((user, mechanism))
+
+
+class AllUsers:
+    """Those of several stores; who is in more than one is whom the first one knows."""
+
+    def __init__(self, *stores: ScramCredentials) -> None:
+        self._stores = stores
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        found = (store.find(user, mechanism) for store in self._stores)
+        return next((credential for credential in found if credential is not None), None)

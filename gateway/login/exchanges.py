@@ -1,0 +1,156 @@
+"""The mechanisms: from a client's tokens to who it is. Each login makes an exchange of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+from gateway.login.credentials import ScramCredentials
+from gateway.login.tokens import TokenVerifier
+from protocol.sasl import oauth_bearer, plain
+from protocol.sasl.failure import LoginFailed
+from protocol.sasl.scram import ScramCredential, ScramMechanism, ScramServer, credential_of, unknown_user
+
+TOKEN_PREFIX = "token:"
+"""Of a password of PLAIN that is a token."""
+PASSWORD_THREADS = 2
+NONCE_BYTES = 24
+
+
+class Identity(NamedTuple):
+    """Who has logged in."""
+
+    name: str
+    expires_s: float | None = None
+    """When its token does, in seconds since 1970."""
+
+
+class Step(NamedTuple):
+    """The server's answer to a token."""
+
+    token: bytes
+    identity: Identity | None = None
+    """None while the client has to go on."""
+
+
+class Exchange(Protocol):
+    async def respond(self, token: bytes) -> Step:
+        """Raises LoginFailed."""
+
+
+class Mechanisms:
+    """What all logins share."""
+
+    def __init__(self, users: ScramCredentials, tokens: TokenVerifier | None, namespace: str) -> None:
+        self.users = users
+        self.tokens = tokens
+        self.namespace = namespace
+        """`tenant/namespace`, which a token's user name may say."""
+        self.secret = os.urandom(32)
+        """Of what unknown users are told."""
+        self.threads = ThreadPoolExecutor(PASSWORD_THREADS, "passwords")
+
+    def exchange(self, mechanism: str) -> Exchange:
+        """`mechanism` is one that can be configured."""
+        return _EXCHANGES[mechanism](self)
+
+    def close(self) -> None:
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+class PlainExchange:
+    def __init__(self, shared: Mechanisms) -> None:
+        self._shared = shared
+
+    async def respond(self, token: bytes) -> Step:
+        message = plain.parse_plain(token)
+        if message.password.startswith(TOKEN_PREFIX) and self._shared.tokens is not None:
+            identity = await self._by_token(self._shared.tokens, message)
+        else:
+            identity = await self._by_password(message)
+        if message.authorization_id not in {"", message.user, identity.name}:
+            raise LoginFailed("foreign authorization id", plain.FOREIGN_ID)
+        return Step(b"", identity)
+
+    async def _by_token(self, tokens: TokenVerifier, message: plain.PlainMessage) -> Identity:
+        try:
+            role, expires_s = await tokens.verify(message.password.removeprefix(TOKEN_PREFIX))
+        except LoginFailed as failed:
+            raise LoginFailed(str(failed), plain.WRONG) from None
+        if message.user not in {"", role, self._shared.namespace}:
+            raise LoginFailed("a user name that is not the token's", plain.WRONG)
+        return Identity(role, expires_s)
+
+    async def _by_password(self, message: plain.PlainMessage) -> Identity:
+        for field, value in (("username", message.user), ("password", message.password)):
+            if not value:
+                text = f"Authentication failed: {field} not specified"
+                raise LoginFailed(text, text)
+        mechanism, known = self._find(message.user)
+        credential = known or unknown_user(mechanism, message.user, self._shared.secret)
+        given = await asyncio.get_running_loop().run_in_executor(  # as long for a user that is not known
+            self._shared.threads, credential_of, mechanism, message.password, credential.salt, credential.iterations
+        )
+        if known is None or not secrets.compare_digest(given.stored_key, credential.stored_key):
+            raise LoginFailed("wrong user or password", plain.WRONG)
+        return Identity(message.user)
+
+    def _find(self, user: str) -> tuple[ScramMechanism, ScramCredential | None]:
+        for mechanism in ScramMechanism:
+            known = self._shared.users.find(user, mechanism)
+            if known is not None:
+                return mechanism, known
+        return ScramMechanism.SCRAM_SHA_256, None
+
+
+class ScramExchange:
+    def __init__(self, shared: Mechanisms, mechanism: ScramMechanism) -> None:
+        self._shared = shared
+        self._mechanism = mechanism
+        self._server = ScramServer(mechanism, secrets.token_urlsafe(NONCE_BYTES))
+        self._user: str | None = None
+        self._is_known = False
+
+    async def respond(self, token: bytes) -> Step:
+        if self._user is None:
+            self._user = self._server.first(token)
+            known = self._shared.users.find(self._user, self._mechanism)
+            self._is_known = known is not None
+            credential = known or unknown_user(self._mechanism, self._user, self._shared.secret)
+            return Step(self._server.challenge(credential))
+        answer = self._server.final(token)
+        if not self._is_known:
+            raise LoginFailed("unknown user")
+        return Step(answer, Identity(self._user))
+
+
+class BearerExchange:
+    def __init__(self, shared: Mechanisms) -> None:
+        assert shared.tokens is not None  # the configuration is refused without
+        self._tokens = shared.tokens
+        self._failed: str | None = None
+
+    async def respond(self, token: bytes) -> Step:
+        if self._failed is not None:  # the client has acknowledged it
+            raise LoginFailed(self._failed, oauth_bearer.failure("invalid_token").decode())
+        message = oauth_bearer.parse_bearer(token)
+        try:
+            role, expires_s = await self._tokens.verify(message.token)
+        except LoginFailed as failed:
+            self._failed = str(failed)
+            return Step(oauth_bearer.failure("invalid_token"))
+        if message.authorization_id not in {"", role}:
+            raise LoginFailed("foreign authorization id", "Authentication failed: foreign authorization id")
+        return Step(b"", Identity(role, expires_s))
+
+
+_EXCHANGES: dict[str, Callable[[Mechanisms], Exchange]] = {
+    plain.NAME: PlainExchange,
+    oauth_bearer.NAME: BearerExchange,
+    ScramMechanism.SCRAM_SHA_256.value: lambda shared: ScramExchange(shared, ScramMechanism.SCRAM_SHA_256),
+    ScramMechanism.SCRAM_SHA_512.value: lambda shared: ScramExchange(shared, ScramMechanism.SCRAM_SHA_512),
+}

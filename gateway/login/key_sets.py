@@ -1,0 +1,144 @@
+"""JSON Web Key Sets, from a file or an address: the public keys of an identity provider, which change now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import jwt
+import structlog
+
+from gateway.background import TaskGroup
+from gateway.config import TokensSection
+from gateway.login.tokens import SingleKey, TokenKey, TokenKeys, UnfitKey, asymmetric_key, public_key, secret_key
+
+REFRESH_S = 300.0
+ASK_AGAIN_S = 10.0
+"""Tokens that name unknown keys make the gateway ask no more often."""
+FETCH_TIMEOUT_S = 5.0
+MAX_SET_BYTES = 1024 * 1024
+
+log = structlog.get_logger()
+
+
+async def token_keys(settings: TokensSection) -> TokenKeys:
+    """Those that are configured. Raises UnfitKey or OSError if a file cannot be used."""
+    if settings.public_key_file is not None:
+        return SingleKey(public_key(settings.public_key_file.read_bytes()))
+    if settings.secret_key_file is not None:
+        return SingleKey(secret_key(settings.secret_key_file.read_bytes()))
+    if settings.jwks_file is not None:
+        keys = KeySet(str(settings.jwks_file), _reader(settings.jwks_file))
+        await keys.read()
+    else:
+        assert settings.jwks_url is not None
+        keys = KeySet(settings.jwks_url, _fetcher(settings.jwks_url))
+        await keys.try_to_read()
+    keys.keep_fresh()
+    return keys
+
+
+class KeySet:
+    def __init__(self, source: str, read: Callable[[], Awaitable[bytes]]) -> None:
+        self._source = source
+        self._read = read
+        self._keys: dict[str | None, TokenKey] = {}
+        self._reading: asyncio.Task[None] | None = None
+        self._asked_s = -ASK_AGAIN_S
+        self._tasks = TaskGroup()
+
+    async def find(self, key_id: str | None) -> TokenKey | None:
+        if key_id not in self._keys and not (key_id is None and len(self._keys) == 1):
+            await self._ask_again()
+        if key_id is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(key_id)
+
+    async def read(self) -> None:
+        """Raises OSError or UnfitKey."""
+        self._asked_s = time.monotonic()
+        keys = parse_key_set(await self._read())
+        if keys.keys() != self._keys.keys():
+            log.info("keys of tokens", source=self._source, key_ids=[str(key_id) for key_id in keys])
+        self._keys = keys
+
+    async def try_to_read(self) -> None:
+        """What cannot be read changes nothing."""
+        try:
+            await self.read()
+        except (OSError, UnfitKey, aiohttp.ClientError) as error:
+            log.warning("keys of tokens cannot be read", source=self._source, error=str(error) or type(error).__name__)
+
+    def keep_fresh(self) -> None:
+        self._tasks.keep_running("keys of tokens", self._keep_fresh)
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            await self.try_to_read()
+
+    async def _ask_again(self) -> None:
+        """One reading serves all who wait for it, and none that leaves ends it."""
+        if self._reading is None or self._reading.done():
+            if time.monotonic() - self._asked_s < ASK_AGAIN_S:
+                return
+            self._reading = asyncio.create_task(self.try_to_read())
+        await asyncio.shield(self._reading)
+
+
+def parse_key_set(data: bytes) -> dict[str | None, TokenKey]:
+    """By key id; keys of kinds that are not used here are left out. Raises UnfitKey."""
+    found: dict[str | None, TokenKey] = {}
+    try:
+        rows = json.loads(data)["keys"]
+        for row in rows:
+            if row.get("kty") in {"RSA", "EC"} and row.get("use", "sig") == "sig" and "d" not in row:
+                found[row.get("kid")] = _key(row)
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UnfitKey(f"this is no JSON Web Key Set: {type(error).__name__}") from None
+    if not found:
+        raise UnfitKey("a JSON Web Key Set without a key to check tokens with")
+    return found
+
+
+def _key(row: dict[str, str]) -> TokenKey:
+    of_kind = asymmetric_key(jwt.PyJWK.from_dict(row).key)
+    named = row.get("alg")
+    if named is None:
+        return of_kind
+    if named not in of_kind.algorithms:
+        raise UnfitKey(f"a key whose algorithm is {named}")
+    return TokenKey(of_kind.key, (named,))
+
+
+def _reader(path: Path) -> Callable[[], Awaitable[bytes]]:
+    async def read() -> bytes:
+        return await asyncio.to_thread(path.read_bytes)
+
+    return read
+
+
+def _fetcher(url: str) -> Callable[[], Awaitable[bytes]]:
+    async def fetch() -> bytes:
+        timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S)
+        try:
+            async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url, allow_redirects=False) as answer:
+                if answer.status != 200:
+                    raise UnfitKey(f"status {answer.status}")
+                data = await answer.content.read(MAX_SET_BYTES + 1)
+                while len(data) <= MAX_SET_BYTES and (more := await answer.content.read(MAX_SET_BYTES)):
+                    data += more
+        except TimeoutError:
+            raise UnfitKey("no answer in time") from None
+        if len(data) > MAX_SET_BYTES:
+            raise UnfitKey(f"more than {MAX_SET_BYTES} bytes")
+        return data
+
+    return fetch

@@ -1,0 +1,44 @@
+"""What logins need, made from the configuration: users, the keys of tokens, threads for passwords."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from gateway.config import Config
+from gateway.login.audit import LoginAudit
+from gateway.login.credentials import AllUsers, ConfiguredUsers, ScramCredentials
+from gateway.login.exchanges import Mechanisms
+from gateway.login.key_sets import token_keys
+from gateway.login.session import Logins
+from gateway.login.tokens import TokenKeys, TokenVerifier
+from gateway.observability.metrics import Metrics
+
+
+class LoginService:
+    def __init__(self, config: Config, mechanisms: Mechanisms, keys: TokenKeys | None, metrics: Metrics) -> None:
+        self._mechanisms = mechanisms
+        self._keys = keys
+        self._max_reauth_ms = config.security.max_reauth_ms
+        self._audit = LoginAudit(metrics)
+
+    @classmethod
+    async def start(cls, config: Config, metrics: Metrics, *stores: ScramCredentials) -> LoginService:
+        """`stores` know users besides those of the configuration. Raises UnfitKey or OSError."""
+        security = config.security
+        keys = None if security.tokens is None else await token_keys(security.tokens)
+        configured = await asyncio.to_thread(ConfiguredUsers, security.users)
+        verifier = None if security.tokens is None or keys is None else TokenVerifier(security.tokens, keys)
+        mechanisms = Mechanisms(AllUsers(configured, *stores), verifier, config.pulsar.full_namespace)
+        return cls(config, mechanisms, keys, metrics)
+
+    def of(self, mechanisms: Sequence[str]) -> Logins | None:
+        """Those of a listener; None without SASL."""
+        if not mechanisms:
+            return None
+        return Logins(self._mechanisms, tuple(mechanisms), self._max_reauth_ms, self._audit)
+
+    async def close(self) -> None:
+        self._mechanisms.close()
+        if self._keys is not None:
+            await self._keys.close()

@@ -1,0 +1,228 @@
+"""One connection's login with SASL, in front of all that its requests may ask: Kafka's SaslServerAuthenticator.
+
+`_TAKEN` says which requests each state takes. Anything else ends the connection, without an answer where Kafka gives
+none. What clients of SaslHandshake v0 send next are bare tokens, not requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from kafka.protocol.api_key import ApiKey
+
+from gateway.dispatch import Dispatcher
+from gateway.handlers.cluster.api_versions import UnknownVersion
+from gateway.login.audit import LoginAudit
+from gateway.login.exchanges import Exchange, Identity, Mechanisms
+from gateway.requests.call import Call, asks
+from gateway.requests.context import Principal, RequestContext
+from protocol.framing import LENGTH_BYTES
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.codec import MalformedRequest
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.cluster import ApiVersionsResponse
+from protocol.kafka.messages.login import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from protocol.kafka.messages.message import Message
+from protocol.sasl.failure import LoginFailed
+
+MAX_FRAME_BYTES = 512 * 1024
+"""Kafka's `sasl.server.max.receive.size`."""
+FAILURE_DELAY_S = 0.1
+"""Kafka's `connection.failed.authentication.delay.ms`: who guesses passwords waits for each."""
+REAUTH_PAUSE_S = 1.0
+"""A client logs in again no more often."""
+
+
+class _State(Enum):
+    BEGINNING = auto()
+    HANDSHAKE = auto()
+    """Versions are told, and that is done once."""
+    AUTHENTICATION = auto()
+    BARE_TOKENS = auto()
+    WRONG_MECHANISM = auto()
+    """Named when the client logged in again. Its next request ends the connection."""
+    DONE = auto()
+
+
+_TAKEN: dict[_State, frozenset[int]] = {
+    _State.BEGINNING: frozenset({ApiKey.ApiVersions, ApiKey.SaslHandshake}),
+    _State.HANDSHAKE: frozenset({ApiKey.SaslHandshake}),
+    _State.AUTHENTICATION: frozenset({ApiKey.SaslAuthenticate}),
+    _State.BARE_TOKENS: frozenset(),
+    _State.WRONG_MECHANISM: frozenset(),
+    _State.DONE: frozenset({ApiKey.SaslHandshake}),
+}
+"""By state: the requests that are taken."""
+
+_ILLEGAL_NOW: dict[int, Callable[..., Message]] = {
+    ApiKey.ApiVersions: ApiVersionsResponse,
+    ApiKey.SaslHandshake: SaslHandshakeResponse,
+}
+"""What is not taken while tokens are awaited, and answered all the same."""
+
+
+class LoginAnswer(NamedTuple):
+    buffers: list[Buffer] = []
+    ends: str | None = None
+    """Why the connection closes behind the answer."""
+    principal: Principal | None = None
+    """The client has logged in as this one."""
+
+
+class Logins(NamedTuple):
+    """What the logins of one listener share."""
+
+    mechanisms: Mechanisms
+    offered: tuple[str, ...]
+    max_reauth_ms: int
+    audit: LoginAudit
+
+
+class LoginSession:
+    def __init__(self, logins: Logins, dispatcher: Dispatcher, context: RequestContext) -> None:
+        self._logins = logins
+        self._dispatcher = dispatcher
+        self._context = context
+        self._state = _State.BEGINNING
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        self._principal: Principal | None = None
+        """Once the client has logged in; it stays the same when it does so again."""
+        self._expires_s = math.inf
+        self._begun_again_s = -math.inf
+
+    def takes(self, frame: bytearray) -> bool:
+        """Whether a frame is for the login to answer; else it is a request of a client that is logged in."""
+        if self._state is not _State.DONE:
+            return True
+        if self._expires_s == math.inf:
+            return False
+        if _api_key(frame) == ApiKey.SaslHandshake:
+            return time.monotonic() >= self._begun_again_s + REAUTH_PAUSE_S
+        return time.monotonic() > self._expires_s
+
+    async def answer(self, frame: bytearray) -> LoginAnswer:
+        """Of a frame that it takes. Raises MalformedRequest. One at a time."""
+        if not 0 < len(frame) <= MAX_FRAME_BYTES:
+            raise MalformedRequest("a login of no size that is allowed")
+        if self._state is _State.BARE_TOKENS:
+            return await self._take_bare_token(bytes(frame))
+        if self._state is _State.DONE:
+            if _api_key(frame) != ApiKey.SaslHandshake:
+                return LoginAnswer(ends="session expired")
+            self._begun_again_s = time.monotonic()
+        api_key = _api_key(frame)
+        if api_key not in _TAKEN[self._state]:
+            return await self._refused(frame, api_key)
+        call = self._dispatcher.begin(frame, self._context)
+        if asks(call, SaslHandshakeRequest):
+            return await self._shake_hands(call)
+        if asks(call, SaslAuthenticateRequest):
+            return await self._authenticate(call)
+        return self._tell_versions(call)
+
+    def _tell_versions(self, call: Call) -> LoginAnswer:
+        response = call.api.handle(call).response
+        assert isinstance(response, ApiVersionsResponse)
+        if not isinstance(call.request, UnknownVersion) and response.error_code == ErrorCode.NONE:
+            self._state = _State.HANDSHAKE
+        return LoginAnswer(self._encode(call, response))
+
+    async def _shake_hands(self, call: Call[SaslHandshakeRequest]) -> LoginAnswer:
+        mechanism, offered = call.request.mechanism, [*self._logins.offered]
+        if mechanism not in offered:
+            self._logins.audit.failed(self._context, "", "unknown mechanism")
+            await asyncio.sleep(FAILURE_DELAY_S)
+            response = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
+            return LoginAnswer(self._encode(call, response), "authentication failed")
+        if self._principal is not None and mechanism != self._mechanism:
+            self._state = _State.WRONG_MECHANISM
+        else:
+            self._mechanism = mechanism
+            self._exchange = self._logins.mechanisms.exchange(mechanism)
+            self._state = _State.AUTHENTICATION if call.version >= 1 else _State.BARE_TOKENS
+        return LoginAnswer(self._encode(call, SaslHandshakeResponse(mechanisms=offered)))
+
+    async def _authenticate(self, call: Call[SaslAuthenticateRequest]) -> LoginAnswer:
+        try:
+            token, done = await self._respond(call.request.auth_bytes)
+        except LoginFailed as failed:
+            text = failed.answer or self._invalid_credentials()
+            await self._failed(failed)
+            response = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text)
+            return LoginAnswer(self._encode(call, response), "authentication failed")
+        response = SaslAuthenticateResponse(auth_bytes=token)
+        if done is not None:
+            response.session_lifetime_ms = self._begin_session(done)
+        return LoginAnswer(self._encode(call, response), principal=None if done is None else self._principal)
+
+    async def _take_bare_token(self, token: bytes) -> LoginAnswer:
+        try:
+            answer, done = await self._respond(token)
+        except LoginFailed as failed:
+            await self._failed(failed)
+            return LoginAnswer(ends="authentication failed")
+        if done is not None:
+            self._begin_session(done)
+        sized = len(answer).to_bytes(LENGTH_BYTES, "big") + answer
+        return LoginAnswer([sized], principal=None if done is None else self._principal)
+
+    async def _respond(self, token: bytes) -> tuple[bytes, Identity | None]:
+        """Raises LoginFailed."""
+        assert self._exchange is not None
+        answer, identity = await self._exchange.respond(token)
+        if identity is not None and self._principal not in {None, Principal(name=identity.name)}:
+            assert self._principal is not None
+            text = f"Cannot change principals during re-authentication from User.{self._principal.name}: "
+            raise LoginFailed("another principal", f"{text}User.{identity.name}")
+        return answer, identity
+
+    def _begin_session(self, identity: Identity) -> int:
+        """How long it lasts, in milliseconds; 0 if it never ends."""
+        bounds_ms = [self._logins.max_reauth_ms] if self._logins.max_reauth_ms else []
+        if identity.expires_s is not None:
+            bounds_ms.append(max(0, int((identity.expires_s - time.time()) * 1000)))
+        lifetime_ms = min(bounds_ms, default=0)
+        self._expires_s = time.monotonic() + lifetime_ms / 1000 if bounds_ms else math.inf
+        again = self._principal is not None
+        self._logins.audit.logged_in(self._context, self._mechanism, identity.name, again=again)
+        self._principal = Principal(name=identity.name)
+        self._state, self._exchange = _State.DONE, None
+        return lifetime_ms
+
+    async def _failed(self, failed: LoginFailed) -> None:
+        self._logins.audit.failed(self._context, self._mechanism, str(failed))
+        await asyncio.sleep(FAILURE_DELAY_S)
+
+    def _invalid_credentials(self) -> str:
+        doing = "authentication" if self._principal is None else "re-authentication"
+        return f"Authentication failed during {doing} due to invalid credentials with SASL mechanism {self._mechanism}"
+
+    async def _refused(self, frame: bytearray, api_key: int) -> LoginAnswer:
+        """A request that is not for now. While tokens are awaited, its answer says so, if it is one of login."""
+        self._logins.audit.failed(self._context, self._mechanism, "request before login")
+        buffers: list[Buffer] = []
+        response = _ILLEGAL_NOW.get(api_key)
+        if self._state is _State.AUTHENTICATION and response is not None:
+            call = self._dispatcher.begin(frame, self._context)
+            await asyncio.sleep(FAILURE_DELAY_S)
+            buffers = self._encode(call, response(error_code=ErrorCode.ILLEGAL_SASL_STATE))
+        return LoginAnswer(buffers, "request before login")
+
+    def _encode(self, call: Call, response: Message) -> list[Buffer]:
+        self._dispatcher.complete(call, response)
+        return self._dispatcher.encode(call, response)
+
+
+def _api_key(frame: bytearray) -> int:
+    return int.from_bytes(frame[:2], "big")

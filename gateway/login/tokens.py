@@ -1,0 +1,122 @@
+"""Tokens (JWT) that clients log in with: Pulsar's own, or those of an identity provider."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
+
+from gateway.config import TokensSection
+from protocol.sasl.failure import LoginFailed
+
+MAX_TOKEN_BYTES = 64 * 1024
+MIN_SECRET_BYTES = 32
+_OF_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_OF_SECRET = ("HS256", "HS384", "HS512")
+_OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+_UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError, UnsupportedAlgorithm)
+
+
+class UnfitKey(Exception):
+    """A key with which no token can be checked."""
+
+
+class TokenKey(NamedTuple):
+    key: Any
+    """As PyJWT takes it."""
+    algorithms: tuple[str, ...]
+    """Those of this kind of key: what a token says of itself does not count."""
+
+    def __repr__(self) -> str:
+        return f"TokenKey{self.algorithms}"
+
+
+class TokenKeys(Protocol):
+    async def find(self, key_id: str | None) -> TokenKey | None:
+        """`key_id` is what the token says (`kid`)."""
+
+    async def close(self) -> None: ...
+
+
+class TokenClaims(NamedTuple):
+    role: str
+    expires_s: float | None
+    """Seconds since 1970; None if it never does."""
+
+
+class TokenVerifier:
+    def __init__(self, settings: TokensSection, keys: TokenKeys) -> None:
+        self._settings = settings
+        self._keys = keys
+
+    async def verify(self, token: str) -> TokenClaims:
+        """Raises LoginFailed; what it says holds nothing of the token."""
+        if len(token) > MAX_TOKEN_BYTES:
+            raise LoginFailed("token too long")
+        try:
+            key_id = jwt.get_unverified_header(token).get("kid")
+            key = await self._keys.find(key_id)
+            if key is None:
+                raise LoginFailed("token of an unknown key")
+            return self._claims(self._decoded(token, key))
+        except _UNREADABLE as error:
+            raise LoginFailed(f"token: {type(error).__name__}") from None
+
+    def _decoded(self, token: str, key: TokenKey) -> dict[str, Any]:
+        audience, issuer = self._settings.audience, self._settings.issuer
+        required = [name for name, wanted in (("aud", audience), ("iss", issuer)) if wanted is not None]
+        return jwt.decode(
+            token, key.key, algorithms=list(key.algorithms), audience=audience, issuer=issuer,
+            options={"require": required, "verify_aud": audience is not None, "verify_iat": False, "verify_sub": False},
+        )  # fmt: skip
+
+    def _claims(self, claims: dict[str, Any]) -> TokenClaims:
+        role = claims.get(self._settings.role_claim)
+        if isinstance(role, list) and role:  # as Pulsar does
+            role = role[0]
+        if not isinstance(role, str) or not role:
+            raise LoginFailed("token that names no role")
+        expires = claims.get("exp")
+        return TokenClaims(role, None if expires is None else float(expires))
+
+
+class SingleKey:
+    """Pulsar's: every token is signed with it."""
+
+    def __init__(self, key: TokenKey) -> None:
+        self._key = key
+
+    async def find(self, key_id: str | None) -> TokenKey | None:
+        return self._key
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+def public_key(data: bytes) -> TokenKey:
+    """From PEM or DER. Raises UnfitKey."""
+    try:
+        key = load_pem_public_key(data) if data.lstrip().startswith(b"-----BEGIN") else load_der_public_key(data)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UnfitKey(f"this is no public key: {error}") from None
+    return asymmetric_key(key)
+
+
+def asymmetric_key(key: Any) -> TokenKey:
+    """Raises UnfitKey."""
+    if isinstance(key, RSAPublicKey):
+        return TokenKey(key, _OF_RSA)
+    if isinstance(key, EllipticCurvePublicKey) and key.curve.name in _OF_CURVE:
+        return TokenKey(key, (_OF_CURVE[key.curve.name],))
+    raise UnfitKey("neither an RSA key nor one of the curves P-256, P-384 and P-521")
+
+
+def secret_key(data: bytes) -> TokenKey:
+    """Raises UnfitKey."""
+    if len(data) < MIN_SECRET_BYTES:
+        raise UnfitKey(f"a secret key of fewer than {MIN_SECRET_BYTES} bytes")
+    return TokenKey(data, _OF_SECRET)

@@ -1,0 +1,39 @@
+"""The PROXY header before a connection's first byte."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from gateway.listener_config import Networks
+from protocol.proxy.header import MAX_HEADER_BYTES, ProxyHeader, parse_proxy_header
+
+
+class Proxied(NamedTuple):
+    """What came: the header, and how many of the last bytes are the client's own."""
+
+    header: ProxyHeader
+    rest: bytes
+
+
+class AwaitedProxyHeader:
+    """Of one connection."""
+
+    def __init__(self, trusted: Networks) -> None:
+        self._trusted = trusted
+        self._data = b""
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._data)
+
+    def may_come_from(self, host: str) -> bool:
+        address = ip_address(host.partition("%")[0])
+        address = getattr(address, "ipv4_mapped", None) or address
+        return any(address in network for network in self._trusted)
+
+    def take(self, data: memoryview) -> Proxied | None:
+        """None while it is not whole. Raises MalformedProxyHeaderError."""
+        self._data += data
+        header = parse_proxy_header(self._data[:MAX_HEADER_BYTES])
+        return None if header is None else Proxied(header, self._data[header.size_bytes :])

@@ -1,0 +1,285 @@
+"""TLS of one client: stands between its socket and the connection that it carries.
+
+asyncio's own TLS is not used. It cannot read a PROXY header first; and it hides how much a client has not taken: what
+is encrypted at once counts as sent. Here the socket's transport says it, as without TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from gateway.login.certificates import ClientTls
+from gateway.network.arrivals import Arrivals
+from gateway.network.proxy import AwaitedProxyHeader
+from protocol.kafka.buffers import Buffer
+from protocol.proxy.header import MalformedProxyHeaderError
+
+ENCRYPT_BYTES = 256 * 1024
+"""At once: so much is in memory twice."""
+
+
+class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
+    """The protocol of the socket's transport, and the transport of the connection that it carries."""
+
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        context: ssl.SSLContext,
+        read_buffer: memoryview,
+        carry: Callable[[TlsConnection], asyncio.BufferedProtocol | None],
+        *,
+        proxy_header: AwaitedProxyHeader | None,
+        timeout_s: float,
+    ) -> None:
+        """`carry` makes the connection when the handshake is done, or None if the client is not to be let in."""
+        super().__init__()
+        self.address = "unknown"
+        self._arrivals = arrivals
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._read_buffer = read_buffer
+        self._carry = carry
+        self._proxy_header = proxy_header
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.call_later(timeout_s, self._refuse, "no TLS handshake in time")
+        self._host: str | None = None
+        """Counted by the server, until the handshake is done."""
+        self._raw: asyncio.Transport | None = None
+        self._carried: asyncio.BufferedProtocol | None = None
+        self._reading = True
+        self._ended = False
+        """The client sends nothing more."""
+
+    # The socket's protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        peer = transport.get_extra_info("peername")
+        host, port = peer[:2] if peer else ("", 0)
+        self.address = f"{host}:{port}"
+        if self._proxy_header is None:
+            self._arrive(host)
+        elif not (host and self._proxy_header.may_come_from(host)):
+            self._refuse("not a trusted proxy")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.is_closing():
+            return
+        data = self._read_buffer[:nbytes]
+        if self._proxy_header is not None:
+            data = self._after_proxy_header(self._proxy_header, data)
+        self._incoming.write(data)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        self._incoming.write_eof()
+        return self._end_of_stream()
+
+    def pause_writing(self) -> None:
+        if self._carried is not None:
+            self._carried.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._carried is not None:
+            self._carried.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._raw = None
+        self._leave()
+        if self._carried is not None:
+            self._carried.connection_lost(exc)
+        self._carried = None
+
+    # Coming in
+
+    def _after_proxy_header(self, awaited: AwaitedProxyHeader, data: memoryview) -> memoryview:
+        """What of the data is behind it."""
+        try:
+            found = awaited.take(data)
+        except MalformedProxyHeaderError as error:
+            self._refuse("no PROXY header", error=str(error))
+            return memoryview(b"")
+        if found is None:
+            return memoryview(b"")
+        self._proxy_header = None
+        if found.header.source is not None:
+            self.address = f"{found.header.source.host}:{found.header.source.port}"
+            self._arrive(found.header.source.host)
+        return memoryview(found.rest)
+
+    def _arrive(self, host: str) -> None:
+        if self._arrivals.arrived(host):
+            self._host = host
+        else:
+            self._refuse("too many that have not logged in")
+
+    def _leave(self) -> None:
+        self._deadline.cancel()
+        if self._host is not None:
+            self._arrivals.left(self._host)
+            self._host = None
+
+    def _advance(self) -> None:
+        if self._carried is None and not self._shake_hands():
+            return
+        self._decrypt()
+
+    def _shake_hands(self) -> bool:
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError as error:
+            self._flush()  # the client hears why
+            self._refuse("TLS handshake failed", error=error.reason)
+            return False
+        self._flush()
+        self._leave()
+        self._carried = self._carry(self)
+        if self._carried is None:
+            self._refuse("a certificate of nobody who is let in")
+            return False
+        self._carried.connection_made(self)
+        return True
+
+    def _refuse(self, reason: str, **facts: Any) -> None:
+        if not self.is_closing():
+            self._arrivals.refused(reason, self.address, **facts)
+            self.close()
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The client's, verified, in DER."""
+        return self._ssl.getpeercert(binary_form=True)
+
+    @property
+    def server_name(self) -> str | None:
+        """The host name that the client asked for."""
+        return self._ssl.server_name if isinstance(self._ssl, ClientTls) else None
+
+    # Reading
+
+    def _decrypt(self) -> None:
+        while self._reading and self._carried is not None and not self.is_closing():
+            buffer = cast(memoryview, self._carried.get_buffer(-1))
+            size = self._read(buffer)
+            if size:
+                self._carried.buffer_updated(size)
+            if size < len(buffer):
+                break
+        self._flush()  # TLS 1.3 may have its own answers
+
+    def _read(self, buffer: memoryview) -> int:
+        """How much has come, up to the buffer's size."""
+        filled = 0
+        try:
+            while filled < len(buffer):
+                size = self._ssl.read(len(buffer) - filled, cast(Any, buffer[filled:]))
+                if not size:
+                    raise ssl.SSLZeroReturnError
+                filled += cast(int, size)
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            self._loop.call_soon(self._client_has_ended)  # behind what it has sent
+        except ssl.SSLError as error:
+            self._loop.call_soon(self._broken, error)
+        return filled
+
+    def _client_has_ended(self) -> None:
+        if not self._end_of_stream():
+            self.close()
+
+    def _broken(self, error: ssl.SSLError) -> None:
+        """Its bytes are no TLS."""
+        self._refuse("TLS failed", error=error.reason)
+
+    def _end_of_stream(self) -> bool:
+        """True: what the client has asked is still answered."""
+        if self._carried is None or self.is_closing():
+            return False
+        if not self._ended:
+            self._ended = True
+            return bool(self._carried.eof_received())
+        return True
+
+    def pause_reading(self) -> None:
+        self._reading = False
+        if self._raw is not None:
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """What was received already comes first."""
+        if self._raw is None or not self._reading or self.is_closing():
+            return
+        self._decrypt()
+        if self._reading and not self.is_closing():
+            self._raw.resume_reading()
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    # Writing
+
+    def write(self, data: Buffer) -> None:
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        if self.is_closing():
+            return
+        for data in list_of_data:
+            view = memoryview(data).cast("B")
+            while view:
+                written = self._ssl.write(view[:ENCRYPT_BYTES])
+                view = view[written:]
+                if self._outgoing.pending >= ENCRYPT_BYTES:
+                    self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and self._raw is not None:
+            self._raw.write(self._outgoing.read())
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._raw is not None:
+            self._raw.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._raw is None else self._raw.get_write_buffer_size() + self._outgoing.pending
+
+    # The end
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "peername":
+            host, _, port = self.address.rpartition(":")
+            return host, int(port)
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        return self._raw is None or self._raw.is_closing()
+
+    def close(self) -> None:
+        """Behind what is written."""
+        if self._raw is None or self._raw.is_closing():
+            return
+        if self._carried is not None:
+            with contextlib.suppress(ssl.SSLError):
+                self._ssl.unwrap()  # tells the client; whether it agrees is not waited for
+            self._flush()
+        self._raw.close()
+
+    def abort(self) -> None:
+        if self._raw is not None:
+            self._raw.abort()

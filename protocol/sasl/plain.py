@@ -1,0 +1,30 @@
+"""SASL PLAIN (RFC 4616): one message, `[authorization id] NUL user NUL password`, in UTF-8."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from protocol.sasl.failure import LoginFailed
+
+NAME = "PLAIN"
+FOREIGN_ID = "Authentication failed: Client requested an authorization id that is different from username"
+WRONG = "Authentication failed: Invalid username or password"
+
+
+class PlainMessage(NamedTuple):
+    authorization_id: str
+    """Empty, or the user's name again."""
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"PlainMessage(user={self.user!r})"
+
+
+def parse_plain(message: bytes) -> PlainMessage:
+    """Raises LoginFailed, with Kafka's words."""
+    parts = message.decode("utf-8", "replace").split("\0", 3)
+    if len(parts) != 3:
+        text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+        raise LoginFailed(text, text)
+    return PlainMessage(*parts)

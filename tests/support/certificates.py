@@ -1,0 +1,76 @@
+"""An authority, and the certificates that it signs, as PEM files."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+LIFETIME = datetime.timedelta(days=2)
+
+
+class Issued(NamedTuple):
+    certificate: Path
+    key: Path
+
+    @property
+    def store(self) -> Path:
+        """Both in one file, as Java takes them (`ssl.keystore.type=PEM`)."""
+        path = self.key.with_suffix(".store.pem")
+        path.write_bytes(self.key.read_bytes() + self.certificate.read_bytes())
+        return path
+
+
+class Authority:
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = _builder(self._name, self._name, self._key).add_extension(constraints, critical=True)
+        builder = builder.add_extension(self._identifier, critical=False)
+        self.certificate = folder / f"{name}.pem"
+        """What clients and gateways trust."""
+        self.certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+    def issue(self, name: str, *, hosts: Sequence[str] = (), unit: str | None = None, file: str | None = None) -> Issued:
+        """For a server with its hosts, or for a client. The name is CN=name[,OU=unit]."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        parts = [] if unit is None else [x509.NameAttribute(x509.NameOID.ORGANIZATIONAL_UNIT_NAME, unit)]
+        subject = x509.Name([*parts, x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        builder = _builder(subject, self._name, key)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
+        builder = builder.add_extension(issuer, critical=False)
+        if hosts:
+            builder = builder.add_extension(x509.SubjectAlternativeName([_host(each) for each in hosts]), critical=False)
+        issued = Issued(self._folder / f"{file or name}.pem", self._folder / f"{file or name}.key")
+        plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        issued.key.write_bytes(plain)
+        issued.certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        return issued
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder(issuer, subject, key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - LIFETIME)
+        .not_valid_after(now + LIFETIME)
+    )
+
+
+def _host(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
