@@ -215,7 +215,7 @@ class TokensSection(Section):
 class SecuritySection(Section):
     """How clients log in, on listeners with SASL."""
 
-    users: dict[str, SecretStr] = Field(default={})
+    users: dict[str, SecretStr] = Field(default_factory=dict)
     """Users and their passwords, for PLAIN and SCRAM."""
     tokens: TokensSection | None = None
     """Whose tokens are taken, with OAUTHBEARER and as passwords of PLAIN."""

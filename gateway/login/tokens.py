@@ -14,9 +14,9 @@ from gateway.config import TokensSection
 from protocol.sasl.failure import LoginFailed
 
 MAX_TOKEN_BYTES = 64 * 1024
-MIN_SECRET_BYTES = 32
 _OF_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-_OF_SECRET = ("HS256", "HS384", "HS512")
+_OF_SECRET = {"HS256": 32, "HS384": 48, "HS512": 64}
+"""And the bytes of key that each wants at least."""
 _OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError, UnsupportedAlgorithm)
 
@@ -117,6 +117,7 @@ def asymmetric_key(key: Any) -> TokenKey:
 
 def secret_key(data: bytes) -> TokenKey:
     """Raises UnfitKey."""
-    if len(data) < MIN_SECRET_BYTES:
-        raise UnfitKey(f"a secret key of fewer than {MIN_SECRET_BYTES} bytes")
-    return TokenKey(data, _OF_SECRET)
+    algorithms = tuple(name for name, min_bytes in _OF_SECRET.items() if len(data) >= min_bytes)
+    if not algorithms:
+        raise UnfitKey("a secret key of fewer than 32 bytes")
+    return TokenKey(data, algorithms)

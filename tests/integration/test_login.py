@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S
-from tests.integration.servers import gateway_on, metric, running
-from tests.support.certificates import Authority, Issued
-from tests.support.gateway_process import HOST, GatewayProcess
+from tests.integration.servers import gateway_on, running
+from tests.support.certificates import Authority
+from tests.support.gateway_process import HOST
 from tests.support.names import unique_topic
 from tests.support.tokens import Issuer
 
@@ -61,7 +62,8 @@ class Secured:
         if listener != "sasl":
             config |= {"security.protocol": "ssl", "ssl.ca.location": str(self.authority.certificate)}
         if listener == "mutual":
-            config |= {"ssl.certificate.location": str(self.client.certificate), "ssl.key.location": str(self.client.key)}
+            config["ssl.certificate.location"] = str(self.client.certificate)
+            config["ssl.key.location"] = str(self.client.key)
         if mechanism:
             config["security.protocol"] = "sasl_ssl" if listener == "sasl_tls" else "sasl_plaintext"
             config["sasl.mechanism"] = mechanism

@@ -42,7 +42,7 @@ class Authority:
         """What clients and gateways trust."""
         self.certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
-    def issue(self, name: str, *, hosts: Sequence[str] = (), unit: str | None = None, file: str | None = None) -> Issued:
+    def issue(self, name: str, *, hosts: Sequence[str] = (), unit: str | None = None) -> Issued:
         """For a server with its hosts, or for a client. The name is CN=name[,OU=unit]."""
         key = ec.generate_private_key(ec.SECP256R1())
         parts = [] if unit is None else [x509.NameAttribute(x509.NameOID.ORGANIZATIONAL_UNIT_NAME, unit)]
@@ -51,8 +51,9 @@ class Authority:
         issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
         builder = builder.add_extension(issuer, critical=False)
         if hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_host(each) for each in hosts]), critical=False)
-        issued = Issued(self._folder / f"{file or name}.pem", self._folder / f"{file or name}.key")
+            names = x509.SubjectAlternativeName([_host(each) for each in hosts])
+            builder = builder.add_extension(names, critical=False)
+        issued = Issued(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         issued.key.write_bytes(plain)
         issued.certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))

@@ -17,6 +17,7 @@ import kafka.protocol.admin
 import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
+import kafka.protocol.sasl
 
 from tests.support import consumer_group_messages
 
@@ -25,6 +26,7 @@ MODULES = (
     kafka.protocol.consumer,
     kafka.protocol.metadata,
     kafka.protocol.producer,
+    kafka.protocol.sasl,
     consumer_group_messages,
 )
 TIMEOUT_S = 15.0

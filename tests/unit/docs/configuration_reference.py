@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from gateway.config import MIB, Config, ForwardingSection
+from gateway.config import MIB, Config, ForwardingSection, TokensSection
 from gateway.listener_config import NamedListenerSection
 from gateway.topics.topic_configs import TOPIC_CONFIGS
 from tests.support.report import table
@@ -28,7 +28,7 @@ Every setting of `gateway.toml`. What to set and why: [configure.md](configure.m
 
 Units are the last part of a name: `_ms`, `_minutes`, `_bytes`. A key without a default need not be set.
 """
-TABLES = ("listeners", "forwarding")
+TABLES = ("listeners", "forwarding", "tokens")
 """Keys that are sections of their own."""
 TOPICS = """\
 ## Configurations of topics
@@ -52,7 +52,11 @@ def sections() -> dict[str, type[BaseModel]]:
     for name, field in Config.model_fields.items():
         if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
             found[f"[{name}]"] = field.annotation
-    return found | {"[[kafka.listeners]]": NamedListenerSection, "[fleet.forwarding]": ForwardingSection}
+    return found | {
+        "[[kafka.listeners]]": NamedListenerSection,
+        "[fleet.forwarding]": ForwardingSection,
+        "[security.tokens]": TokensSection,
+    }
 
 
 def topic_table() -> str:

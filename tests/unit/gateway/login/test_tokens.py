@@ -1,0 +1,233 @@
+"""Tokens that Pulsar would take, and all others."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from gateway.config import TokensSection
+from gateway.login import key_sets
+from gateway.login.key_sets import KeySet, parse_key_set, token_keys
+from gateway.login.tokens import MAX_TOKEN_BYTES, SingleKey, TokenVerifier, UnfitKey, public_key, secret_key
+from gateway.requests.context import Principal
+from protocol.sasl.failure import LoginFailed
+from tests.support.tokens import Issuer
+from tests.unit.gateway.login.login_scene import Scene, without_waiting
+
+SECRET = bytes(range(64))
+
+
+@pytest.fixture
+def issuer(tmp_path: Path) -> Issuer:
+    return Issuer(tmp_path)
+
+
+async def verifier_of(signer: Issuer, /, **settings: Any) -> TokenVerifier:
+    section = TokensSection(public_key_file=signer.public_key_file, **settings)
+    return TokenVerifier(section, await token_keys(section))
+
+
+async def test_a_token_of_pulsar(issuer: Issuer) -> None:
+    verifier = await verifier_of(issuer)
+    claims = await verifier.verify(issuer.token("role-1", lifetime_s=60))
+    assert claims.role == "role-1" and claims.expires_s is not None and 50 < claims.expires_s - time.time() <= 60
+    assert (await verifier.verify(issuer.token("role-1", lifetime_s=None))).expires_s is None
+    assert (await verifier.verify(issuer.token("r", aud="others", iss="me", iat=2**31))).role == "r"
+
+
+async def test_a_secret_key_and_another_claim(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(SECRET)
+    section = TokensSection(secret_key_file=file, role_claim="roles")
+    verifier = TokenVerifier(section, await token_keys(section))
+    for algorithm in ("HS256", "HS384", "HS512"):
+        with_secret = jwt.encode({"sub": "x", "roles": ["a", "b"]}, SECRET, algorithm=algorithm)
+        assert (await verifier.verify(with_secret)).role == "a"
+    with pytest.raises(LoginFailed, match="role"):
+        await verifier.verify(jwt.encode({"sub": "x"}, SECRET, algorithm="HS256"))
+
+
+def unsigned(claims: dict[str, Any], algorithm: str = "none") -> str:
+    return ".".join(encoded(json.dumps(part).encode()) for part in ({"alg": algorithm}, claims)) + "."
+
+
+def encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def signed_with_public_key(issuer: Issuer) -> str:
+    """As if the public key were a secret (CVE-2015-9235)."""
+    key = issuer.key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    token = unsigned({"sub": "admin"}, algorithm="HS256").removesuffix(".")
+    return f"{token}.{encoded(hmac.digest(key, token.encode(), 'sha256'))}"
+
+
+def of_another_key() -> str:
+    return jwt.encode({"sub": "a"}, rsa.generate_private_key(65_537, 2_048), algorithm="RS256")
+
+
+REFUSED: dict[str, Callable[[Issuer], str]] = {
+    "expired": lambda issuer: issuer.token("a", lifetime_s=-1),
+    "not yet": lambda issuer: issuer.token("a", nbf=int(time.time()) + 100),
+    "unsigned": lambda issuer: unsigned({"sub": "a"}),
+    "public key as secret": signed_with_public_key,
+    "another key": lambda issuer: of_another_key(),
+    "cut": lambda issuer: issuer.token("a")[:-10],
+    "empty": lambda issuer: "",
+    "no role": lambda issuer: issuer.token(""),
+    "number as role": lambda issuer: jwt.encode({"sub": 5}, issuer.key, algorithm="RS256"),
+    "endless": lambda issuer: issuer.token("a" * MAX_TOKEN_BYTES),
+    "infinite": lambda issuer: jwt.encode({"sub": "a", "exp": 1e400}, issuer.key, algorithm="RS256"),
+    "nested": lambda issuer: base64.urlsafe_b64encode(b'{"a":' * 5_000).decode() + ".e30.e30",
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+async def test_tokens_that_are_refused(issuer: Issuer, kind: str) -> None:
+    token = REFUSED[kind](issuer)
+    with pytest.raises(LoginFailed) as failed:
+        await (await verifier_of(issuer)).verify(token)
+    assert len(token) < 20 or token[:20] not in str(failed.value)
+
+
+async def test_audience_and_issuer(issuer: Issuer) -> None:
+    verifier = await verifier_of(issuer, audience="gateway", issuer="us")
+    assert (await verifier.verify(issuer.token("a", aud=["x", "gateway"], iss="us"))).role == "a"
+    foreign = ({"aud": "x", "iss": "us"}, {"aud": "gateway", "iss": "them"})
+    refused: list[dict[str, Any]] = [{}, {"aud": "gateway"}, *foreign]
+    for claims in refused:
+        with pytest.raises(LoginFailed):
+            await verifier.verify(issuer.token("a", **claims))
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()])
+async def test_elliptic_curves(curve: ec.EllipticCurve) -> None:
+    key = ec.generate_private_key(curve)
+    found = public_key(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    token = jwt.encode({"sub": "a"}, key, algorithm=found.algorithms[0])
+    section = TokensSection(public_key_file=Path("unused"))
+    assert (await TokenVerifier(section, SingleKey(found)).verify(token)).role == "a"
+
+
+def test_keys_that_check_nothing() -> None:
+    for data in (b"", b"-----BEGIN PUBLIC KEY-----\nx\n", b"\x30\x03abc"):
+        with pytest.raises(UnfitKey):
+            public_key(data)
+    with pytest.raises(UnfitKey):
+        secret_key(SECRET[:31])
+    assert "\\x" not in repr(secret_key(SECRET))
+
+
+# Key sets
+
+
+def row(key: rsa.RSAPrivateKey, key_id: str | None, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())) | more
+    return found if key_id is None else found | {"kid": key_id}
+
+
+async def test_a_key_set_is_asked_again_for_unknown_keys_but_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {name: rsa.generate_private_key(65_537, 2_048) for name in ("first", "second")}
+    served, reads = ["first"], 0
+
+    async def read() -> bytes:
+        nonlocal reads
+        reads += 1
+        return json.dumps({"keys": [row(keys[name], name) for name in served]}).encode()
+
+    key_set = KeySet("test", read)
+    await key_set.read()
+    verifier = TokenVerifier(TokensSection(jwks_url="http://unused"), key_set)
+
+    def token(name: str) -> str:
+        return jwt.encode({"sub": name}, keys[name], algorithm="RS256", headers={"kid": name})
+
+    assert (await verifier.verify(token("first"))).role == "first"
+    served.append("second")
+    for _ in range(20):
+        with pytest.raises(LoginFailed, match="unknown key"):
+            await verifier.verify(token("second"))
+    assert reads == 1
+    monkeypatch.setattr(key_sets, "ASK_AGAIN_S", 0.0)
+    assert (await verifier.verify(token("second"))).role == "second" and reads == 2
+
+
+async def test_keys_stay_while_they_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_sets, "ASK_AGAIN_S", 0.0)
+    key = rsa.generate_private_key(65_537, 2_048)
+    answers: list[bytes | Exception] = [json.dumps({"keys": [row(key, None)]}).encode(), OSError("away"), b"{}"]
+
+    async def read() -> bytes:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    key_set = KeySet("test", read)
+    await key_set.read()
+    for _ in range(2):
+        assert await key_set.find("unknown") is None
+        assert await key_set.find(None) is not None
+    assert answers == []
+
+
+def test_key_sets() -> None:
+    key = rsa.generate_private_key(65_537, 2_048)
+    secret = {"kty": "oct", "k": "AAAA", "kid": "b"}
+    rows = [row(key, "a"), secret, row(key, "c", use="enc"), row(key, "d", alg="RS384")]
+    found = parse_key_set(json.dumps({"keys": rows}).encode())
+    assert {key_id: token_key.algorithms[0] for key_id, token_key in found.items()} == {"a": "RS256", "d": "RS384"}
+    assert found["d"].algorithms == ("RS384",)
+    for data in (b"", b"[]", b"{}", b'{"keys":[]}', b'{"keys":[1]}', b'{"keys":[{"kty":"RSA","n":"x"}]}'):
+        with pytest.raises(UnfitKey):
+            parse_key_set(data)
+    with pytest.raises(UnfitKey):
+        parse_key_set(json.dumps({"keys": [row(key, "a", alg="HS256")]}).encode())
+
+
+# Logins with tokens
+
+
+Log = Callable[[Scene], Awaitable[None]]
+
+
+@pytest.mark.parametrize("user", ["", "role-1", "kafka/default"])
+async def test_plain_with_a_token(issuer: Issuer, user: str) -> None:
+    scene = Scene(tokens=await verifier_of(issuer))
+    answer = await scene.log_in(user, "token:" + issuer.token("role-1", lifetime_s=60))
+    assert answer["error_code"] == 0 and 50_000 < answer["session_lifetime_ms"] <= 60_000
+    assert scene.last.principal == Principal(name="role-1")
+
+
+@pytest.mark.parametrize("user", ["alice", "kafka/other"])
+async def test_plain_with_a_token_of_somebody_else(issuer: Issuer, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_waiting(monkeypatch)
+    scene = Scene(tokens=await verifier_of(issuer))
+    answer = await scene.log_in(user, "token:" + issuer.token("role-1"))
+    assert answer["error_message"] == "Authentication failed: Invalid username or password"
+
+
+async def test_bearer(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_waiting(monkeypatch)
+    scene = Scene(tokens=await verifier_of(issuer))
+    await scene.shake_hands("OAUTHBEARER")
+    answer = await scene.authenticate(f"n,,\x01auth=Bearer {issuer.token('role-1')}\x01\x01".encode())
+    assert answer["error_code"] == 0 and scene.last.principal == Principal(name="role-1")
+    refused = Scene(tokens=await verifier_of(issuer))
+    await refused.shake_hands("OAUTHBEARER")
+    answer = await refused.authenticate(b"n,,\x01auth=Bearer a.b.c\x01\x01")
+    assert (answer["error_code"], answer["auth_bytes"]) == (0, b'{"status":"invalid_token"}')
+    assert refused.last.ends is None and refused.last.principal is None
+    answer = await refused.authenticate(b"\x01")
+    assert answer["error_code"] == 58 and answer["error_message"] == '{"status":"invalid_token"}'
+    assert refused.last.ends
