@@ -15,15 +15,15 @@ from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
 from gateway.coordination.groups.group_service import GroupService
-from gateway.coordination.partition.clock import WallClock
-from gateway.coordination.transactions.marker_sender import MarkerSender
 from gateway.coordination.transactions.transaction_service import TransactionService
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import Dispatcher
 from gateway.fetching.fetch_session import FetchSessions
+from gateway.fleet.asking import PeerLostError
 from gateway.fleet.fleet import Fleet, FleetListener, NodeIdInUse
 from gateway.fleet.view import LeadsNothing
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
+from gateway.forwarding.peer_requests import PeerRequests
 from gateway.forwarding.peers import Peers
 from gateway.garbage_collection import GarbageCollection
 from gateway.health import HealthServer
@@ -43,6 +43,7 @@ from gateway.requests.broker_configs import topic_defaults
 from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.partition_rows import PartitionRows
 from gateway.topics.catalog import TopicCatalog, TopicListener
+from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 HOUSEKEEPING_S = 5.0
 WAIT_FOR_PULSAR_S = 2.0
@@ -75,6 +76,7 @@ class _Changes(FleetListener, TopicListener):
         partition_rows: PartitionRows,
         logs: LogRegistry,
         groups: GroupService,
+        transactions: TransactionService,
         tasks: TaskGroup,
     ) -> None:
         self._fleet = fleet
@@ -82,23 +84,27 @@ class _Changes(FleetListener, TopicListener):
         self._partition_rows = partition_rows
         self._logs = logs
         self._groups = groups
+        self._coordinators = (groups.coordinators, transactions.coordinators)
         self._tasks = tasks
         fleet.subscribe(self)
         topics.subscribe(self)
 
     def leaders_changed(self) -> None:
-        self._groups.coordinators.take_placed()
+        for coordinators in self._coordinators:
+            coordinators.take_placed()
         # At once: a gateway that leads again when `release_partitions` runs may not have led all the time.
         self._logs.start_closing(self._is_led_elsewhere)
 
     async def release_partitions(self) -> None:
         await asyncio.gather(
-            self._groups.coordinators.release_partitions(), self._logs.close_those(self._is_led_elsewhere)
+            *(coordinators.release_partitions() for coordinators in self._coordinators),
+            self._logs.close_those(self._is_led_elsewhere),
         )
 
     def lease_lost(self) -> None:
         self._logs.on_lease_lost()
-        self._groups.coordinators.check_lease()
+        for coordinators in self._coordinators:
+            coordinators.check_lease()
 
     def topics_deleted(self, topics: Collection[DeletedTopic]) -> None:
         for topic in topics:
@@ -144,16 +150,22 @@ class Gateway:
         self._groups = GroupService(
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
         )
+        self._peers = Peers(self._fleet)
+        self._peer_requests = [PeerRequests(self._peers, name) for name in ("markers", "verification")]
+        to_leaders, to_coordinators = self._peer_requests
         self._transactions = TransactionService(
             self._client, self._admin, self._topics, self._fleet, config.transactions, self._shared.producer_ids,
-            MarkerSender(WallClock().now_ms), self.metrics,
+            to_leaders, self._write_markers, self.metrics,
         )  # fmt: skip
+        self._verifier = Verifier(self._transactions.coordinators, self._fleet, to_coordinators)
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
         self.metrics.fleet_lease.set_function(lambda: self._fleet.state.permissions.coordinates)
         self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(self._loop)))
         self._tasks = TaskGroup()
-        _Changes(self._fleet, self._topics, self._partition_rows, self._logs, self._groups, self._tasks)
+        _Changes(
+            self._fleet, self._topics, self._partition_rows, self._logs, self._groups, self._transactions, self._tasks
+        )
         self._server: KafkaServer | None = None
         self._logins: LoginService | None = None
         self._not_ready: str | None = "starting"
@@ -182,7 +194,7 @@ class Gateway:
             self.config, self.metrics, self._fleet, self._topics, self._logs, self._shared.producer_ids,
             FetchSessions(self.config.limits.max_fetch_sessions),
             unread, self._groups.coordinators, self._groups, self._transactions.coordinators,
-            Verifier(self._transactions.coordinators), self._partition_rows,
+            self._verifier, self._partition_rows,
         )  # fmt: skip
         dispatcher = Dispatcher(cluster, self._new_forwarding(cluster))
         if any(listener.speaks_sasl for listener in self.config.kafka.all_listeners):
@@ -192,10 +204,13 @@ class Gateway:
         await self._join_fleet(ports)
         await self._server.start()
         self._tasks.keep_running("housekeeping", self._keep_house)
-        self._not_ready = "loading consumer groups"
-        await self._groups.start()
+        self._not_ready = "loading consumer groups and transactions"
+        await asyncio.gather(self._groups.start(), self._transactions.start())
         self._not_ready = None
         log.info("serving", ports=ports, namespace=self.config.pulsar.full_namespace)
+
+    async def _write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        raise PeerLostError("markers are not written yet")
 
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
         if not any(listener.single_address for listener in self.config.kafka.all_listeners):
@@ -204,7 +219,7 @@ class Gateway:
             cluster, fleet=LeadsNothing(self._fleet), groups=self._groups.coordinators.elsewhere(),
             transactions=self._transactions.coordinators.elsewhere(),
         )  # fmt: skip
-        return Forwarding(Peers(self._fleet), FleetLeaders(cluster), elsewhere)
+        return Forwarding(self._peers, FleetLeaders(cluster), elsewhere)
 
     async def stop(self) -> None:
         """Clients hear who leads in our place before their connections end."""
@@ -214,7 +229,10 @@ class Gateway:
             await self._server.stop()
         if self._logins is not None:
             await self._logins.close()
-        await self._groups.stop()
+        await asyncio.gather(self._groups.stop(), self._transactions.stop())
+        await self._verifier.close()
+        for requests in self._peer_requests:
+            requests.close()
         await self._tasks.close()
         await self._logs.close()
         await self._fleet.leave()
@@ -229,7 +247,7 @@ class Gateway:
         """A gateway that is cut off still answers, so its clients would stay, but it can write nothing."""
         if self._not_ready is None and not self._fleet.state.permissions.is_ready:
             return "cut off: Pulsar confirms nothing"
-        return self._not_ready or self._groups.coordinators.load_failure
+        return self._not_ready or self._groups.coordinators.load_failure or self._transactions.coordinators.load_failure
 
     async def _wait_for_pulsar(self) -> None:
         self._not_ready = "waiting for Pulsar"

@@ -1,6 +1,6 @@
 """What administrators see of transactions: DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 
 from coordinator.topic_regex import InvalidRegexError, matching
 from coordinator.transaction.messages import (
@@ -43,9 +43,14 @@ def list_transactions(
         found = [entry for entry in found if entry.name in names]
     return ListTransactionsResponse(
         ErrorCode.NONE,
-        sorted(request.states - _STATE_NAMES),
+        unknown_states(request.states),
         [ListedTransaction(entry.name, entry.metadata.producer_id, entry.metadata.state.value) for entry in found],
     )
+
+
+def unknown_states(names: Set[str]) -> Sequence[str]:
+    """Of a filter: those that no transaction can have."""
+    return sorted(names - _STATE_NAMES)
 
 
 def _is_wanted(entry: TransactionalId, request: ListTransactionsRequest, now_ms: int) -> bool:

@@ -29,7 +29,7 @@ from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client
 from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.requests.routes import Route, Shares
-from gateway.topics.topic_names import CONSUMER_OFFSETS
+from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_response, encode_request, readdress_request
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
@@ -70,6 +70,10 @@ class FleetLeaders:
     def of_group(self, group_id: str) -> Member | None:
         partition = self._cluster.groups.partition_of(group_id)
         return None if partition is None else self.of_partition(CONSUMER_OFFSETS, partition)
+
+    def of_transactional_id(self, transactional_id: str) -> Member | None:
+        partition = self._cluster.transactions.partition_of(transactional_id)
+        return None if partition is None else self.of_partition(TRANSACTION_STATE, partition)
 
 
 class Forwarder:

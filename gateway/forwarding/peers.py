@@ -39,11 +39,15 @@ OnAnswer = Callable[[bytearray | None], None]
 
 
 class PeerLink(asyncio.BufferedProtocol):
-    """One client's connection to one leader. Lost, it stays so."""
+    """One client's connection to one leader, or this gateway's own. Lost, it stays so."""
 
     def __init__(
-        self, member: Member, client_address: str, read_buffer: memoryview, on_lost: Callable[[PeerLink], None]
+        self, member: Member, client_address: str | None, read_buffer: memoryview, on_lost: Callable[[PeerLink], None]
     ) -> None:
+        """Without a client the link is for requests of this gateway itself.
+
+        They go where clients go if the member has no listener for forwarded ones.
+        """
         self.member = member
         self.unanswered = False
         """It has carried a request that has no answer, and whose loss nobody would notice otherwise."""
@@ -110,6 +114,8 @@ class PeerLink(asyncio.BufferedProtocol):
     async def _open(self) -> None:
         try:
             address = self.member.forwarding
+            if address is None and self._client_address is None:
+                address = next(iter(self.member.addresses.values()), None)
             if address is None:
                 raise ConnectionError("it has no [fleet.forwarding]")
             async with asyncio.timeout(CONNECT_S):
@@ -125,16 +131,22 @@ class PeerLink(asyncio.BufferedProtocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         _detect_silence(transport.get_extra_info("socket"))
-        host, _, port = self._client_address.rpartition(":")
-        transport.write(encode_proxy_header(Endpoint(host, int(port or 0))))
+        if self.member.forwarding is not None:
+            transport.write(encode_proxy_header(self._source(transport)))
         self._may_send.set()
+
+    def _source(self, transport: asyncio.Transport) -> Endpoint:
+        if self._client_address is None:
+            return Endpoint(*transport.get_extra_info("sockname")[:2])
+        host, _, port = self._client_address.rpartition(":")
+        return Endpoint(host, int(port or 0))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end("closed by the other side" if exc is None else str(exc) or type(exc).__name__)
 
-    def close(self) -> None:
+    def close(self, failure: str | None = None) -> None:
         self._opening.cancel()
-        self._end()
+        self._end(failure)
 
     def _end(self, failure: str | None = None) -> None:
         if self._lost:
@@ -187,7 +199,7 @@ class Peers(FleetListener):
         """Said to be so; clients try again all the time."""
         fleet.subscribe(self)
 
-    def open(self, member: Member, client_address: str, on_lost: Callable[[PeerLink], None]) -> PeerLink:
+    def open(self, member: Member, client_address: str | None, on_lost: Callable[[PeerLink], None]) -> PeerLink:
         def forget(link: PeerLink) -> None:
             self._links.discard(link)
             self._complain(link)

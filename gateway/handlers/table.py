@@ -45,7 +45,14 @@ from gateway.handlers.topics import (
     list_partition_reassignments,
 )
 from gateway.handlers.topics import metadata as metadata_handler
-from gateway.handlers.transactions import init_producer_id
+from gateway.handlers.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+)
 from gateway.requests import routes
 from gateway.requests.call import Api, Call, Right, at_once, awaited
 from protocol.kafka.acl import AclOperation, ResourceType
@@ -53,6 +60,7 @@ from protocol.kafka.handwritten.produce_request import decode_produce
 from protocol.kafka.messages import cluster, groups, login, records, topics, transactions
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 _READ, _WRITE, _CREATE, _DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
 _ALTER, _DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
@@ -70,7 +78,7 @@ _ROWS = (
     Api(
         records.ProduceRequest, records.ProduceResponse,
         0, 13, produce.handle,
-        _rights((_TOPIC, _WRITE), (ResourceType.TRANSACTIONAL_ID, _WRITE)), route=routes.PRODUCE, pipelined=True,
+        _rights((_TOPIC, _WRITE), (_TRANSACTIONAL_ID, _WRITE)), route=routes.PRODUCE, pipelined=True,
         decode=decode_produce, encode=produce.encode,
     ),
     Api(
@@ -101,7 +109,7 @@ _ROWS = (
     Api(
         groups.FindCoordinatorRequest, groups.FindCoordinatorResponse,
         0, 6, at_once(find_coordinator.handle),
-        _rights((_GROUP, _DESCRIBE)),
+        _rights((_GROUP, _DESCRIBE), (_TRANSACTIONAL_ID, _DESCRIBE)),
     ),
     Api(
         groups.JoinGroupRequest, groups.JoinGroupResponse,
@@ -165,13 +173,30 @@ _ROWS = (
     ),
     Api(
         transactions.InitProducerIdRequest, transactions.InitProducerIdResponse,
-        0, 5, at_once(init_producer_id.handle),
-        _rights((_CLUSTER, AclOperation.IDEMPOTENT_WRITE)),
+        0, 5, init_producer_id.handle,
+        _rights((_TRANSACTIONAL_ID, _WRITE), (_CLUSTER, AclOperation.IDEMPOTENT_WRITE)),
+        route=routes.BY_TRANSACTIONAL_ID,
     ),
     Api(
         records.OffsetForLeaderEpochRequest, records.OffsetForLeaderEpochResponse,
         0, 4, awaited(offset_for_leader_epoch.handle),
         _rights((_TOPIC, _DESCRIBE)), route=routes.OFFSET_FOR_LEADER_EPOCH,
+    ),
+    Api(
+        transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse,
+        0, 5, add_partitions_to_txn.handle,
+        _rights((_TRANSACTIONAL_ID, _WRITE), (_TOPIC, _WRITE), (_CLUSTER, AclOperation.CLUSTER_ACTION)),
+        route=routes.ADD_PARTITIONS_TO_TXN,
+    ),
+    Api(
+        transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse,
+        0, 4, add_offsets_to_txn.handle,
+        _rights((_TRANSACTIONAL_ID, _WRITE), (_GROUP, _READ)), route=routes.BY_TRANSACTIONAL_ID,
+    ),
+    Api(
+        transactions.EndTxnRequest, transactions.EndTxnResponse,
+        0, 5, end_txn.handle,
+        _rights((_TRANSACTIONAL_ID, _WRITE)), route=routes.BY_TRANSACTIONAL_ID,
     ),
     Api(
         cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse,
@@ -232,6 +257,16 @@ _ROWS = (
         records.DescribeProducersRequest, records.DescribeProducersResponse,
         0, 0, awaited(describe_producers.handle),
         _rights((_TOPIC, _READ)), route=routes.DESCRIBE_PRODUCERS,
+    ),
+    Api(
+        transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse,
+        0, 0, at_once(describe_transactions.handle),
+        _rights((_TRANSACTIONAL_ID, _DESCRIBE), (_TOPIC, _DESCRIBE)), route=routes.DESCRIBE_TRANSACTIONS,
+    ),
+    Api(
+        transactions.ListTransactionsRequest, transactions.ListTransactionsResponse,
+        0, 2, awaited(list_transactions.handle),
+        _rights((_TRANSACTIONAL_ID, _DESCRIBE)), route=routes.LIST_TRANSACTIONS,
     ),
     Api(
         groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse,

@@ -1,4 +1,4 @@
-"""Which gateway each request is for: by the leaders of the partitions, and the coordinators of the groups, it names.
+"""Which gateway each request is for: by leaders of partitions, and coordinators of groups and transactions.
 
 A request that names several is split, one share for each gateway, and the answers to the shares are merged. Fetch has
 no route here (see `forwarding/forwarded_fetch`): its answers are waited for differently.
@@ -19,7 +19,7 @@ Shares = dict[Member | None, Request]
 
 
 class Leaders(Protocol):
-    """Of partitions and groups; None is this gateway itself, or nobody."""
+    """Of partitions, groups and transactional ids; None is this gateway itself, or nobody."""
 
     @property
     def epoch(self) -> int:
@@ -31,6 +31,8 @@ class Leaders(Protocol):
     def of_partition(self, topic: str, partition: int) -> Member | None: ...
 
     def of_group(self, group_id: str) -> Member | None: ...
+
+    def of_transactional_id(self, transactional_id: str) -> Member | None: ...
 
 
 class Route(NamedTuple):
@@ -88,11 +90,29 @@ def _by_group(request: Request, _version: int, leaders: Leaders) -> Shares:
     return {leaders.of_group(request.group_id): request}
 
 
-def _by_groups(asked: str, answered: str, group_id: Callable[[Any], str] = str) -> Route:
+def _by_transactional_id(request: Request, _version: int, leaders: Leaders) -> Shares:
+    """Any gateway gives an idempotent producer its id."""
+    name = request.transactional_id
+    return {None if name is None else leaders.of_transactional_id(name): request}
+
+
+def _of_group(leaders: Leaders, group_id: str) -> Member | None:
+    return leaders.of_group(group_id)
+
+
+def _of_transactional_id(leaders: Leaders, transactional_id: str) -> Member | None:
+    return leaders.of_transactional_id(transactional_id)
+
+
+def _by_keys(
+    asked: str, answered: str, leader_of: Callable[[Leaders, str], Member | None], key: Callable[[Any], str] = str
+) -> Route:
+    """The rows `asked` each name a key, and those `answered` are about one."""
+
     def split(request: Request, _version: int, leaders: Leaders) -> Shares:
         rows: dict[Member | None, list[Any]] = {}
         for row in getattr(request, asked):
-            rows.setdefault(leaders.of_group(group_id(row)), []).append(row)
+            rows.setdefault(leader_of(leaders, key(row)), []).append(row)
         if len(rows) <= 1:
             return dict.fromkeys(rows or {None: []}, request)
         return {leader: _with(request, asked, mine) for leader, mine in rows.items()}
@@ -100,7 +120,10 @@ def _by_groups(asked: str, answered: str, group_id: Callable[[Any], str] = str) 
     return Route(split, lambda responses: _with(responses[0], answered, _concatenated(responses, answered)))
 
 
-_OFFSETS_OF_GROUPS = _by_groups("groups", "groups", lambda row: str(row.group_id))
+_OFFSETS_OF_GROUPS = _by_keys("groups", "groups", _of_group, lambda row: str(row.group_id))
+_BATCHED_TRANSACTIONS = _by_keys(
+    "transactions", "results_by_transaction", _of_transactional_id, lambda row: str(row.transactional_id)
+)
 
 
 def _by_group_or_groups(request: Request, version: int, leaders: Leaders) -> Shares:
@@ -108,14 +131,24 @@ def _by_group_or_groups(request: Request, version: int, leaders: Leaders) -> Sha
     return (_OFFSETS_OF_GROUPS.split if version >= 8 else _by_group)(request, version, leaders)
 
 
+def _by_transactions(request: Request, version: int, leaders: Leaders) -> Shares:
+    """AddPartitionsToTxn names several transactions from v4 on."""
+    if version < 4:
+        return {leaders.of_transactional_id(request.v3_and_below_transactional_id): request}
+    return _BATCHED_TRANSACTIONS.split(request, version, leaders)
+
+
 def _by_all(request: Request, _version: int, leaders: Leaders) -> Shares:
     """Each gateway knows a part of the answer."""
     return dict.fromkeys([None, *leaders.others], request)
 
 
-def _listed_groups(responses: Sequence[Response]) -> Response:
-    first = next((response for response in responses if response.error_code), responses[0])
-    return _with(first, "groups", _concatenated(responses, "groups"))
+def _listed(field: str) -> Callable[[Sequence[Response]], Response]:
+    def merge(responses: Sequence[Response]) -> Response:
+        first = next((response for response in responses if response.error_code), responses[0])
+        return _with(first, field, _concatenated(responses, field))
+
+    return merge
 
 
 def _log_dirs(responses: Sequence[Response]) -> Response:
@@ -156,8 +189,12 @@ DESCRIBE_PRODUCERS = _by_partition(
 )
 BY_GROUP = Route(_by_group, _only)
 OFFSET_FETCH = Route(_by_group_or_groups, _OFFSETS_OF_GROUPS.merge)
-DESCRIBE_GROUPS = _by_groups("groups", "groups")
-CONSUMER_GROUP_DESCRIBE = _by_groups("group_ids", "groups")
-DELETE_GROUPS = _by_groups("groups_names", "results")
-LIST_GROUPS = Route(_by_all, _listed_groups)
+DESCRIBE_GROUPS = _by_keys("groups", "groups", _of_group)
+CONSUMER_GROUP_DESCRIBE = _by_keys("group_ids", "groups", _of_group)
+DELETE_GROUPS = _by_keys("groups_names", "results", _of_group)
+LIST_GROUPS = Route(_by_all, _listed("groups"))
+BY_TRANSACTIONAL_ID = Route(_by_transactional_id, _only)
+ADD_PARTITIONS_TO_TXN = Route(_by_transactions, _BATCHED_TRANSACTIONS.merge)
+DESCRIBE_TRANSACTIONS = _by_keys("transactional_ids", "transaction_states", _of_transactional_id)
+LIST_TRANSACTIONS = Route(_by_all, _listed("transaction_states"))
 DESCRIBE_LOG_DIRS = Route(_by_all, _log_dirs)

@@ -1,22 +1,196 @@
-"""Leads the markers of ended transactions to the leaders of their partitions."""
+"""Leads the markers of ended transactions to the leaders of their partitions: WriteTxnMarkers (key 27), v1 and v2.
+
+A request holds what one moment has for one gateway; this gateway's own share stays here. The answer, or that there is
+none, is the outcome of each marker:
+
+| the leader's answer | outcome |
+| --- | --- |
+| NONE | WRITTEN |
+| UNKNOWN_TOPIC_OR_PARTITION, and Pulsar knows no such partition either | GONE |
+| those of `ports.MARKER_OUTCOMES` | as there |
+| any other, none, or an unreadable one | FAILED |
+
+FAILED must mean that the marker is not written later, because a client that keeps its epoch may have begun its next
+transaction in the partition by then. What is on its way when an answer is given up is stopped by the first of these
+that meets it:
+
+- The link. It ends with the answer that did not come, and the leader handles nothing of a link that has ended, nor of
+  one that a newer link of the same gateway has replaced (`MarkerLinks`). So the next attempt is never overtaken.
+- The partition's log. A marker that it has queued is joined by the next attempt, not written twice.
+- Leadership. When it has moved, the old leader refuses: it appends markers only while it leads.
+- The coordinator's epoch. Markers of a coordinator that was replaced are refused where its successor's have been.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
-from coordinator.transaction.ports import MarkerOutcome, OnMarker, TransactionMarkers
+import structlog
+
+from coordinator.fleet.messages import Member
+from coordinator.topics import TopicPartition
+from coordinator.transaction.ports import MARKER_OUTCOMES, MarkerOutcome, OnMarker, TransactionMarkers
+from gateway.background import TaskGroup, report
+from gateway.fleet.asking import PeerLostError, Peers
+from gateway.fleet.view import FleetView
+from gateway.pulsar.errors import PulsarError
+from gateway.topics.catalog import TopicCatalog
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+ANSWER_S = 45.0
+"""Longer than a leader takes to open the partition's log, and to learn that Pulsar does not answer."""
+MAX_PARTITIONS = 1_000
+"""Of one request."""
+VERSION, EPOCH_BUMP_VERSION = 1, 2
+"""Version 2 tells the markers' `transaction.version`; the fleet has one of 2 when every gateway reads that."""
+
+WriteHere = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
+"""As the leader of partitions, this gateway writes the markers."""
+InTurn = Callable[[str, Callable[[int], None]], None]
+"""(transactional id, call): calls with the time of day, and heeds the timers that its coordinator sets in it."""
+log = structlog.get_logger()
+
+
+class _Share(NamedTuple):
+    """What one leader gets of a transaction's markers."""
+
+    markers: TransactionMarkers
+    partitions: Sequence[TopicPartition]
+    on_outcome: OnMarker
+
+
+_Key = tuple[int, TopicPartition]
+"""The producer's id and the partition."""
 
 
 class MarkerSender:
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(
+        self, fleet: FleetView, topics: TopicCatalog, peers: Peers, write_here: WriteHere, in_turn: InTurn
+    ) -> None:
+        self._fleet = fleet
+        self._topics = topics
+        self._peers = peers
+        self._write_here = write_here
+        self._in_turn = in_turn
+        self._waiting: dict[Member | None, list[_Share]] = {}
+        self._tasks = TaskGroup()
 
     def write(self, markers: TransactionMarkers, on_outcome: OnMarker) -> None:
         """Call `on_outcome` exactly once for each partition, later (never inside this call), whatever happens."""
+        by_leader: dict[Member | None, list[TopicPartition]] = {}
+        for partition in sorted(markers.partitions):
+            by_leader.setdefault(self._fleet.leader(*partition), []).append(partition)
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        for leader, partitions in by_leader.items():
+            self._waiting.setdefault(leader, []).append(_Share(markers, partitions, on_outcome))
 
-        def fail() -> None:
-            for partition in markers.partitions:
-                on_outcome(partition, MarkerOutcome.FAILED, self._now_ms())
+    async def close(self) -> None:
+        """Markers under way end as FAILED: the next coordinator sends them again."""
+        await self._tasks.close()
 
-        asyncio.get_running_loop().call_soon(fail)
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for leader, shares in waiting.items():
+            for some in _in_requests(shares):
+                self._tasks.run_once("markers of transactions", self._send(leader, some))
+
+    async def _send(self, leader: Member | None, shares: Sequence[_Share]) -> None:
+        outcomes: Mapping[_Key, MarkerOutcome] = {}
+        try:
+            outcomes = await self._outcomes(await self._ask(leader, _request(shares)))
+        except PeerLostError as error:
+            log.info("no answer about markers", node_id=leader and leader.node_id, error=str(error))
+        finally:
+            for share in shares:
+                self._report(share, outcomes)
+
+    async def _ask(self, leader: Member | None, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        if leader is None:
+            raise PeerLostError("the partition has no leader")
+        if leader.node_id == self._fleet.node_id:
+            return await self._write_here(request)
+        bumped = any(marker.transaction_version >= EPOCH_BUMP_VERSION for marker in request.markers)
+        version = EPOCH_BUMP_VERSION if bumped else VERSION
+        return await self._peers.ask(leader, version, request, WriteTxnMarkersResponse, ANSWER_S)
+
+    async def _outcomes(self, response: WriteTxnMarkersResponse) -> Mapping[_Key, MarkerOutcome]:
+        outcomes = {}
+        unknown: dict[str, list[_Key]] = {}
+        for key, code in _codes(response):
+            outcomes[key] = MARKER_OUTCOMES.get(code, MarkerOutcome.FAILED)
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                unknown.setdefault(key[1].topic, []).append(key)
+        for name, keys in unknown.items():
+            count = await self._count_partitions(name)
+            for key in keys:
+                if count is not None and key[1].partition >= count:
+                    outcomes[key] = MarkerOutcome.GONE
+        return outcomes
+
+    async def _count_partitions(self, name: str) -> int | None:
+        """As Pulsar has it now, 0 of a topic that is not there; None if Pulsar cannot tell."""
+        try:
+            topic = await self._topics.get(name, fresh=True)
+        except PulsarError as error:
+            log.warning("cannot look up topic", topic=name, error=str(error))
+            return None
+        return 0 if topic is None else topic.partitions
+
+    def _report(self, share: _Share, outcomes: Mapping[_Key, MarkerOutcome]) -> None:
+        def tell(now_ms: int) -> None:
+            for partition in share.partitions:
+                outcome = outcomes.get((share.markers.producer_id, partition), MarkerOutcome.FAILED)
+                share.on_outcome(partition, outcome, now_ms)
+
+        try:
+            self._in_turn(share.markers.transactional_id, tell)
+        except Exception as defect:  # of ours: the other transactions are told all the same
+            report("outcome of markers", defect)
+
+
+def _in_requests(shares: Sequence[_Share]) -> Iterator[list[_Share]]:
+    """Whole shares together while they are few; a large one is cut."""
+    some: list[_Share] = []
+    count = 0
+    for share in shares:
+        for start in range(0, len(share.partitions), MAX_PARTITIONS):
+            part = share._replace(partitions=share.partitions[start : start + MAX_PARTITIONS])
+            if some and count + len(part.partitions) > MAX_PARTITIONS:
+                yield some
+                some, count = [], 0
+            some.append(part)
+            count += len(part.partitions)
+    if some:
+        yield some
+
+
+def _request(shares: Sequence[_Share]) -> WriteTxnMarkersRequest:
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    return WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=markers.producer_id,
+                producer_epoch=markers.producer_epoch,
+                transaction_result=markers.committed,
+                topics=[
+                    marker.WritableTxnMarkerTopic(name=name, partition_indexes=[number for _, number in some])
+                    for name, some in groupby(partitions, lambda partition: partition.topic)
+                ],
+                coordinator_epoch=markers.coordinator_epoch,
+                transaction_version=markers.transaction_version,
+            )
+            for markers, partitions, _ in shares
+        ]
+    )
+
+
+def _codes(response: WriteTxnMarkersResponse) -> Iterator[tuple[_Key, ErrorCode]]:
+    for marker in response.markers:
+        for topic in marker.topics:
+            for row in topic.partitions:
+                yield (marker.producer_id, TopicPartition(topic.name, row.partition_index)), ErrorCode(row.error_code)

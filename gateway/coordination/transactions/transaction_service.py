@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.coordinator import TransactionCoordinator
-from coordinator.transaction.ports import Markers
 from coordinator.transaction.records.transaction_log import BARRIER
 from gateway.config import TransactionsSection
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partitions import (
     CoordinatorPartitions,
     InternalTopicSpec,
-    Placement,
 )
 from gateway.coordination.partition.kind import CoordinatorKind, OwnLog
+from gateway.coordination.transactions.marker_sender import MarkerSender, WriteHere
+from gateway.fleet.asking import Peers
+from gateway.fleet.view import FleetView
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -31,19 +35,41 @@ class TransactionService:
         client: PulsarClient,
         admin: AdminClient,
         topics: TopicCatalog,
-        fleet: Placement,
+        fleet: FleetView,
         config: TransactionsSection,
         producer_ids: ProducerIds,
-        markers: Markers,
+        peers: Peers,
+        write_here: WriteHere,
         metrics: Metrics,
     ) -> None:
+        """`write_here` writes markers to the partitions that this gateway leads, `peers` those to others."""
         self._config = _transaction_config(config)
         self._producer_ids = producer_ids
-        self._markers = markers
+        self._markers = MarkerSender(fleet, topics, peers, write_here, self._in_turn)
         spec = InternalTopicSpec(TRANSACTION_STATE, config.state_topic_partitions, config.state_topic_segment_bytes)
         self.coordinators: CoordinatorPartitions[TransactionCoordinator] = CoordinatorPartitions(
             spec, CoordinatorKind(self._new_coordinator, BARRIER), client, admin, topics, fleet, metrics, WallClock()
         )
+        self._starting: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Prepare the topic and load the partitions placed here; return when each was tried once."""
+        self._starting = asyncio.create_task(self._start())
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        await self.coordinators.prepare()
+        await self.coordinators.load()
+
+    async def stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        await self.coordinators.stop()
+        await self._markers.close()
+
+    def _in_turn(self, transactional_id: str, call: Callable[[int], None]) -> None:
+        self.coordinators.run(transactional_id, lambda coordinator, now_ms: call(now_ms))
 
     def _new_coordinator(self, log: OwnLog) -> TransactionCoordinator:
         return TransactionCoordinator(

@@ -1,19 +1,27 @@
 """FindCoordinator (key 10), v0-v6. v1 key type; v3 flexible; v4 several keys (KIP-699); v6 share groups' key type.
 
-A group's coordinator is the leader of its partition of `__consumer_offsets`. Transactions are refused.
+The coordinator of a group is the leader of its partition of `__consumer_offsets`, that of a transactional id the leader
+of its partition of `__transaction_state`.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from gateway.requests.brokers import NOBODY, Brokers
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node
-from gateway.topics.topic_names import CONSUMER_OFFSETS
+from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2
 SEVERAL_VERSION, SHARE_VERSION = 4, 6
+
+
+class KeyType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
 
 
 def handle(call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
@@ -34,23 +42,26 @@ def _row(call: Call[FindCoordinatorRequest], key: str) -> FindCoordinatorRespons
 
 
 def _find(call: Call[FindCoordinatorRequest], key: str) -> tuple[ErrorCode, str, Node]:
-    code, text, node = _of_group(call, key) if call.request.key_type == GROUP else (*_refusal(call), NOBODY)
+    match call.request.key_type:
+        case KeyType.GROUP:
+            code, text, node = _leader(call, CONSUMER_OFFSETS, call.cluster.groups.partition_of(key))
+        case KeyType.TRANSACTION:
+            code, text, node = _leader(call, TRANSACTION_STATE, call.cluster.transactions.partition_of(key))
+        case _:
+            code, text, node = *_refusal(call), NOBODY
     call.count_error(code)
     return code, text, node
 
 
-def _of_group(call: Call, group_id: str) -> tuple[ErrorCode, str, Node]:
-    partition = call.cluster.groups.partition_of(group_id)
-    node = None if partition is None else Brokers(call).leader(CONSUMER_OFFSETS, partition)
+def _leader(call: Call, topic: str, partition: int | None) -> tuple[ErrorCode, str, Node]:
+    node = None if partition is None else Brokers(call).leader(topic, partition)
     if node is None:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the topic of the groups is being prepared", NOBODY
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is being prepared", NOBODY
     return ErrorCode.NONE, "" if call.version >= SEVERAL_VERSION else "NONE", node  # as Kafka has it
 
 
 def _refusal(call: Call[FindCoordinatorRequest]) -> tuple[ErrorCode, str]:
     key_type = call.request.key_type
-    if key_type == SHARE and call.version >= SHARE_VERSION:
+    if key_type == KeyType.SHARE and call.version >= SHARE_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not served by this gateway"
-    if key_type == TRANSACTION:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served by this gateway"
     return ErrorCode.INVALID_REQUEST, f"unknown coordinator key type {key_type}"

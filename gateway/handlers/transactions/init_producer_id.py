@@ -1,24 +1,45 @@
 """InitProducerId (key 22), v0-v5. v2 flexible; v3 the caller's own id and epoch (KIP-360); v4 PRODUCER_FENCED.
 
-Idempotent producers get an id of their own. Transactional ids are refused until transactions are served.
+Without a transactional id, a producer gets an id of its own: it is idempotent. v5 may be answered TRANSACTION_ABORTABLE
+in Kafka (KIP-890), which never does so.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
+from coordinator.transaction import messages
+from coordinator.transaction.messages import NO_PRODUCER, Producer
+from coordinator.transaction.version_errors import Api, error_for_version
 from gateway.requests.call import Call
+from gateway.requests.reply import Reply
+from protocol.kafka.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
-OWN_ID_VERSION = 3
 
-
-def handle(call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
+def handle(call: Call[InitProducerIdRequest]) -> Reply:
     request = call.request
-    if request.transactional_id is not None:
-        code = (
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if request.transactional_id else ErrorCode.INVALID_REQUEST
+    own = Producer(request.producer_id, request.producer_epoch)
+    if (own.id == NO_PRODUCER_ID) != (own.epoch == NO_PRODUCER_EPOCH):
+        return Reply(_response(call, messages.InitProducerIdResponse(ErrorCode.INVALID_REQUEST)))
+    if request.transactional_id is None:
+        return Reply(InitProducerIdResponse(producer_id=call.cluster.producer_ids.allocate(), producer_epoch=0))
+    asked = messages.InitProducerIdRequest(
+        request.transactional_id, request.transaction_timeout_ms, expected=None if own == NO_PRODUCER else own
+    )
+    return Reply.later(
+        call.cluster.transactions.ask(
+            asked.transactional_id,
+            lambda coordinator, now_ms, reply: coordinator.init_producer_id(asked, now_ms, reply),
+            partial(_response, call),
         )
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    if call.version >= OWN_ID_VERSION and (request.producer_id == -1) != (request.producer_epoch == -1):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=call.cluster.producer_ids.allocate(), producer_epoch=0)
+    )
+
+
+def _response(call: Call[InitProducerIdRequest], answer: messages.InitProducerIdResponse) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=error_for_version(Api.INIT_PRODUCER_ID, call.version, answer.error),
+        producer_id=answer.producer.id,
+        producer_epoch=answer.producer.epoch,
+    )

@@ -11,9 +11,10 @@ from coordinator.fleet.messages import Member
 from gateway.handlers.table import APIS
 from gateway.requests.routes import Leaders, Route
 from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
-from protocol.kafka.messages import cluster, groups, records
+from protocol.kafka.messages import cluster, groups, records, transactions
 
 PRODUCE, LIST_OFFSETS, OFFSET_FETCH, LIST_GROUPS, LOG_DIRS, DELETE_GROUPS, DESCRIBE_PRODUCERS = 0, 2, 9, 16, 35, 42, 61
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = 22, 24
 
 
 def member(node_id: int) -> Member:
@@ -32,7 +33,7 @@ def route(api_key: int) -> Route:
 
 
 class ByNumber:
-    """Partition 0 is led here, 1 and 2 by the others, and so on; a group's number is its name's last digit."""
+    """Partition 0 is led here, 1 and 2 by the others, and so on; the number of a group or an id is its last digit."""
 
     epoch = 1
     others = OTHERS
@@ -42,6 +43,9 @@ class ByNumber:
 
     def of_group(self, group_id: str) -> Member | None:
         return self.of_partition("", int(group_id[-1]))
+
+    def of_transactional_id(self, transactional_id: str) -> Member | None:
+        return self.of_partition("", int(transactional_id[-1]))
 
 
 LEADERS: Leaders = ByNumber()
@@ -129,6 +133,30 @@ def test_groups_go_to_their_coordinators() -> None:
     assert [each.group_id for each in route(DELETE_GROUPS).merge(answers).results] == ["a0", "c0", "b1"]
 
 
+def test_transactions_go_to_their_coordinators() -> None:
+    idempotent = transactions.InitProducerIdRequest(transactional_id=None)
+    assert route(INIT_PRODUCER_ID).split(idempotent, 5, LEADERS) == {None: idempotent}
+    transactional = transactions.InitProducerIdRequest(transactional_id="a1")
+    assert route(INIT_PRODUCER_ID).split(transactional, 5, LEADERS) == {OTHERS[0]: transactional}
+    one = transactions.AddPartitionsToTxnRequest(v3_and_below_transactional_id="a2")
+    assert route(ADD_PARTITIONS_TO_TXN).split(one, 3, LEADERS) == {OTHERS[1]: one}
+    row = transactions.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+    several = transactions.AddPartitionsToTxnRequest(
+        transactions=[row(transactional_id=name) for name in ("a0", "b1", "c0")]
+    )
+    shares = route(ADD_PARTITIONS_TO_TXN).split(several, 5, LEADERS)
+    assert {leader: [each.transactional_id for each in share.transactions] for leader, share in shares.items()} == {
+        None: ["a0", "c0"], OTHERS[0]: ["b1"],
+    }  # fmt: skip
+    result = transactions.AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+    answers = [
+        transactions.AddPartitionsToTxnResponse(results_by_transaction=[result(transactional_id=name)])
+        for name in ("a0", "b1")
+    ]
+    merged = route(ADD_PARTITIONS_TO_TXN).merge(answers)
+    assert [each.transactional_id for each in merged.results_by_transaction] == ["a0", "b1"]
+
+
 def test_offset_fetch_names_one_group_or_several() -> None:
     one = groups.OffsetFetchRequest(group_id="a2", topics=None)
     assert route(OFFSET_FETCH).split(one, 7, LEADERS) == {OTHERS[1]: one}
@@ -166,7 +194,8 @@ def test_what_has_a_leader_has_a_route() -> None:
     assert routed == {
         "Produce", "ListOffsets", "OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
         "DescribeGroups", "ListGroups", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeLogDirs", "DeleteGroups",
-        "OffsetDelete", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
+        "OffsetDelete", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "InitProducerId",
+        "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "DescribeTransactions", "ListTransactions",
     }  # fmt: skip
     assert records.ProduceRequest.API_KEY == PRODUCE
 

@@ -1,0 +1,66 @@
+"""Requests of this gateway itself to others: the markers of transactions, and questions about them.
+
+There is one link to each gateway that is asked. An answer that does not come in time ends it: what was sent by it is
+then as lost as with its gateway, and whoever asks again does so by a new link. Links have numbers that rise, and their
+requests carry them (`client_id`), so that a gateway knows what the newer link has replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from coordinator.fleet.messages import Member
+from gateway.fleet.asking import PeerLostError, R
+from gateway.forwarding.peers import PeerLink, Peers
+from protocol.kafka.codec import decode_response, encode_request
+from protocol.kafka.messages.message import Message
+
+
+class PeerRequests:
+    def __init__(self, peers: Peers, name: str) -> None:
+        """`name` is what the others see as the client's id, with the number of the link behind it."""
+        self._peers = peers
+        self._name = name
+        self._links: dict[str, tuple[PeerLink, str]] = {}
+        """By the incarnation of the gateway, with the client id of the link."""
+        self._numbers = count(1)
+        self._loop = asyncio.get_running_loop()
+
+    async def ask(self, member: Member, version: int, request: Message, response: type[R], timeout_s: float) -> R:
+        """Raises PeerLostError if no answer comes, or none that can be read."""
+        link, client_id = self._link(member)
+        answer: asyncio.Future[bytearray | None] = self._loop.create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                if await link.ready():
+                    link.send(
+                        lambda correlation_id: encode_request(
+                            type(request), version, correlation_id, client_id, request
+                        ),
+                        lambda frame: None if answer.done() else answer.set_result(frame),
+                    )
+                    frame = await answer
+                    if frame is not None:
+                        return decode_response(response, version, memoryview(frame))
+        except TimeoutError:
+            link.close(f"no answer within {timeout_s:.0f} s")
+        except ValueError as error:
+            link.close(f"an answer cannot be read: {error}")
+        raise PeerLostError(link.failure or "the link is closed")
+
+    def _link(self, member: Member) -> tuple[PeerLink, str]:
+        found = self._links.get(member.incarnation)
+        if found is None:
+            link = self._peers.open(member, None, self._lost)
+            found = self._links[member.incarnation] = link, f"{self._name}-{next(self._numbers)}"
+        return found
+
+    def _lost(self, link: PeerLink) -> None:
+        found = self._links.get(link.member.incarnation)
+        if found is not None and found[0] is link:
+            del self._links[link.member.incarnation]
+
+    def close(self) -> None:
+        for link, _ in tuple(self._links.values()):
+            link.close()

@@ -1,0 +1,39 @@
+"""AddOffsetsToTxn (key 25), v0-v4. v1 throttle time; v2 PRODUCER_FENCED; v3 flexible.
+
+Adds the group's partition of `__consumer_offsets` to the transaction, whose marker will be written there. v4 may be
+answered TRANSACTION_ABORTABLE in Kafka (KIP-890), which never does so.
+"""
+
+from __future__ import annotations
+
+from coordinator.topics import TopicPartition
+from coordinator.transaction.messages import AddPartitionsRequest, Producer
+from coordinator.transaction.version_errors import Api, error_for_version
+from gateway.requests.call import Call
+from gateway.requests.reply import Reply
+from gateway.topics.topic_names import CONSUMER_OFFSETS
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+
+def handle(call: Call[AddOffsetsToTxnRequest]) -> Reply:
+    request = call.request
+    number = call.cluster.groups.partition_of(request.group_id)
+    if number is None:  # the topic is being prepared
+        return Reply(AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    asked = AddPartitionsRequest(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        frozenset({TopicPartition(CONSUMER_OFFSETS, number)}),
+    )
+
+    def response(error: ErrorCode) -> AddOffsetsToTxnResponse:
+        return AddOffsetsToTxnResponse(error_code=error_for_version(Api.ADD_OFFSETS_TO_TXN, call.version, error))
+
+    return Reply.later(
+        call.cluster.transactions.ask(
+            asked.transactional_id,
+            lambda coordinator, now_ms, reply: coordinator.add_partitions(asked, now_ms, reply),
+            response,
+        )
+    )

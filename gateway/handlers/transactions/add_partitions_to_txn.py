@@ -1,0 +1,159 @@
+"""AddPartitionsToTxn (key 24), v0-v5.
+
+v1 throttle time; v2 PRODUCER_FENCED; v3 flexible; v4 several transactions, some only to be verified, from partitions'
+leaders (KIP-890); v5 TRANSACTION_ABORTABLE.
+If one partition is unknown, none is added: the others are answered OPERATION_NOT_ATTEMPTED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from coordinator.topics import TopicPartition
+from coordinator.transaction.messages import AddPartitionsRequest, Producer
+from coordinator.transaction.metadata import EPOCH_BUMP_VERSION
+from coordinator.transaction.version_errors import Api, error_for_version
+from gateway.requests.call import Call
+from gateway.requests.group_topics import PartitionCounts, cached_counts, look_up_counts
+from gateway.requests.reply import Reply
+from protocol.kafka.acl import AclOperation
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+BATCHED_VERSION = 4
+
+_Response = AddPartitionsToTxnResponse
+_Topic = _Response.AddPartitionsToTxnTopicResult
+_Codes = Mapping[TopicPartition, ErrorCode]
+
+
+class _NamesPartitions(Protocol):
+    """A topic of a request of any version."""
+
+    name: str
+    partitions: list[int]
+
+
+class _Transaction(NamedTuple):
+    """Of a request of any version."""
+
+    transactional_id: str
+    producer: Producer
+    topics: Sequence[_NamesPartitions]
+    verify_only: bool
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(TopicPartition(topic.name, number) for topic in self.topics for number in topic.partitions)
+
+
+def handle(call: Call[AddPartitionsToTxnRequest]) -> Reply:
+    is_batched = call.version >= BATCHED_VERSION
+    if is_batched and AclOperation.CLUSTER_ACTION not in call.context.policy.cluster_operations():
+        return Reply(_Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    transactions = [*_transactions(call.request, is_batched=is_batched)]
+    highest = _highest_partitions(transactions)
+    counts = cached_counts(call, highest)
+    if counts is not None:
+        return _add_all(call, transactions, counts)
+
+    async def look_up() -> Reply:
+        return _add_all(call, transactions, await look_up_counts(call, highest))
+
+    return Reply.after(look_up())
+
+
+def _transactions(request: AddPartitionsToTxnRequest, *, is_batched: bool) -> Iterator[_Transaction]:
+    if not is_batched:
+        producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        yield _Transaction(request.v3_and_below_transactional_id, producer, request.v3_and_below_topics, False)
+    for row in request.transactions:
+        producer = Producer(row.producer_id, row.producer_epoch)
+        yield _Transaction(row.transactional_id, producer, row.topics, row.verify_only)
+
+
+def _highest_partitions(transactions: Iterable[_Transaction]) -> dict[str, int]:
+    highest: dict[str, int] = {}
+    for transaction in transactions:
+        for topic in transaction.topics:
+            highest[topic.name] = max([highest.get(topic.name, 0), *topic.partitions])
+    return highest
+
+
+def _add_all(call: Call, transactions: Sequence[_Transaction], counts: PartitionCounts) -> Reply:
+    adding = [_add(call, transaction, counts) for transaction in transactions]
+    return Reply.later(asyncio.ensure_future(_answered(call, transactions, adding)))
+
+
+async def _answered(
+    call: Call, transactions: Sequence[_Transaction], adding: Sequence[asyncio.Future[_Codes]]
+) -> AddPartitionsToTxnResponse:
+    codes = await asyncio.gather(*adding)
+    if call.version < BATCHED_VERSION:
+        return _Response(results_by_topic_v3_and_below=_rows(call, transactions[0], codes[0]))
+    return _Response(
+        results_by_transaction=[
+            _Response.AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_rows(call, transaction, mine),  # type: ignore[arg-type]
+            )
+            for transaction, mine in zip(transactions, codes, strict=True)
+        ]
+    )
+
+
+def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -> asyncio.Future[_Codes]:
+    partitions = transaction.partitions
+    unknown = {partition: error for partition in partitions if (error := counts.error(*partition))}
+    if unknown:
+        return _known(dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | unknown)
+    asked = AddPartitionsRequest(
+        transaction.transactional_id,
+        transaction.producer,
+        partitions,
+        client_version=EPOCH_BUMP_VERSION if call.version >= BATCHED_VERSION else 0,
+    )
+    coordinators = call.cluster.transactions
+
+    def for_all(error: ErrorCode) -> _Codes:
+        return dict.fromkeys(partitions, error)
+
+    if transaction.verify_only:
+        return _known(
+            coordinators.run(asked.transactional_id, lambda coordinator, now_ms: coordinator.verify_partitions(asked))
+        )
+    return coordinators.ask(
+        asked.transactional_id,
+        lambda coordinator, now_ms, reply: coordinator.add_partitions(asked, now_ms, reply),
+        for_all,
+    )
+
+
+def _known(codes: _Codes) -> asyncio.Future[_Codes]:
+    future: asyncio.Future[_Codes] = asyncio.get_running_loop().create_future()
+    future.set_result(codes)
+    return future
+
+
+def _rows(call: Call, transaction: _Transaction, codes: _Codes) -> list[_Topic]:
+    return [
+        _Topic(
+            name=topic.name,
+            results_by_partition=[
+                _Topic.AddPartitionsToTxnPartitionResult(
+                    partition_index=number,
+                    partition_error_code=_code(call, codes[TopicPartition(topic.name, number)]),
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
+
+
+def _code(call: Call, error: ErrorCode) -> ErrorCode:
+    code = error_for_version(Api.ADD_PARTITIONS_TO_TXN, call.version, error)
+    call.count_error(code)
+    return code
