@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 import structlog
 
@@ -15,6 +16,7 @@ from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
 from gateway.coordination.groups.group_service import GroupService
+from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
 from gateway.coordination.transactions.transaction_service import TransactionService
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import Dispatcher
@@ -151,8 +153,9 @@ class Gateway:
             self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
         )
         self._peers = Peers(self._fleet)
-        self._peer_requests = [PeerRequests(self._peers, name) for name in ("markers", "verification")]
-        to_leaders, to_coordinators = self._peer_requests
+        to_leaders = PeerRequests(self._peers, client_ids())
+        to_coordinators = PeerRequests(self._peers, repeat("verification"))
+        self._peer_requests = (to_leaders, to_coordinators)
         self._transactions = TransactionService(
             self._client, self._admin, self._topics, self._fleet, config.transactions, self._shared.producer_ids,
             to_leaders, self._write_markers, self.metrics,
@@ -194,7 +197,7 @@ class Gateway:
             self.config, self.metrics, self._fleet, self._topics, self._logs, self._shared.producer_ids,
             FetchSessions(self.config.limits.max_fetch_sessions),
             unread, self._groups.coordinators, self._groups, self._transactions.coordinators,
-            self._verifier, self._partition_rows,
+            self._verifier, MarkerLinks(), self._partition_rows,
         )  # fmt: skip
         dispatcher = Dispatcher(cluster, self._new_forwarding(cluster))
         if any(listener.speaks_sasl for listener in self.config.kafka.all_listeners):

@@ -1,14 +1,13 @@
 """Requests of this gateway itself to others: the markers of transactions, and questions about them.
 
 There is one link to each gateway that is asked. An answer that does not come in time ends it: what was sent by it is
-then as lost as with its gateway, and whoever asks again does so by a new link. Links have numbers that rise, and their
-requests carry them (`client_id`), so that a gateway knows what the newer link has replaced.
+then as lost as with its gateway, and whoever asks again does so by a new link.
 """
 
 from __future__ import annotations
 
 import asyncio
-from itertools import count
+from collections.abc import Iterator
 
 from coordinator.fleet.messages import Member
 from gateway.fleet.asking import PeerLostError, R
@@ -18,13 +17,12 @@ from protocol.kafka.messages.message import Message
 
 
 class PeerRequests:
-    def __init__(self, peers: Peers, name: str) -> None:
-        """`name` is what the others see as the client's id, with the number of the link behind it."""
+    def __init__(self, peers: Peers, client_ids: Iterator[str]) -> None:
+        """The requests of each link carry the next of the `client_ids`."""
         self._peers = peers
-        self._name = name
+        self._client_ids = client_ids
         self._links: dict[str, tuple[PeerLink, str]] = {}
         """By the incarnation of the gateway, with the client id of the link."""
-        self._numbers = count(1)
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, member: Member, version: int, request: Message, response: type[R], timeout_s: float) -> R:
@@ -53,7 +51,7 @@ class PeerRequests:
         found = self._links.get(member.incarnation)
         if found is None:
             link = self._peers.open(member, None, self._lost)
-            found = self._links[member.incarnation] = link, f"{self._name}-{next(self._numbers)}"
+            found = self._links[member.incarnation] = link, next(self._client_ids)
         return found
 
     def _lost(self, link: PeerLink) -> None:

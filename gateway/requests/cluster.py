@@ -9,6 +9,7 @@ from coordinator.transaction.coordinator import TransactionCoordinator
 from gateway.config import Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.partition.coordinators import Coordinators
+from gateway.coordination.transactions.marker_links import MarkerLinks
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.view import FleetView
@@ -52,6 +53,7 @@ class Cluster:
     group_service: GroupService
     transactions: Coordinators[TransactionCoordinator]
     verifier: Verifier
+    marker_links: MarkerLinks
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
 
     @property

@@ -90,7 +90,7 @@ class MarkerSender:
             self._waiting.setdefault(leader, []).append(_Share(markers, partitions, on_outcome))
 
     async def close(self) -> None:
-        """Markers under way end as FAILED: the next coordinator sends them again."""
+        """When the coordinators have resigned. Markers under way have FAILED: the next coordinators send them again."""
         await self._tasks.close()
 
     def _flush(self) -> None:

@@ -21,7 +21,9 @@ WAIT_S = 10
 class FakePeer:
     """Keeps the frames that come, and answers when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_greeted: bool = True) -> None:
+        """`is_greeted` by a PROXY header."""
+        self._is_greeted = is_greeted
         self.greeting = b""
         self.frames: asyncio.Queue[bytes] = asyncio.Queue()
         self.writer: asyncio.StreamWriter | None = None
@@ -31,7 +33,8 @@ class FakePeer:
         self.writer = writer
         self.serving.add(cast(asyncio.Task[Any], asyncio.current_task()))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            self.greeting = await reader.readline()
+            if self._is_greeted:
+                self.greeting = await reader.readline()
             while True:
                 (length,) = struct.unpack(">i", await reader.readexactly(4))
                 self.frames.put_nowait(await reader.readexactly(length))

@@ -1,0 +1,210 @@
+"""Markers go to the leaders of their partitions, and each has exactly one outcome, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import cast
+
+from coordinator.topics import TopicPartition
+from coordinator.transaction.ports import MarkerOutcome, TransactionMarkers
+from gateway.coordination.transactions.marker_sender import MAX_PARTITIONS, MarkerSender
+from gateway.pulsar.errors import PulsarError
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import Topic
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from tests.unit.gateway.coordination.transactions.fake_fleet import FakeFleet, FakePeers, until
+
+NOW_MS = 1_000
+HERE, THERE, ELSEWHERE = (TopicPartition("t", number) for number in range(3))
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.peers = FakePeers()
+        self.here: list[WriteTxnMarkersRequest] = []
+        self.code_here = ErrorCode.NONE
+        self.defect: Exception | None = None
+        self.topics: dict[str, int | PulsarError] = {"t": 100}
+        self.outcomes: dict[tuple[str, TopicPartition], list[MarkerOutcome]] = {}
+        self.writing = False
+        self.sender = MarkerSender(
+            FakeFleet(), cast(TopicCatalog, SimpleNamespace(get=self._get)), self.peers, self._write_here, self._in_turn
+        )
+
+    async def _get(self, name: str, *, fresh: bool = False) -> Topic | None:
+        assert fresh
+        count = self.topics.get(name)
+        if isinstance(count, PulsarError):
+            raise count
+        return None if count is None else cast(Topic, SimpleNamespace(partitions=count))
+
+    async def _write_here(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        self.here.append(request)
+        if self.defect is not None:
+            raise self.defect
+        return answer(request, self.code_here)
+
+    def _in_turn(self, transactional_id: str, call: Callable[[int], None]) -> None:
+        assert not self.writing, "an outcome came inside write"
+        call(NOW_MS)
+
+    def write(
+        self, name: str, partitions: Iterable[TopicPartition], *, version: int = 0, committed: bool = True
+    ) -> None:
+        def on_outcome(partition: TopicPartition, outcome: MarkerOutcome, now_ms: int) -> None:
+            assert now_ms == NOW_MS
+            self.outcomes.setdefault((name, partition), []).append(outcome)
+
+        self.writing = True
+        self.sender.write(
+            TransactionMarkers(name, int(name), 5, 7, committed, frozenset(partitions), version), on_outcome
+        )
+        self.writing = False
+
+    async def outcome(self, name: str, partition: TopicPartition) -> MarkerOutcome:
+        """The one that there is."""
+        await until(lambda: (name, partition) in self.outcomes)
+        await asyncio.sleep(0.01)
+        [found] = self.outcomes[name, partition]
+        return found
+
+
+def answer(request: object, code: ErrorCode) -> WriteTxnMarkersResponse:
+    assert isinstance(request, WriteTxnMarkersRequest)
+    marker = WriteTxnMarkersResponse.WritableTxnMarkerResult
+    topic = marker.WritableTxnMarkerTopicResult
+    part = topic.WritableTxnMarkerPartitionResult
+    return WriteTxnMarkersResponse(
+        markers=[
+            marker(
+                producer_id=each.producer_id,
+                topics=[
+                    topic(
+                        name=named.name,
+                        partitions=[
+                            part(partition_index=number, error_code=code) for number in named.partition_indexes
+                        ],
+                    )
+                    for named in each.topics
+                ],
+            )
+            for each in request.markers
+        ]
+    )
+
+
+async def test_each_leader_gets_one_request_for_all_that_one_moment_has() -> None:
+    scene = Scene()
+    scene.write("1", [HERE, THERE, ELSEWHERE])
+    scene.write("2", [THERE], committed=False)
+    asked = {each.member.node_id: each for each in [await scene.peers.next(), await scene.peers.next()]}
+    request = asked[1].request
+    assert isinstance(request, WriteTxnMarkersRequest)
+    assert asked[1].version == 1
+    assert [
+        (each.producer_id, each.producer_epoch, each.coordinator_epoch, each.transaction_result, each.topics)
+        for each in request.markers
+    ] == [
+        (1, 5, 7, True, [each_topic("t", 1)]), (2, 5, 7, False, [each_topic("t", 1)])
+    ]  # fmt: skip
+    for each in asked.values():
+        each.answer.set_result(answer(each.request, ErrorCode.NONE))
+    for name, partition in (("1", HERE), ("1", THERE), ("1", ELSEWHERE), ("2", THERE)):
+        assert await scene.outcome(name, partition) is MarkerOutcome.WRITTEN
+    assert len(scene.here) == 1
+
+
+def each_topic(name: str, *numbers: int) -> WriteTxnMarkersRequest.WritableTxnMarker.WritableTxnMarkerTopic:
+    return WriteTxnMarkersRequest.WritableTxnMarker.WritableTxnMarkerTopic(name=name, partition_indexes=[*numbers])
+
+
+async def test_markers_of_raised_epochs_are_told_as_such() -> None:
+    scene = Scene()
+    scene.write("1", [THERE], version=2)
+    asked = await scene.peers.next()
+    assert asked.version == 2
+    assert isinstance(asked.request, WriteTxnMarkersRequest)
+    assert [each.transaction_version for each in asked.request.markers] == [2]
+    asked.lose()
+    assert await scene.outcome("1", THERE) is MarkerOutcome.FAILED
+
+
+async def test_what_leaders_answer() -> None:
+    for code, outcome in {
+        ErrorCode.NONE: MarkerOutcome.WRITTEN,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER: MarkerOutcome.FAILED,
+        ErrorCode.UNKNOWN_SERVER_ERROR: MarkerOutcome.FAILED,
+        ErrorCode.INVALID_PRODUCER_EPOCH: MarkerOutcome.FENCED,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED: MarkerOutcome.FENCED,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerOutcome.GONE,
+    }.items():
+        scene = Scene()
+        scene.code_here = code
+        scene.write("1", [HERE])
+        assert await scene.outcome("1", HERE) is outcome
+
+
+async def test_an_unknown_partition_is_gone_if_pulsar_says_so_too() -> None:
+    for known, outcome in (
+        (None, MarkerOutcome.GONE), (3, MarkerOutcome.GONE), (4, MarkerOutcome.FAILED),
+        (PulsarError("away"), MarkerOutcome.FAILED),
+    ):  # fmt: skip
+        scene = Scene()
+        scene.code_here = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        scene.topics = {} if known is None else {"t": known}
+        partition = TopicPartition("t", 3)
+        scene.write("1", [partition])
+        assert await scene.outcome("1", partition) is outcome
+
+
+async def test_without_an_answer_all_have_failed() -> None:
+    scene = Scene()
+    scene.write("1", [THERE, TopicPartition("t", 4), TopicPartition("t", -1)])
+    (await scene.peers.next()).lose()
+    for number in (1, 4, -1):
+        assert await scene.outcome("1", TopicPartition("t", number)) is MarkerOutcome.FAILED
+
+
+async def test_what_an_answer_leaves_out_has_failed() -> None:
+    scene = Scene()
+    scene.write("1", [THERE])
+    (await scene.peers.next()).answer.set_result(WriteTxnMarkersResponse())
+    assert await scene.outcome("1", THERE) is MarkerOutcome.FAILED
+
+
+async def test_a_defect_is_an_outcome_too() -> None:
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    scene = Scene()
+    scene.defect = ArithmeticError("a defect")
+    scene.write("1", [HERE])
+    assert await scene.outcome("1", HERE) is MarkerOutcome.FAILED
+    assert len(reported) == 1
+
+
+async def test_closing_ends_what_is_under_way() -> None:
+    scene = Scene()
+    scene.write("1", [THERE])
+    await scene.peers.next()
+    await scene.sender.close()
+    assert await scene.outcome("1", THERE) is MarkerOutcome.FAILED
+
+
+async def test_large_transactions_are_cut() -> None:
+    scene = Scene()
+    scene.topics = {}
+    partitions = [TopicPartition("t", 1 + 3 * number) for number in range(2 * MAX_PARTITIONS + 1)]
+    scene.write("1", partitions)
+    scene.write("2", [THERE])
+    sizes = []
+    for _ in range(3):
+        asked = await scene.peers.next()
+        assert isinstance(asked.request, WriteTxnMarkersRequest)
+        sizes.append([len(each.topics[0].partition_indexes) for each in asked.request.markers])
+        asked.answer.set_result(answer(asked.request, ErrorCode.NONE))
+    assert sizes == [[MAX_PARTITIONS], [MAX_PARTITIONS], [1, 1]]
+    await until(lambda: len(scene.outcomes) == len(partitions) + 1)
+    assert {outcome for [outcome] in scene.outcomes.values()} == {MarkerOutcome.WRITTEN}
