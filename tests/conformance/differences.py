@@ -39,7 +39,6 @@ class Difference:
 
 
 _ZOOKEEPER = "Kafka without ZooKeeper refuses version 0, which kept offsets there; the gateway stores them as others"
-_NO_TRANSACTIONS = "transactions are not served yet: an error that clients do not retry"
 _UNREAD = "records are stored as they came, but for the first few unread; the rest is the consumer's to find"
 _OWN_TIMES = _UNREAD + ", so that no single record can be named"
 _CRASH = "Kafka's validation fails with UNKNOWN_SERVER_ERROR; the gateway says what is wrong with the records"
@@ -50,7 +49,6 @@ _WITH_MESSAGES = range(8, 12)  # the versions of Produce that name the bad recor
 _PRODUCED = ("[0].Produce.*", "[1].Fetch.*")
 
 DIFFERENCES: tuple[Difference, ...] = (
-    Difference("test_cluster::test_find_coordinator[1-*]", ("[0].FindCoordinator.*",), _NO_TRANSACTIONS, range(1, 7)),
     Difference("test_groups::test_commit_of_a_simple_consumer[*]", ("*",), _ZOOKEEPER, range(1)),
     Difference(
         "test_consumer_groups::test_classic_consumer_joins_a_consumer_group[*]",
@@ -64,7 +62,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference("test_consumer_groups::test_commit[*]", ("*",), _ZOOKEEPER, range(1)),
     Difference("test_groups::test_fetch[*]", ("*.OffsetFetch.*",), _ZOOKEEPER, range(1)),
-    Difference("test_cluster::test_transactional_id[*]", ("[0].InitProducerId.*",), _NO_TRANSACTIONS),
     Difference(
         "test_cluster::test_all_configs_of_a_topic[*]",
         ("[0]",),
