@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import repeat
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
 from coordinator.fleet.messages import Address
-from coordinator.topics import DeletedTopic
 from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
+from gateway.clusters.services import ClusterServices, ProcessParts
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
-from gateway.coordination.groups.group_service import GroupService
-from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
-from gateway.coordination.transactions.transaction_service import TransactionService
-from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import Dispatcher
-from gateway.fetching.fetch_session import FetchSessions
-from gateway.fleet.asking import PeerLostError
-from gateway.fleet.fleet import Fleet, FleetListener, NodeIdInUse
-from gateway.fleet.view import LeadsNothing
-from gateway.forwarding.forwarder import FleetLeaders, Forwarding
-from gateway.forwarding.peer_requests import PeerRequests
+from gateway.fleet.fleet import Fleet, NodeIdInUse
 from gateway.forwarding.peers import Peers
 from gateway.garbage_collection import GarbageCollection
 from gateway.health import HealthServer
 from gateway.listener_config import AddressSection
-from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
 from gateway.login.service import LoginService
 from gateway.namespace import prepare_namespaces
@@ -41,11 +30,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.broker_configs import topic_defaults
-from gateway.requests.cluster import Cluster, Unread
-from gateway.requests.partition_rows import PartitionRows
-from gateway.topics.catalog import TopicCatalog, TopicListener
-from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from gateway.requests.cluster import Unread
 
 HOUSEKEEPING_S = 5.0
 WAIT_FOR_PULSAR_S = 2.0
@@ -68,63 +53,6 @@ class _PulsarEvents:
             self.metrics.pulsar_connections.labels(each.name.lower()).set(count)
 
 
-class _Changes(FleetListener, TopicListener):
-    """Who hears of what happens in the fleet and to topics, in this order."""
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        topics: TopicCatalog,
-        partition_rows: PartitionRows,
-        logs: LogRegistry,
-        groups: GroupService,
-        transactions: TransactionService,
-        tasks: TaskGroup,
-    ) -> None:
-        self._fleet = fleet
-        self._topics = topics
-        self._partition_rows = partition_rows
-        self._logs = logs
-        self._groups = groups
-        self._coordinators = (groups.coordinators, transactions.coordinators)
-        self._tasks = tasks
-        fleet.subscribe(self)
-        topics.subscribe(self)
-
-    def leaders_changed(self) -> None:
-        for coordinators in self._coordinators:
-            coordinators.take_placed()
-        # At once: a gateway that leads again when `release_partitions` runs may not have led all the time.
-        self._logs.start_closing(self._is_led_elsewhere)
-
-    async def release_partitions(self) -> None:
-        await asyncio.gather(
-            *(coordinators.release_partitions() for coordinators in self._coordinators),
-            self._logs.close_those(self._is_led_elsewhere),
-        )
-
-    def lease_lost(self) -> None:
-        self._logs.on_lease_lost()
-        for coordinators in self._coordinators:
-            coordinators.check_lease()
-
-    def topics_deleted(self, topics: Collection[DeletedTopic]) -> None:
-        for topic in topics:
-            if self._topics.forget(topic.name, topic.topic_id):
-                self.topic_gone(topic.name)
-        self._groups.forget_topics(topics)
-
-    def topic_changed(self, name: str) -> None:
-        self._groups.subscribed_topics.topic_changed(name)
-
-    def topic_gone(self, name: str) -> None:
-        self._partition_rows.forget(name)
-        self._tasks.run_once("forget topic", self._logs.forget_topic(name))
-
-    def _is_led_elsewhere(self, topic: str, partition: int) -> bool:
-        return not self._fleet.leads(topic, partition)
-
-
 def _advertised(listener: AddressSection, port: int) -> Address:
     return Address(host=listener.advertised_host or listener.host, port=listener.advertised_port or port)
 
@@ -143,32 +71,16 @@ class Gateway:
         self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._shared = Shared(self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent)
-        self._topics = TopicCatalog(
-            self._admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
-            config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
+        self._unread = Unread()
+        self._services = ClusterServices(
+            config, self._fleet,
+            ProcessParts(self._client, self._admin, self._shared, Peers(self._fleet), self._unread, self.metrics),
         )  # fmt: skip
-        self._partition_rows = PartitionRows()
-        self._logs = LogRegistry(self._shared, self._topics.is_compacted)
-        self._groups = GroupService(
-            self._client, self._admin, self._topics, self._fleet, config.groups, self._logs, self.metrics
-        )
-        self._peers = Peers(self._fleet)
-        to_leaders = PeerRequests(self._peers, client_ids())
-        to_coordinators = PeerRequests(self._peers, repeat("verification"))
-        self._peer_requests = (to_leaders, to_coordinators)
-        self._transactions = TransactionService(
-            self._client, self._admin, self._topics, self._fleet, config.transactions, self._shared.producer_ids,
-            to_leaders, self._write_markers, self.metrics,
-        )  # fmt: skip
-        self._verifier = Verifier(self._transactions.coordinators, self._fleet, to_coordinators)
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
         self.metrics.fleet_lease.set_function(lambda: self._fleet.state.permissions.coordinates)
         self.metrics.tasks.set_function(lambda: len(asyncio.all_tasks(self._loop)))
         self._tasks = TaskGroup()
-        _Changes(
-            self._fleet, self._topics, self._partition_rows, self._logs, self._groups, self._transactions, self._tasks
-        )
         self._server: KafkaServer | None = None
         self._logins: LoginService | None = None
         self._not_ready: str | None = "starting"
@@ -192,37 +104,18 @@ class Gateway:
         self._garbage.start()
         await self._health.start()
         await self._wait_for_pulsar()
-        unread = Unread()
-        cluster = Cluster(
-            self.config, self.metrics, self._fleet, self._topics, self._logs, self._shared.producer_ids,
-            FetchSessions(self.config.limits.max_fetch_sessions),
-            unread, self._groups.coordinators, self._groups, self._transactions.coordinators,
-            self._verifier, MarkerLinks(), self._partition_rows,
-        )  # fmt: skip
-        dispatcher = Dispatcher(cluster, self._new_forwarding(cluster))
+        dispatcher = Dispatcher(*self._services.served)
         if any(listener.speaks_sasl for listener in self.config.kafka.all_listeners):
             self._logins = await LoginService.start(self.config, self.metrics)
-        self._server = KafkaServer(self.config, dispatcher, self.metrics, unread, self._logins)
+        self._server = KafkaServer(self.config, dispatcher, self.metrics, self._unread, self._logins)
         ports = await self._server.bind()
         await self._join_fleet(ports)
         await self._server.start()
         self._tasks.keep_running("housekeeping", self._keep_house)
         self._not_ready = "loading consumer groups and transactions"
-        await asyncio.gather(self._groups.start(), self._transactions.start())
+        await self._services.start()
         self._not_ready = None
         log.info("serving", ports=ports, namespace=self.config.pulsar.full_namespace)
-
-    async def _write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        raise PeerLostError("markers are not written yet")
-
-    def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
-        if not any(listener.single_address for listener in self.config.kafka.all_listeners):
-            return None
-        elsewhere = replace(
-            cluster, fleet=LeadsNothing(self._fleet), groups=self._groups.coordinators.elsewhere(),
-            transactions=self._transactions.coordinators.elsewhere(),
-        )  # fmt: skip
-        return Forwarding(self._peers, FleetLeaders(cluster), elsewhere)
 
     async def stop(self) -> None:
         """Clients hear who leads in our place before their connections end."""
@@ -232,15 +125,11 @@ class Gateway:
             await self._server.stop()
         if self._logins is not None:
             await self._logins.close()
-        await asyncio.gather(self._groups.stop(), self._transactions.stop())
-        await self._verifier.close()
-        for requests in self._peer_requests:
-            requests.close()
         await self._tasks.close()
-        await self._logs.close()
+        await self._services.stop()
+        self._shared.close()
         await self._fleet.leave()
         await self._client.close()
-        await self._topics.close()
         await self._admin.close()
         await self._health.stop()
         self._garbage.stop()
@@ -250,7 +139,7 @@ class Gateway:
         """A gateway that is cut off still answers, so its clients would stay, but it can write nothing."""
         if self._not_ready is None and not self._fleet.state.permissions.is_ready:
             return "cut off: Pulsar confirms nothing"
-        return self._not_ready or self._groups.coordinators.load_failure or self._transactions.coordinators.load_failure
+        return self._not_ready or self._services.load_failure
 
     async def _wait_for_pulsar(self) -> None:
         self._not_ready = "waiting for Pulsar"
@@ -283,8 +172,8 @@ class Gateway:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             try:
-                await self._logs.close_stalled()
-                await self._logs.close_idle()
+                await self._services.keep_house()
             except PulsarError as error:
                 log.warning("housekeeping", error=str(error))
+            self._shared.close_idle()
             self._garbage.keep_house()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafka.protocol.api_key import ApiKey
 
@@ -30,6 +30,14 @@ API_VERSIONS = APIS[ApiKey.ApiVersions]
 
 class UnsupportedRequest(MalformedRequest):
     """An API or a version that the gateway does not serve; Kafka closes the connection on these."""
+
+
+class ServedCluster(NamedTuple):
+    """What answers requests to one cluster."""
+
+    cluster: Cluster
+    forwarding: Forwarding | None = None
+    """There when a listener has a single address."""
 
 
 class RequestHandler(Protocol):

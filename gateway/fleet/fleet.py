@@ -19,6 +19,7 @@ from gateway.background import TaskGroup
 from gateway.config import FleetSection
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic, read_cluster_id
+from gateway.fleet.listener import FleetListener
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 
@@ -35,23 +36,6 @@ log = structlog.get_logger()
 
 class NodeIdInUse(Exception):
     """Another gateway of the namespace lives that has this one's node id."""
-
-
-class FleetListener:
-    """What the fleet reports. Listeners are called in the order in which they subscribed."""
-
-    def leaders_changed(self) -> None:
-        """Partitions may have other leaders now."""
-
-    async def release_partitions(self) -> None:
-        """See to it that nothing is done any more for partitions that this gateway does not lead; return when that is
-        so. All listeners are called side by side. Others do not lead these partitions before."""
-
-    def lease_lost(self) -> None:
-        """Another gateway may lead by now, or partitions were not released in time. Called again while it is so."""
-
-    def topics_deleted(self, topics: tuple[DeletedTopic, ...]) -> None:
-        """Some gateway has deleted these topics."""
 
 
 class Fleet:
@@ -81,6 +65,9 @@ class Fleet:
 
     def subscribe(self, listener: FleetListener) -> None:
         self._listeners.append(listener)
+
+    def unsubscribe(self, listener: FleetListener) -> None:
+        self._listeners.remove(listener)
 
     # Coming and going
 

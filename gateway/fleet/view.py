@@ -7,6 +7,8 @@ from typing import Protocol
 
 from coordinator.fleet.leadership import LeadershipState, PartitionRole
 from coordinator.fleet.messages import Address, Member
+from coordinator.topics import DeletedTopic
+from gateway.fleet.listener import FleetListener
 
 
 class FleetView(Protocol):
@@ -35,6 +37,16 @@ class FleetView(Protocol):
     def leads(self, topic: str, partition: int) -> bool: ...
 
     def role(self, topic: str, partition: int) -> PartitionRole: ...
+
+
+class ClusterFleet(FleetView, Protocol):
+    """The fleet, for what serves one cluster: topics are the cluster's own."""
+
+    def subscribe(self, listener: FleetListener) -> None: ...
+
+    def unsubscribe(self, listener: FleetListener) -> None: ...
+
+    def announce_deletion(self, topic: DeletedTopic) -> None: ...
 
 
 class LeadsNothing:

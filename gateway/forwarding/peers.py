@@ -17,7 +17,8 @@ import structlog
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
-from gateway.fleet.fleet import Fleet, FleetListener
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.listener import FleetListener
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import Endpoint, encode_proxy_header

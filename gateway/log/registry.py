@@ -170,9 +170,7 @@ class LogRegistry:
         await self._close_all(stalled)
 
     async def close_idle(self) -> None:
-        """What nobody used for a while: readers, producers' states, and logs."""
-        self.shared.readers.close_idle()
-        self.shared.producers.expire()
+        """Those that nobody used for a while."""
         deadline = time.monotonic() - self.shared.limits.log_idle_ms / 1000
 
         async def close(open_log: tuple[Key, PartitionLog]) -> None:
@@ -186,7 +184,6 @@ class LogRegistry:
             opening.task.cancel()
         logs, self._logs = list(self._logs.values()), {}
         await asyncio.gather(*(opened.close() for opened in logs), return_exceptions=True)
-        self.decoding.close()
 
 
 async def _each(close: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:

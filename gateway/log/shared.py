@@ -36,3 +36,12 @@ class Shared:
         self.producer_ids = ProducerIds()
         self.producers = AllProducers(limits.max_producers, limits.producer_id_expiration_ms / 1000)
         self.readers = CatchUpReaders(client, admin, limits, metrics, self.decoding)
+
+    def close_idle(self) -> None:
+        """What nobody used for a while: readers, and producers' states."""
+        self.readers.close_idle()
+        self.producers.expire()
+
+    def close(self) -> None:
+        """The logs are closed."""
+        self.decoding.close()

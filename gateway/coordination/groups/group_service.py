@@ -27,7 +27,7 @@ from gateway.coordination.partition.coordinator_partitions import CoordinatorPar
 from gateway.coordination.partition.coordinators import partition_of
 from gateway.coordination.partition.kind import CoordinatorKind
 from gateway.errors import KafkaError
-from gateway.fleet.fleet import Fleet
+from gateway.fleet.view import ClusterFleet
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -48,7 +48,7 @@ class GroupService:
         client: PulsarClient,
         admin: AdminClient,
         topics: TopicCatalog,
-        fleet: Fleet,
+        fleet: ClusterFleet,
         config: GroupsSection,
         logs: LogRegistry,
         metrics: Metrics,

@@ -12,8 +12,9 @@ from coordinator.fleet.messages import Deletion, LogPosition, MalformedMessageEr
 from coordinator.topics import DeletedTopic
 from gateway.config import FleetSection
 from gateway.fleet import fleet as fleet_module
-from gateway.fleet.fleet import Fleet, FleetListener
+from gateway.fleet.fleet import Fleet
 from gateway.fleet.fleet_log import FleetLog
+from gateway.fleet.listener import FleetListener
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 

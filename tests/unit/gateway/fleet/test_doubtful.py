@@ -8,7 +8,8 @@ import pytest
 
 from coordinator.fleet.membership import Membership
 from gateway import background
-from gateway.fleet.fleet import Fleet, FleetListener
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.listener import FleetListener
 from tests.unit.gateway.fleet.fleet_scene import fleet_of, member_of
 
 CASES = [

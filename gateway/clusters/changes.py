@@ -1,0 +1,71 @@
+"""Who hears of what happens in the fleet and to the topics of one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from coordinator.topics import DeletedTopic
+from gateway.background import TaskGroup
+from gateway.coordination.groups.group_service import GroupService
+from gateway.coordination.transactions.transaction_service import TransactionService
+from gateway.fleet.listener import FleetListener
+from gateway.fleet.view import ClusterFleet
+from gateway.log.registry import LogRegistry
+from gateway.requests.partition_rows import PartitionRows
+from gateway.topics.catalog import TopicCatalog, TopicListener
+
+
+class Changes(FleetListener, TopicListener):
+    """Passes them on, in this order."""
+
+    def __init__(
+        self,
+        fleet: ClusterFleet,
+        topics: TopicCatalog,
+        partition_rows: PartitionRows,
+        logs: LogRegistry,
+        groups: GroupService,
+        transactions: TransactionService,
+        tasks: TaskGroup,
+    ) -> None:
+        self._fleet = fleet
+        self._topics = topics
+        self._partition_rows = partition_rows
+        self._logs = logs
+        self._groups = groups
+        self._coordinators = (groups.coordinators, transactions.coordinators)
+        self._tasks = tasks
+
+    def leaders_changed(self) -> None:
+        for coordinators in self._coordinators:
+            coordinators.take_placed()
+        # At once: a gateway that leads again when `release_partitions` runs may not have led all the time.
+        self._logs.start_closing(self._is_led_elsewhere)
+
+    async def release_partitions(self) -> None:
+        await asyncio.gather(
+            *(coordinators.release_partitions() for coordinators in self._coordinators),
+            self._logs.close_those(self._is_led_elsewhere),
+        )
+
+    def lease_lost(self) -> None:
+        self._logs.on_lease_lost()
+        for coordinators in self._coordinators:
+            coordinators.check_lease()
+
+    def topics_deleted(self, topics: Collection[DeletedTopic]) -> None:
+        for topic in topics:
+            if self._topics.forget(topic.name, topic.topic_id):
+                self.topic_gone(topic.name)
+        self._groups.forget_topics(topics)
+
+    def topic_changed(self, name: str) -> None:
+        self._groups.subscribed_topics.topic_changed(name)
+
+    def topic_gone(self, name: str) -> None:
+        self._partition_rows.forget(name)
+        self._tasks.run_once("forget topic", self._logs.forget_topic(name))
+
+    def _is_led_elsewhere(self, topic: str, partition: int) -> bool:
+        return not self._fleet.leads(topic, partition)

@@ -1,0 +1,120 @@
+"""What serves one cluster: a Pulsar namespace with its topics, logs, groups and transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import repeat
+from typing import NamedTuple
+
+from gateway.background import TaskGroup
+from gateway.clusters.changes import Changes
+from gateway.config import Config
+from gateway.coordination.groups.group_service import GroupService
+from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
+from gateway.coordination.transactions.transaction_service import TransactionService
+from gateway.coordination.transactions.verifier import Verifier
+from gateway.dispatch import ServedCluster
+from gateway.fetching.fetch_session import FetchSessions
+from gateway.fleet.asking import PeerLostError
+from gateway.fleet.view import ClusterFleet, LeadsNothing
+from gateway.forwarding.forwarder import FleetLeaders, Forwarding
+from gateway.forwarding.peer_requests import PeerRequests
+from gateway.forwarding.peers import Peers
+from gateway.log.registry import LogRegistry
+from gateway.log.shared import Shared
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.requests.broker_configs import topic_defaults
+from gateway.requests.cluster import Cluster, Unread
+from gateway.requests.partition_rows import PartitionRows
+from gateway.topics.catalog import TopicCatalog
+from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+
+class ProcessParts(NamedTuple):
+    """What a gateway has once, for all its clusters."""
+
+    client: PulsarClient
+    admin: AdminClient
+    shared: Shared
+    peers: Peers
+    unread: Unread
+    metrics: Metrics
+
+
+class ClusterServices:
+    """`start` it when the gateway is a member of the fleet, and `stop` it before it leaves."""
+
+    def __init__(self, config: Config, fleet: ClusterFleet, parts: ProcessParts) -> None:
+        """`config` is the cluster's own: its `pulsar` names the namespace."""
+        self._config = config
+        self._fleet = fleet
+        self._peers = parts.peers
+        client, admin, shared = parts.client, parts.admin, parts.shared
+        self._topics = TopicCatalog(
+            admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
+            config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
+        )  # fmt: skip
+        partition_rows = PartitionRows()
+        self._logs = LogRegistry(shared, self._topics.is_compacted)
+        self._groups = GroupService(client, admin, self._topics, fleet, config.groups, self._logs, parts.metrics)
+        to_leaders = PeerRequests(self._peers, client_ids())
+        to_coordinators = PeerRequests(self._peers, repeat("verification"))
+        self._peer_requests = (to_leaders, to_coordinators)
+        self._transactions = TransactionService(
+            client, admin, self._topics, fleet, config.transactions, shared.producer_ids, to_leaders,
+            self._write_markers, parts.metrics,
+        )  # fmt: skip
+        self._verifier = Verifier(self._transactions.coordinators, fleet, to_coordinators)
+        self._tasks = TaskGroup()
+        self._changes = Changes(
+            fleet, self._topics, partition_rows, self._logs, self._groups, self._transactions, self._tasks
+        )
+        fleet.subscribe(self._changes)
+        self._topics.subscribe(self._changes)
+        cluster = Cluster(
+            config, parts.metrics, fleet, self._topics, self._logs, shared.producer_ids,
+            FetchSessions(config.limits.max_fetch_sessions), parts.unread,
+            self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
+            partition_rows,
+        )  # fmt: skip
+        self.served = ServedCluster(cluster, self._new_forwarding(cluster))
+
+    def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
+        if not any(listener.single_address for listener in self._config.kafka.all_listeners):
+            return None
+        elsewhere = replace(
+            cluster, fleet=LeadsNothing(self._fleet), groups=self._groups.coordinators.elsewhere(),
+            transactions=self._transactions.coordinators.elsewhere(),
+        )  # fmt: skip
+        return Forwarding(self._peers, FleetLeaders(cluster), elsewhere)
+
+    async def start(self) -> None:
+        """Return when each partition of the internal topics that is placed here was tried once."""
+        await asyncio.gather(self._groups.start(), self._transactions.start())
+
+    async def stop(self) -> None:
+        """What is in flight is in Pulsar, or has failed, on return."""
+        await asyncio.gather(self._groups.stop(), self._transactions.stop())
+        await self._verifier.close()
+        for requests in self._peer_requests:
+            requests.close()
+        await self._tasks.close()
+        await self._logs.close()
+        await self._topics.close()
+        self._fleet.unsubscribe(self._changes)
+
+    @property
+    def load_failure(self) -> str | None:
+        """Why groups or transactions are not served, if the last attempt to load them failed."""
+        return self._groups.coordinators.load_failure or self._transactions.coordinators.load_failure
+
+    async def keep_house(self) -> None:
+        """Close what stalls, and what nobody has used for a while. Raises PulsarError."""
+        await self._logs.close_stalled()
+        await self._logs.close_idle()
+
+    async def _write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        raise PeerLostError("markers are not written yet")
