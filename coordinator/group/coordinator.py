@@ -35,6 +35,7 @@ from coordinator.group.messages import (
     DeleteOffsetsResponse,
     DescribedConsumerGroup,
     DescribedGroup,
+    EndOfTransaction,
     FetchOffsetsRequest,
     FetchOffsetsResponse,
     HeartbeatRequest,
@@ -48,10 +49,13 @@ from coordinator.group.messages import (
     SyncReply,
     SyncRequest,
     SyncResponse,
+    TransactionalCommitRequest,
 )
 from coordinator.group.migration import AnyGroup
 from coordinator.group.offsets.commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, OffsetCommands
 from coordinator.group.offsets.group_offsets import GroupOffsets
+from coordinator.group.offsets.pending_offsets import PendingOffsets
+from coordinator.group.offsets.transactions import EndReply, OffsetTransactions, Verification
 from coordinator.group.ports import GroupTopicPartition, NewId, OffsetsListener, OwnTimes
 from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.group.records.offset_commit import OffsetCommitValue
@@ -79,13 +83,15 @@ class GroupCoordinator:
         self._config = config
         self._log = log
         self._phase = Phase.LOADING
-        self._loader = Loader(log)
         self._groups: dict[str, AnyGroup] = {}
         self._timers: Timers[TimerKey] = Timers()
         self._resumed_ms: int | None = None
         self._background = Background()
         self._members = Membership(config, own_times, log, self._timers, self._groups, topics, new_id)
-        self._offsets = OffsetCommands[AnyGroup](config, log, self._groups, on_offsets_changed)
+        self._pending = PendingOffsets()
+        self._offsets = OffsetCommands[AnyGroup](config, log, self._groups, self._pending, on_offsets_changed)
+        self._transactions = OffsetTransactions(config, log, self._pending, self._offsets_of, on_offsets_changed)
+        self._loader = Loader(log, self._transactions)
 
     # --- Lifecycle
 
@@ -97,7 +103,7 @@ class GroupCoordinator:
         """All is replayed: serve, after the last step. Returns deleted offsets whose tombstones the log still has."""
         self._groups.update((yield from self._loader.finish(now_ms)))
         deleted = self._loader.deleted
-        self._loader = Loader(self._log)
+        self._loader = Loader(self._log, self._transactions)
         counter = SliceCounter()
         for group in self._groups.values():
             self._members.restart_timers(group, now_ms)
@@ -151,6 +157,7 @@ class GroupCoordinator:
     def _on_timer(self, timer: TimerKey, now_ms: int) -> None:
         if timer.kind is TimerKind.OFFSET_EXPIRY:
             self._background.start(self._offsets.expire(now_ms))
+            self._transactions.expire(now_ms)
             self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
         else:
             self._members.on_timer(timer, now_ms)
@@ -218,6 +225,10 @@ class GroupCoordinator:
     # --- Offsets
 
     def commit_offsets(self, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
+        if self._transactions.wait_for_end(
+            request.group_id, lambda now_ms: self.commit_offsets(request, now_ms, reply)
+        ):
+            return
         try:
             error = self._status(request.group_id, may_be_unnamed=True)
             if error:
@@ -228,6 +239,37 @@ class GroupCoordinator:
         else:
             self._offsets.commit(group, request, now_ms, reply)
 
+    def start_verification(self, group_id: str, producer_id: int, producer_epoch: int) -> Verification:
+        """Before `commit_in_transaction`: that the group's partition is part of the transaction, if that is not known.
+
+        Raises RefusedError.
+        """
+        error = self._status(group_id)
+        if error:
+            raise RefusedError(error)
+        return self._transactions.start_verification(producer_id, producer_epoch)
+
+    def commit_in_transaction(
+        self, request: TransactionalCommitRequest, verification: Verification, now_ms: int, reply: CommitReply
+    ) -> None:
+        """The coordinator of transactions has verified it, if that was needed."""
+        try:
+            error = self._status(request.group_id) or self._transactions.commit_error(request, verification)
+            if error:
+                raise RefusedError(error)
+            self._members.group_to_commit_for(request, now_ms)
+        except RefusedError as refused:
+            reply(dict.fromkeys(request.offsets, refused.error))
+        else:
+            self._transactions.commit(request, now_ms, reply)
+
+    def end_transaction(self, marker: EndOfTransaction, now_ms: int, reply: EndReply) -> None:
+        """Of a producer, in all groups. Anything but what fences the marker means that it has to come again."""
+        if self._phase is Phase.ACTIVE:
+            self._transactions.end(marker, now_ms, reply)
+        else:
+            reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
         """Answers whatever state the group is in, also for a group that does not exist."""
         error = self._status(request.group_id, may_be_unnamed=True)
@@ -237,7 +279,9 @@ class GroupCoordinator:
         if error:
             return FetchOffsetsResponse(error)
         offsets = GroupOffsets() if group is None else group.offsets
-        return FetchOffsetsResponse(ErrorCode.NONE, offsets.fetch(request.partitions, request.require_stable))
+        in_transactions = self._pending.partitions(request.group_id)
+        fetched = offsets.fetch(request.partitions, request.require_stable, in_transactions)
+        return FetchOffsetsResponse(ErrorCode.NONE, fetched)
 
     def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
@@ -260,6 +304,10 @@ class GroupCoordinator:
         """To be called when topics were deleted, and when it is loaded for those that were deleted meanwhile."""
         if self._phase is Phase.ACTIVE:
             self._start(self._offsets.forget_topics(topics, now_ms))
+
+    def _offsets_of(self, group_id: str) -> GroupOffsets | None:
+        group = self._groups.get(group_id)
+        return None if group is None else group.offsets
 
     def _start(self, rest: Steps | None) -> None:
         if rest is not None:

@@ -19,6 +19,7 @@ from coordinator.group.messages import (
     ListedGroup,
     SyncReply,
     SyncRequest,
+    TransactionalCommitRequest,
 )
 from coordinator.group.offsets.group_offsets import GroupOffsets, OffsetExpirationCondition
 from coordinator.group.timer_keys import TimerKey
@@ -74,6 +75,10 @@ class Group(ABC):
     def offset_fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether the sender may read the offsets. A classic group does not ask who it is."""
         return ErrorCode.NONE
+
+    @abstractmethod
+    def transactional_commit_error(self, request: TransactionalCommitRequest) -> ErrorCode:
+        """Whether the sender may commit in a transaction. Nobody has to say who it is."""
 
     @abstractmethod
     def offset_delete_error(self) -> ErrorCode:

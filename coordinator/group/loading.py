@@ -10,11 +10,13 @@ from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.group import Group
 from coordinator.group.migration import AnyGroup
 from coordinator.group.offsets.group_offsets import GroupOffsets
+from coordinator.group.offsets.transactions import OffsetTransactions
 from coordinator.group.ports import GroupTopicPartition
 from coordinator.group.records.codec import decode_record
 from coordinator.group.records.consumer_group import ConsumerGroupMetadataKey
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from coordinator.group.records.offset_commit import OffsetCommitKey
+from coordinator.group.records.transactional_offset import MarkerEpochKey, TransactionalOffsetKey
 from coordinator.log import Log
 from coordinator.slices import SliceCounter, Steps
 from coordinator.state_machine import MalformedRecordError
@@ -24,8 +26,9 @@ from coordinator.topics import TopicPartition
 class Loader:
     """The last record of a key wins; a tombstone takes back the ones before it."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, transactions: OffsetTransactions) -> None:
         self._log = log
+        self._transactions = transactions
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
         self._offsets: dict[str, GroupOffsets] = {}
@@ -54,6 +57,8 @@ class Loader:
             self._classic.pop(key.group, None)
             if value is not None:
                 self._classic[key.group] = value
+        elif isinstance(key, TransactionalOffsetKey | MarkerEpochKey):
+            self._transactions.replay(key, value)
         else:
             self._consumer.setdefault(key.group, ConsumerGroup(key.group, self._log)).apply(Change(key, value))
             if isinstance(key, ConsumerGroupMetadataKey) and value is None:
@@ -83,6 +88,8 @@ class Loader:
                 groups.setdefault(group_id, ClassicGroup(group_id, now_ms)).offsets = offsets
                 if counter.is_full(1):
                     yield
+        for group_id in self._transactions.groups():
+            groups.setdefault(group_id, ClassicGroup(group_id, now_ms))
         return groups
 
 

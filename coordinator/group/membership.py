@@ -26,6 +26,7 @@ from coordinator.group.messages import (
     SyncReply,
     SyncRequest,
     SyncResponse,
+    TransactionalCommitRequest,
 )
 from coordinator.group.migration import AnyGroup, to_classic_group, to_consumer_group
 from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
@@ -106,7 +107,10 @@ class Membership:
                 has_epoch = request.version >= MEMBER_EPOCH_COMMIT_VERSION
                 raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND if has_epoch else ErrorCode.ILLEGAL_GENERATION)
             group = self._new_classic(request.group_id, now_ms)
-        error = self._protocols[group.type].offset_commit_error(group, request, now_ms)
+        if isinstance(request, TransactionalCommitRequest):
+            error = group.transactional_commit_error(request)
+        else:
+            error = self._protocols[group.type].offset_commit_error(group, request, now_ms)
         if error:
             raise RefusedError(error)
         return group

@@ -147,7 +147,27 @@ class CommitRequest:
     version: int = 9
 
 
+@dataclass(frozen=True, kw_only=True)
+class TransactionalCommitRequest(CommitRequest):
+    """TxnOffsetCommit: the offsets count when the producer's transaction is committed. Below version 3, of nobody."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 CommitResponse = Mapping[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True)
+class EndOfTransaction:
+    """A marker, for all offsets of the producer's transaction. `transaction_version`: 2 if its producer epoch is higher
+    than that of the transaction (KIP-890)."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    transaction_version: int
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from coordinator.group.classic.states import PREVIOUS_STATES, ClassicGroupState
 from coordinator.group.group import Group, GroupType
 from coordinator.group.messages import (
     NO_TIMESTAMP,
+    UNKNOWN_MEMBER_ID,
     DescribedGroup,
     DescribedMember,
     JoinedMember,
@@ -17,6 +18,7 @@ from coordinator.group.messages import (
     JoinResponse,
     SyncReply,
     SyncResponse,
+    TransactionalCommitRequest,
 )
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.records.codec import encode_record
@@ -248,6 +250,16 @@ class ClassicGroup(Group):
         if self.state is ClassicGroupState.EMPTY:
             return False
         return self.subscribed_topics is None or topic in self.subscribed_topics
+
+    def transactional_commit_error(self, request: TransactionalCommitRequest) -> ErrorCode:
+        """In whatever state the group is: the offsets do not count yet."""
+        is_anonymous = request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None
+        if request.generation < 0 and (self.is_empty or is_anonymous):
+            return ErrorCode.NONE
+        error = self.member_error(request.member_id, request.group_instance_id)
+        if not error and request.generation != self.generation:
+            error = ErrorCode.ILLEGAL_GENERATION
+        return error
 
     def offset_delete_error(self) -> ErrorCode:
         """Offsets of a live group go only if it is known which topics its members read."""

@@ -21,7 +21,12 @@ from coordinator.group.consumer.assignment import (
 from coordinator.group.consumer.durable_writer import DurableWriter
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember, MemberState
 from coordinator.group.group import Group, GroupType
-from coordinator.group.messages import CommitRequest, DescribedConsumer, DescribedConsumerGroup
+from coordinator.group.messages import (
+    CommitRequest,
+    DescribedConsumer,
+    DescribedConsumerGroup,
+    TransactionalCommitRequest,
+)
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.records.codec import encode_record
 from coordinator.group.records.consumer_group import (
@@ -230,6 +235,12 @@ class ConsumerGroup(Group):
         if member is not None and member.classic is None and request.version < MEMBER_EPOCH_COMMIT_VERSION:
             return ErrorCode.UNSUPPORTED_VERSION
         return error
+
+    def transactional_commit_error(self, request: TransactionalCommitRequest) -> ErrorCode:
+        if request.generation < 0 and not self.members:
+            return ErrorCode.NONE
+        error = self._epoch_error(request.member_id, request.generation)
+        return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
 
     def offset_fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         if member_id is None and member_epoch < 0:

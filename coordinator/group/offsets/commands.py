@@ -1,6 +1,7 @@
 """Commits, deletions and expiry of offsets, and the removal of groups that have nothing left to remember."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from coordinator.group.config import GroupConfig
@@ -11,7 +12,10 @@ from coordinator.group.offsets.group_offsets import (
     offset_records,
     offsets_to_store,
 )
+from coordinator.group.offsets.pending_offsets import PendingChanges, PendingOffsets, pending_records
 from coordinator.group.ports import COMMIT_APPEND_ERRORS, OffsetsListener
+from coordinator.group.records.offset_commit import OffsetCommitValue
+from coordinator.group.records.transactional_offset import TransactionalOffsetKey
 from coordinator.log import Log, Record
 from coordinator.slices import SLICE_UNITS, SliceCounter, Steps
 from coordinator.topics import DeletedTopic, TopicPartition
@@ -21,6 +25,7 @@ CommitReply = Callable[[CommitResponse], None]
 DeleteOffsetsReply = Callable[[DeleteOffsetsResponse], None]
 DeleteGroupsReply = Callable[[Mapping[str, ErrorCode]], None]
 OnStored = Callable[[ErrorCode], None]
+CommitValues = Mapping[TopicPartition, OffsetCommitValue]
 
 
 class OffsetsOwner(Protocol):
@@ -44,13 +49,30 @@ class OffsetsOwner(Protocol):
 Owner = TypeVar("Owner", bound=OffsetsOwner)
 
 
-class OffsetCommands(Generic[Owner]):
-    """Works on `groups`, the coordinator's own: a group that dies here is removed from it."""
+@dataclass(frozen=True)
+class _Removal(Generic[Owner]):
+    """Of committed offsets of a group, None for all of them, and of offsets that its transactions have open."""
 
-    def __init__(self, config: GroupConfig, log: Log, groups: dict[str, Owner], on_changed: OffsetsListener) -> None:
+    group: Owner
+    partitions: Iterable[TopicPartition] | None
+    pending: Iterable[TransactionalOffsetKey] = ()
+
+
+class OffsetCommands(Generic[Owner]):
+    """Works on `groups`, the coordinator's own: a group that dies here is removed from it. So with `pending`."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        log: Log,
+        groups: dict[str, Owner],
+        pending: PendingOffsets,
+        on_changed: OffsetsListener,
+    ) -> None:
         self._config = config
         self._log = log
         self._groups = groups
+        self._pending = pending
         self._on_changed = on_changed
         self._deleted_topics: list[DeletedTopic] = []
 
@@ -61,17 +83,47 @@ class OffsetCommands(Generic[Owner]):
         if not values:
             reply(answer)
             return
-        records = offset_records(group.group_id, values)
-        group.offsets.prepare(values)
+        parts = self._parts(group.group_id, values)
+        left = len(parts)
 
-        def on_stored(error: ErrorCode, now_ms: int) -> None:
+        def on_stored(part: Iterable[TopicPartition], error: ErrorCode) -> None:
+            nonlocal left
+            answer.update(dict.fromkeys(part, COMMIT_APPEND_ERRORS.get(error, error)))
+            left -= 1
+            if not left:
+                reply(answer)
+
+        for part, superseded in parts:
+            self._store(group, part, superseded, on_stored)
+
+    def _parts(self, group_id: str, values: CommitValues) -> list[tuple[CommitValues, PendingChanges]]:
+        """What is appended together: an offset, and what it supersedes. A short append is stored as a whole."""
+        in_transactions = self._pending.partitions(group_id)
+        if not in_transactions or in_transactions.isdisjoint(values):
+            return [(values, {})]
+        superseded = self._pending.superseded
+        return [({partition: value}, superseded(group_id, partition)) for partition, value in values.items()]
+
+    def _store(
+        self,
+        group: Owner,
+        values: CommitValues,
+        superseded: PendingChanges,
+        on_stored: Callable[[Iterable[TopicPartition], ErrorCode], None],
+    ) -> None:
+        group.offsets.prepare(values)
+        self._pending.prepare(superseded)
+
+        def on_done(error: ErrorCode, now_ms: int) -> None:
             if error is not ErrorCode.NONE:
                 group.offsets.abandon(values)
+                self._pending.abandon(superseded)
             else:  # also if the group has changed its protocol meanwhile: the offsets go on
+                self._pending.commit(superseded)
                 self._on_changed(group.group_id, group.offsets.commit(values))
-            reply(answer | dict.fromkeys(values, COMMIT_APPEND_ERRORS.get(error, error)))
+            on_stored(values, error)
 
-        self._log.append(records, on_stored)
+        self._log.append([*offset_records(group.group_id, values), *pending_records(superseded)], on_done)
 
     def delete(
         self, group: Owner, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
@@ -92,7 +144,7 @@ class OffsetCommands(Generic[Owner]):
                 reply(DeleteOffsetsResponse(ErrorCode.NONE, errors))
 
         if len(deletable) <= SLICE_UNITS:
-            self._remove([(group, deletable)], now_ms, on_stored)
+            self._remove([self._deletion(group, deletable)], now_ms, on_stored)
             return None
         return _begun(self._remove_in_slices(group, deletable, now_ms, on_stored))
 
@@ -106,9 +158,14 @@ class OffsetCommands(Generic[Owner]):
 
         groups = [self._groups[group_id] for group_id in deleted]
         if sum(len(group.offsets.known()) for group in groups) <= SLICE_UNITS:
-            self._remove([(group, None) for group in groups], now_ms, on_stored)
+            everything = [_Removal(group, None, self._pending.of_group(group.group_id)) for group in groups]
+            self._remove(everything, now_ms, on_stored)
             return None
         return _begun(self._remove_groups_in_slices(groups, now_ms, on_stored))
+
+    def _deletion(self, group: Owner, partitions: Collection[TopicPartition]) -> _Removal[Owner]:
+        pending = [key for each in partitions for key in self._pending.of_partition(group.group_id, each)]
+        return _Removal(group, partitions, pending)
 
     def _remove_in_slices(
         self, group: Owner, partitions: list[TopicPartition], now_ms: int, on_stored: OnStored
@@ -120,7 +177,8 @@ class OffsetCommands(Generic[Owner]):
                 now = self._groups.get(group.group_id)
                 if now is None or now.offsets is not group.offsets:
                     break
-                self._remove([(now, partitions[start : start + SLICE_UNITS])], now_ms, appends.one())
+                some = partitions[start : start + SLICE_UNITS]
+                self._remove([self._deletion(now, some)], now_ms, appends.one())
                 yield
             appends.end()
         finally:
@@ -142,11 +200,13 @@ class OffsetCommands(Generic[Owner]):
 
     def _bury(self, groups: Iterable[Owner], now_ms: int, on_stored: OnStored) -> None:
         records: list[Record] = []
+        pending: dict[TransactionalOffsetKey, None] = {}
         for group in groups:
             records += group.tombstones()
+            pending |= dict.fromkeys(self._pending.of_group(group.group_id))
             group.die(now_ms)
             del self._groups[group.group_id]
-        self._append(records, {}, on_stored)
+        self._append(records, {}, pending, on_stored)
 
     def _remove_left_offsets(self, dead: Owner, among: Iterable[TopicPartition], on_stored: OnStored) -> None:
         """A group that was made anew keeps its own: their records are in the log already."""
@@ -155,7 +215,7 @@ class OffsetCommands(Generic[Owner]):
         if anew is not None:
             gone -= anew.offsets.known()
         removed = dict.fromkeys(gone)
-        self._append(offset_records(dead.group_id, removed), {dead.group_id: removed}, on_stored)
+        self._append(offset_records(dead.group_id, removed), {dead.group_id: removed}, {}, on_stored)
 
     def _deletion_error(self, group_id: str) -> ErrorCode:
         group = self._groups.get(group_id)
@@ -169,7 +229,11 @@ class OffsetCommands(Generic[Owner]):
 
         def expired(group: Owner, among: Iterable[TopicPartition]) -> list[TopicPartition] | None:
             rule = group.offset_expiration_condition()
-            return None if rule is None else group.offsets.expired(among, rule, now_ms, retention_ms)
+            if rule is None:
+                return None
+            in_transactions = self._pending.partitions(group.group_id)
+            expired = group.offsets.expired(among, rule, now_ms, retention_ms)
+            return [partition for partition in expired if partition not in in_transactions]
 
         return self._remove_everywhere(expired, now_ms)
 
@@ -193,6 +257,8 @@ class OffsetCommands(Generic[Owner]):
         by_name: dict[str, list[DeletedTopic]] = {}
         for topic in topics:
             by_name.setdefault(topic.name, []).append(topic)
+        pending = dict.fromkeys(self._pending.of_deleted(by_name))
+        self._append([], {}, pending, lambda error: None)
         return self._remove_everywhere(lambda group, among: group.offsets.of_deleted(among, by_name) or None, now_ms)
 
     def _remove_everywhere(
@@ -207,37 +273,43 @@ class OffsetCommands(Generic[Owner]):
                     break
                 chosen = choose(now, among)
                 if chosen is not None:
-                    self._remove([(now, chosen)], now_ms, lambda error: None)
+                    self._remove([_Removal(now, chosen)], now_ms, lambda error: None)
                 if counter.is_full(len(among) + 1):
                     yield
 
-    def _remove(
-        self,
-        removals: list[tuple[Owner, Iterable[TopicPartition] | None]],
-        now_ms: int,
-        on_stored: OnStored,
-    ) -> None:
-        """Remove the offsets (None: all) of each group, and each empty group that has none left, in one append."""
-        removed: dict[str, dict[TopicPartition, int | None]] = {}
+    def _remove(self, removed: list[_Removal[Owner]], now_ms: int, on_stored: OnStored) -> None:
+        """And each empty group that has nothing left, in one append."""
+        offsets: dict[str, dict[TopicPartition, int | None]] = {}
+        pending: dict[TransactionalOffsetKey, None] = {}
         records: list[Record] = []
-        for group, partitions in removals:
-            gone = group.offsets.remove(group.offsets.known() if partitions is None else partitions)
-            removed[group.group_id] = dict.fromkeys(gone)
+        for each in removed:
+            group = each.group
+            gone = group.offsets.remove(group.offsets.known() if each.partitions is None else each.partitions)
+            offsets[group.group_id] = dict.fromkeys(gone)
             records += offset_records(group.group_id, dict.fromkeys(gone))
-            if group.is_empty and not group.offsets:
+            pending |= dict.fromkeys(each.pending)
+            if group.is_empty and not group.offsets and not self._pending.has_open(group.group_id, besides=pending):
                 records += group.tombstones()
                 group.die(now_ms)
                 del self._groups[group.group_id]
-        self._append(records, removed, on_stored)
+        self._append(records, offsets, pending, on_stored)
 
     def _append(
-        self, records: list[Record], removed: Mapping[str, Mapping[TopicPartition, int | None]], on_stored: OnStored
+        self,
+        records: list[Record],
+        removed: Mapping[str, Mapping[TopicPartition, int | None]],
+        pending: PendingChanges,
+        on_stored: OnStored,
     ) -> None:
+        """`records` say what was `removed`; the tombstones of what was `pending` are added to them."""
+        records = [*records, *pending_records(pending)]
         if not records:
             on_stored(ErrorCode.NONE)
             return
+        self._pending.prepare(pending)
 
         def on_done(error: ErrorCode, now_ms: int) -> None:
+            (self._pending.abandon if error else self._pending.commit)(pending)
             for group_id, offsets in removed.items():
                 if offsets and error is ErrorCode.NONE:
                     self._on_changed(group_id, offsets)

@@ -69,14 +69,21 @@ class GroupOffsets:
                 del self._pending[partition]
 
     def fetch(
-        self, partitions: Iterable[TopicPartition] | None, require_stable: bool
+        self,
+        partitions: Iterable[TopicPartition] | None,
+        require_stable: bool,
+        in_transactions: Collection[TopicPartition] = (),
     ) -> dict[TopicPartition, FetchedOffset]:
+        """`in_transactions`: those for which open transactions have offsets."""
         asked = self._durable if partitions is None else partitions
-        return {partition: self._fetch_one(partition, require_stable) for partition in asked}
+        return {
+            partition: FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if require_stable and (partition in self._pending or partition in in_transactions)
+            else self._fetch_one(partition)
+            for partition in asked
+        }
 
-    def _fetch_one(self, partition: TopicPartition, require_stable: bool) -> FetchedOffset:
-        if require_stable and partition in self._pending:
-            return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    def _fetch_one(self, partition: TopicPartition) -> FetchedOffset:
         value = self._durable.get(partition)
         if value is None:
             return FetchedOffset()
@@ -115,7 +122,7 @@ class GroupOffsets:
             for partition in among
             if partition.topic in deleted
             and (value := self._pending.get(partition) or self._durable.get(partition)) is not None
-            and any(_is_of(value, topic) for topic in deleted[partition.topic])
+            and any(is_of_deleted(value, topic) for topic in deleted[partition.topic])
         ]
 
     def remove(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
@@ -127,8 +134,11 @@ class GroupOffsets:
         return removed
 
 
-def _is_of(value: OffsetCommitValue, deleted: DeletedTopic) -> bool:
-    """A topic that was made anew has another id. Offsets without one go by the time of their commit."""
+def is_of_deleted(value: OffsetCommitValue, deleted: DeletedTopic) -> bool:
+    """Whether the offset was committed for the topic before it was deleted.
+
+    A topic that was made anew has another id. Offsets without one go by the time of their commit.
+    """
     if value.topic_id and deleted.topic_id:
         return value.topic_id == deleted.topic_id
     return value.commit_timestamp_ms < deleted.deleted_ms

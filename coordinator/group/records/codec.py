@@ -5,6 +5,7 @@ Every key and value starts with its int16 version. The key's version says what t
     0, 1       a committed offset       `offset_commit`: OffsetCommitKey, OffsetCommitValue
     2          a classic group          `group_metadata`: GroupMetadataKey, GroupMetadataValue
     3..8, 16   a KIP-848 consumer group `consumer_group`: ConsumerGroup...Key, ConsumerGroup...Value
+    30001..2   transactions             `transactional_offset`: the gateway's own
 
 A value of None (a tombstone) removes what the key names.
 """
@@ -24,6 +25,13 @@ from coordinator.group.records.offset_commit import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from coordinator.group.records.transactional_offset import (
+    KEY_VERSIONS,
+    MarkerEpochKey,
+    TransactionalOffsetKey,
+    decode_transactional,
+    encode_transactional,
+)
 from coordinator.log import Record
 from coordinator.state_machine import MalformedRecordError
 
@@ -39,6 +47,8 @@ def encode_record(key: Any, value: Any | None) -> Record:
             return Record(
                 offset_commit_codec.encode_key(key), None if value is None else offset_commit_codec.encode_value(value)
             )
+        if isinstance(key, TransactionalOffsetKey | MarkerEpochKey):
+            return encode_transactional(key, value)
         record_type = _BY_CLASS[type(key)]
         key_bytes = _with_version(record_type.key_version, record_type.key, key)
         if value is None:
@@ -61,7 +71,10 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | N
             offset = offset_commit_codec.decode_value(value)
             if offset is not None:
                 return offset_commit_codec.decode_key(key), offset
-        record_type = _BY_KEY_VERSION.get(_version(key))
+        version = _version(key)
+        if version in KEY_VERSIONS:
+            return decode_transactional(key, value)
+        record_type = _BY_KEY_VERSION.get(version)
         if record_type is None:
             return None
         decoded_key = record_type.key.parse(key[2:])

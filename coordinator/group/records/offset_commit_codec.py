@@ -31,9 +31,8 @@ _VALUE_TAIL = Struct(">q")
 
 def encode_key(key: OffsetCommitKey) -> bytes:
     """ValueError if a field does not fit."""
-    group, topic = key.group.encode(), key.topic.encode()
     try:
-        return KEY_VERSION + _length(group) + group + _length(topic) + topic + _PARTITION.pack(key.partition)
+        return KEY_VERSION + encode_string(key.group) + encode_string(key.topic) + _PARTITION.pack(key.partition)
     except StructError as error:
         raise ValueError(str(error)) from error
 
@@ -55,8 +54,8 @@ def encode_value(value: OffsetCommitValue) -> bytes:
 
 def decode_key(data: bytes) -> OffsetCommitKey:
     """ValueError if it is malformed."""
-    group, at = _string(data, len(KEY_VERSION))
-    topic, at = _string(data, at)
+    group, at = decode_string(data, len(KEY_VERSION))
+    topic, at = decode_string(data, at)
     try:
         [partition] = _PARTITION.unpack_from(data, at)
     except StructError as error:
@@ -72,7 +71,7 @@ def decode_value(data: bytes) -> OffsetCommitValue | None:
         return None
     try:
         _, offset, leader_epoch, _ = _VALUE_HEAD.unpack_from(data)
-        metadata, at = _string(data, _VALUE_HEAD.size - _LENGTH.size)
+        metadata, at = decode_string(data, _VALUE_HEAD.size - _LENGTH.size)
         [commit_timestamp_ms] = _VALUE_TAIL.unpack_from(data, at)
     except StructError as error:
         raise ValueError(str(error)) from error
@@ -103,14 +102,20 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def encode_string(text: str) -> bytes:
+    """ValueError if it is too long."""
+    encoded = text.encode()
+    return _length(encoded) + encoded
+
+
 def _length(text: bytes) -> bytes:
     if len(text) > MAX_STRING_BYTES:
         raise ValueError(f"a string of {len(text)} bytes")
     return _LENGTH.pack(len(text))
 
 
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    """The string and where it ends."""
+def decode_string(data: bytes, at: int) -> tuple[str, int]:
+    """The string and where it ends. ValueError if it is malformed."""
     begin = at + _LENGTH.size
     end = begin + int.from_bytes(data[at:begin], "big")
     if end > len(data) or end - begin > MAX_STRING_BYTES or begin > len(data):

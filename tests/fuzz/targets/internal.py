@@ -20,8 +20,11 @@ from coordinator.fleet.messages import (
     decode_message,
     encode_message,
 )
+from coordinator.group.config import GroupConfig
 from coordinator.group.loading import Loader
 from coordinator.group.migration import AnyGroup
+from coordinator.group.offsets.pending_offsets import PendingOffsets
+from coordinator.group.offsets.transactions import OffsetTransactions
 from coordinator.group.records.codec import decode_record, encode_record
 from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -48,6 +51,12 @@ from coordinator.group.records.group_metadata import (
     MemberMetadata,
 )
 from coordinator.group.records.offset_commit import OFFSET_COMMIT, OffsetCommitKey, OffsetCommitValue
+from coordinator.group.records.transactional_offset import (
+    MarkerEpochKey,
+    MarkerEpochValue,
+    TransactionalOffsetKey,
+    TransactionalOffsetValue,
+)
 from coordinator.group.subscription import subscribed_topics
 from coordinator.state_machine import MalformedRecordError
 from tests.fuzz.target import Target, reason
@@ -82,6 +91,11 @@ def _record_seeds(random: Random) -> Sequence[bytes]:
             ConsumerGroupCurrentMemberAssignmentValue(4, 3, 1, partitions, partitions),
         ),
         (ConsumerGroupRegularExpressionKey("g", "t.*"), ConsumerGroupRegularExpressionValue(["t"])),
+        (
+            TransactionalOffsetKey(5, "g", "t", 3),
+            TransactionalOffsetValue(1, 2, True, OffsetCommitValue(7, "meta", 9, 1, topic_id=b"i" * 16)),
+        ),
+        (MarkerEpochKey(5), MarkerEpochValue(3, 9)),
     ]
     records = [encode_record(key, value) for key, value in pairs]
     found = [_LENGTH.pack(len(key)) + b"\1" + key + (value or b"") for key, value in records]
@@ -100,7 +114,7 @@ def check_record(data: bytes) -> str:
     key, value = data[3:end], data[end:] if data[2] else None
     try:
         decoded = decode_record(key, value)
-        loader = Loader(_Log())
+        loader = _loader()
         loader.replay(key, value)
         groups = _finished(loader)
     except MalformedRecordError as error:
@@ -109,6 +123,14 @@ def check_record(data: bytes) -> str:
         return "unknown kind"
     _check_again(*decoded)
     return f"{type(decoded[0]).__name__} {len(groups) > 0}"
+
+
+def _loader() -> Loader:
+    log = _Log()
+    transactions = OffsetTransactions(
+        GroupConfig(), log, PendingOffsets(), lambda group_id: None, lambda group_id, offsets: None
+    )
+    return Loader(log, transactions)
 
 
 def _finished(loader: Loader) -> dict[str, AnyGroup]:

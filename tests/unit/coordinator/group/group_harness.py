@@ -9,6 +9,7 @@ from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, Consum
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import (
     CommitRequest,
+    EndOfTransaction,
     HeartbeatRequest,
     JoinRequest,
     JoinResponse,
@@ -17,6 +18,7 @@ from coordinator.group.messages import (
     OffsetToCommit,
     SyncRequest,
     SyncResponse,
+    TransactionalCommitRequest,
 )
 from coordinator.group.ports import GroupTopicPartition, OwnTimes
 from coordinator.group.records.codec import decode_record
@@ -178,6 +180,27 @@ class Harness:
         self._after()
         return parked
 
+    def commit_in_transaction(
+        self, offset: int = 1, topic: str = "t", partition: int = 0, group: str = "g", **changes: Any
+    ) -> Parked[Mapping[TopicPartition, ErrorCode]]:
+        """The coordinator of transactions finds nothing against it."""
+        parked = Parked[Mapping[TopicPartition, ErrorCode]]()
+        offsets = {TopicPartition(topic, partition): OffsetToCommit(offset)}
+        fields: dict[str, Any] = {"offsets": offsets, "version": 5, "producer_id": 7, "producer_epoch": 0}
+        request = TransactionalCommitRequest(group, **(fields | changes))
+        verification = self.coordinator.start_verification(group, request.producer_id, request.producer_epoch)
+        self.coordinator.commit_in_transaction(request, verification, self.now_ms, parked)
+        self._after()
+        return parked
+
+    def end_transaction(self, committed: bool = True, **changes: int) -> Parked[ErrorCode]:
+        parked = Parked[ErrorCode]()
+        fields = {"producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 1, "transaction_version": 1}
+        marker = EndOfTransaction(committed=committed, **(fields | changes))
+        self.coordinator.end_transaction(marker, self.now_ms, parked)
+        self._after()
+        return parked
+
     def consumer_heartbeat(
         self, member_id: str = "", epoch: int = 0, group: str = "g", **changes: Any
     ) -> Parked[ConsumerHeartbeatResponse]:
@@ -216,7 +239,8 @@ def reloaded(old: Harness) -> Harness:
     """A coordinator that has just loaded what the other one had written."""
     h = Harness(load=False)
     h.now_ms, h.topics.counts, h._ids = old.now_ms, old.topics.counts, old._ids
-    for record in old.log.durable:
+    h.log.durable = [*old.log.durable]
+    for record in h.log.durable:
         h.coordinator.replay(*record)
     h.load()
     return h

@@ -1,0 +1,297 @@
+"""Offsets in transactions (KIP-98, KIP-447): they are stored as pending, and count when the transaction is committed.
+
+A transaction ends here by a marker of its coordinator. Of the offsets of a partition the latest wins, in the order in
+which they were stored: an offset that was committed meanwhile is not overwritten by an older one (KAFKA-5247). That is
+written down with the offset that was committed, so that it does not depend on the order of records.
+"""
+
+from collections.abc import Callable, Collection, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+from weakref import WeakSet
+
+from coordinator.group.config import GroupConfig
+from coordinator.group.messages import CommitResponse, EndOfTransaction, TransactionalCommitRequest
+from coordinator.group.offsets.group_offsets import GroupOffsets, offset_records, offsets_to_store
+from coordinator.group.offsets.pending_offsets import PendingOffsets, pending_records, removals
+from coordinator.group.ports import COMMIT_APPEND_ERRORS, OffsetsListener
+from coordinator.group.records.codec import encode_record
+from coordinator.group.records.offset_commit import OffsetCommitValue
+from coordinator.group.records.transactional_offset import (
+    MarkerEpochKey,
+    MarkerEpochValue,
+    TransactionalKey,
+    TransactionalOffsetKey,
+    TransactionalOffsetValue,
+    TransactionalValue,
+)
+from coordinator.log import Log, Record
+from coordinator.topics import TopicPartition
+from protocol.kafka.errors import ErrorCode
+
+MARKER_EPOCH_LIFE_MS = 24 * 60 * 60 * 1000
+"""No marker is under way for so long. Kafka's producer.id.expiration.ms is the same."""
+OWN_EPOCH_VERSION = 2
+"""The `transaction.version` from which on each of a producer's transactions has an epoch of its own."""
+
+EndReply = Callable[[ErrorCode], None]
+
+
+@dataclass(eq=False)
+class Verification:
+    """That the group's partition is part of the producer's open transaction, while the coordinator of it is asked.
+
+    A marker that comes meanwhile voids it: the transaction that was open then may have ended (KIP-890).
+    """
+
+    producer_id: int
+    producer_epoch: int
+    is_needed: bool
+    """Not if the transaction has offsets here already."""
+    is_void: bool = False
+
+
+class _CommittedOffsets(NamedTuple):
+    of_group: GroupOffsets
+    values: dict[TopicPartition, OffsetCommitValue]
+
+
+@dataclass
+class _Ending:
+    """The end of a transaction, on its way to the log."""
+
+    marker: EndOfTransaction
+    changes: dict[TransactionalOffsetKey, TransactionalOffsetValue | None] = field(default_factory=dict)
+    committed: dict[str, _CommittedOffsets] = field(default_factory=dict)
+    """By group."""
+    marker_epoch: MarkerEpochValue | None = None
+    """If it is not known yet."""
+    is_partial: bool = False
+    """Something in flight decides whether the rest counts."""
+    replies: list[EndReply] = field(default_factory=list)
+    waiting: list[Callable[[int], None]] = field(default_factory=list)
+    """What is to be done then. It is given the time."""
+
+    @cached_property
+    def groups(self) -> Set[str]:
+        return {key.group for key in self.changes}
+
+    def records(self) -> list[Record]:
+        """In this order any part may be missing at the end: the marker comes again, and the rest is written.
+
+        What the transaction's offsets supersede, those offsets, and that they are pending no more.
+        """
+        superseded = {key: value for key, value in self.changes.items() if value is not None}
+        ended = removals(key for key, value in self.changes.items() if value is None)
+        offsets = [
+            record for group_id, (_, values) in self.committed.items() for record in offset_records(group_id, values)
+        ]
+        records = [*pending_records(superseded), *offsets, *pending_records(ended)]
+        if self.marker_epoch is not None:
+            records.append(encode_record(MarkerEpochKey(self.marker.producer_id), self.marker_epoch))
+        return records
+
+
+class OffsetTransactions:
+    """`offsets_of` finds a group's offsets, None if there is no such group."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        log: Log,
+        pending: PendingOffsets,
+        offsets_of: Callable[[str], GroupOffsets | None],
+        on_changed: OffsetsListener,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._pending = pending
+        self._offsets_of = offsets_of
+        self._on_changed = on_changed
+        self._marker_epochs: dict[int, MarkerEpochValue] = {}
+        self._endings: dict[int, _Ending] = {}
+        self._verifications: WeakSet[Verification] = WeakSet()
+
+    def replay(self, key: TransactionalKey, value: TransactionalValue | None) -> None:
+        if isinstance(key, TransactionalOffsetKey):
+            assert value is None or isinstance(value, TransactionalOffsetValue)
+            self._pending.replay(key, value)
+        elif isinstance(value, MarkerEpochValue):
+            self._marker_epochs[key.producer_id] = value
+        else:
+            self._marker_epochs.pop(key.producer_id, None)
+
+    def groups(self) -> Collection[str]:
+        """Those that have offsets in open transactions."""
+        return self._pending.groups()
+
+    # --- Commits
+
+    def start_verification(self, producer_id: int, producer_epoch: int) -> Verification:
+        is_open = self._pending.producer_epoch(producer_id) == producer_epoch
+        verification = Verification(producer_id, producer_epoch, is_needed=not is_open)
+        self._verifications.add(verification)
+        return verification
+
+    def commit_error(self, request: TransactionalCommitRequest, verification: Verification) -> ErrorCode:
+        """Why the transaction cannot get offsets, whoever the member is."""
+        if request.producer_id in self._endings:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        epoch = self._pending.producer_epoch(request.producer_id)
+        if epoch is not None and epoch > request.producer_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if verification not in self._verifications:  # markers may have come to another coordinator meanwhile
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.INVALID_TXN_STATE if verification.is_void else ErrorCode.NONE
+
+    def commit(self, request: TransactionalCommitRequest, now_ms: int, reply: Callable[[CommitResponse], None]) -> None:
+        """For a group that exists. Answered when durable; metadata that is too large is refused offset by offset."""
+        values = offsets_to_store(request, self._config.offset_metadata_max_chars, now_ms)
+        answer = dict.fromkeys(request.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        if not values:
+            reply(answer)
+            return
+        order = self._pending.next_order()
+        changes = {
+            TransactionalOffsetKey(request.producer_id, request.group_id, *partition): TransactionalOffsetValue(
+                request.producer_epoch, order, superseded=False, offset=value
+            )
+            for partition, value in values.items()
+        }
+        self._pending.prepare(changes)
+
+        def on_done(error: ErrorCode, now_ms: int) -> None:
+            (self._pending.abandon if error else self._pending.commit)(changes)
+            reply(answer | dict.fromkeys(values, COMMIT_APPEND_ERRORS.get(error, error)))
+
+        self._log.append(pending_records(changes), on_done)
+
+    # --- The end
+
+    def end(self, marker: EndOfTransaction, now_ms: int, reply: EndReply) -> None:
+        """Answered when durable, also if nothing is open. After NOT_LEADER_OR_FOLLOWER it has to be asked again.
+
+        A retry joins the end that is on its way.
+        """
+        known = self._endings.get(marker.producer_id)
+        if known is not None:
+            if known.marker == marker:
+                known.replies.append(reply)
+            else:
+                reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        error = self._marker_error(marker)
+        if error:
+            reply(error)
+            return
+        self._void_verifications(marker)
+        ending = self._prepared(marker, now_ms)
+        ending.replies.append(reply)
+        self._write(ending, now_ms)
+
+    def wait_for_end(self, group_id: str, then: Callable[[int], None]) -> bool:
+        """Whether the end of a transaction with offsets of the group is on its way to the log; `then` is called then.
+
+        Until its fate is known, nobody can say what an offset that is committed now supersedes.
+        """
+        for ending in self._endings.values():
+            if group_id in ending.groups:
+                ending.waiting.append(then)
+                return True
+        return False
+
+    def expire(self, now_ms: int) -> None:
+        """Markers of coordinators before these are not under way any more. Lost tombstones are no harm."""
+        old = [
+            producer_id
+            for producer_id, value in self._marker_epochs.items()
+            if now_ms >= value.timestamp_ms + MARKER_EPOCH_LIFE_MS and producer_id not in self._endings
+        ]
+        for producer_id in old:
+            del self._marker_epochs[producer_id]
+        records = [encode_record(MarkerEpochKey(producer_id), None) for producer_id in old]
+        if records:
+            self._log.append(records, lambda error, now_ms: None)
+
+    def _marker_error(self, marker: EndOfTransaction) -> ErrorCode:
+        """A late marker must not end a newer transaction.
+
+        Where each transaction has an epoch of its own, that tells (KAFKA-19999). Where all have the same, a late marker
+        is one of an earlier coordinator: the same one goes on only when those that it gave up cannot arrive any more.
+        """
+        open_epoch = self._pending.producer_epoch(marker.producer_id)
+        if open_epoch is not None and _highest_ended_epoch(marker) < open_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        known = self._marker_epochs.get(marker.producer_id)
+        is_fenced = known is not None and known.coordinator_epoch > marker.coordinator_epoch
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED if is_fenced else ErrorCode.NONE
+
+    def _void_verifications(self, marker: EndOfTransaction) -> None:
+        for verification in self._verifications:
+            is_ended = verification.producer_epoch <= _highest_ended_epoch(marker)
+            if verification.producer_id == marker.producer_id and is_ended:
+                verification.is_void = True
+
+    def _prepared(self, marker: EndOfTransaction, now_ms: int) -> _Ending:
+        ending = _Ending(marker)
+        for key in self._pending.of_producer(marker.producer_id):
+            if not marker.committed:
+                ending.changes[key] = None
+            elif self._is_decided(key):
+                self._prepare_commit(ending, key)
+            else:
+                ending.is_partial = True
+        known = self._marker_epochs.get(marker.producer_id)
+        is_new = known is None or known.coordinator_epoch < marker.coordinator_epoch
+        if is_new and marker.transaction_version < OWN_EPOCH_VERSION:
+            ending.marker_epoch = MarkerEpochValue(marker.coordinator_epoch, now_ms)
+        return ending
+
+    def _is_decided(self, key: TransactionalOffsetKey) -> bool:
+        """Nothing that may fail yet has to do with whether the offset counts."""
+        rivals = self._pending.of_partition(key.group, TopicPartition(key.topic, key.partition))
+        return not any(map(self._pending.is_in_flight, rivals))
+
+    def _prepare_commit(self, ending: _Ending, key: TransactionalOffsetKey) -> None:
+        value, of_group = self._pending.find(key), self._offsets_of(key.group)
+        if value is not None and not value.superseded and of_group is not None:
+            partition = TopicPartition(key.topic, key.partition)
+            ending.changes |= self._pending.superseded(key.group, partition, before=value.order)
+            ending.committed.setdefault(key.group, _CommittedOffsets(of_group, {})).values[partition] = value.offset
+        ending.changes[key] = None
+
+    def _write(self, ending: _Ending, now_ms: int) -> None:
+        records = ending.records()
+        if not records:
+            self._answer(ending, ErrorCode.NONE)
+            return
+        for of_group, values in ending.committed.values():
+            of_group.prepare(values)
+        self._endings[ending.marker.producer_id] = ending
+        self._pending.prepare(ending.changes)
+
+        def on_done(error: ErrorCode, now_ms: int) -> None:
+            del self._endings[ending.marker.producer_id]
+            (self._pending.abandon if error else self._pending.commit)(ending.changes)
+            for group_id, (of_group, values) in ending.committed.items():
+                if error:
+                    of_group.abandon(values)
+                else:
+                    self._on_changed(group_id, of_group.commit(values))
+            if not error and ending.marker_epoch is not None:
+                self._marker_epochs[ending.marker.producer_id] = ending.marker_epoch
+            self._answer(ending, error)
+            for then in ending.waiting:
+                then(now_ms)
+
+        self._log.append(records, on_done)
+
+    def _answer(self, ending: _Ending, error: ErrorCode) -> None:
+        for reply in ending.replies:
+            reply(ErrorCode.NOT_LEADER_OR_FOLLOWER if error or ending.is_partial else ErrorCode.NONE)
+
+
+def _highest_ended_epoch(marker: EndOfTransaction) -> int:
+    """Transactions of this producer epoch, and of lower ones, are over."""
+    return marker.producer_epoch - (marker.transaction_version >= OWN_EPOCH_VERSION)
