@@ -10,13 +10,19 @@ from typing import Any
 from gateway.background import report, run_once
 from gateway.errors import fetch_error_code
 from gateway.fan_out import fan_out
-from gateway.fetching.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer
+from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
 from gateway.fetching.fetch_session import FetchedPartition
+from gateway.log.entries.log_entry import Slice
 from gateway.log.partition_log import PartitionLog
+from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.pulsar.errors import PulsarError
 from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import FetchResponse
 
+_AbortedTransaction = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
+
+UNKNOWN_OFFSET = -1
 MAX_WAIT_MS = 600_000
 READ_WAIT_S = 10.0
 OPENED_AT_ONCE = 256
@@ -111,9 +117,20 @@ class DelayedFetch:
 
     def _wait_for(self, part: FetchPartitionState) -> None:
         if part.log is not None:
-            offset, reader = part.fetched.offset, part.log.reader
-            at_end = offset >= part.log.end_offset or reader.available_bytes(offset) > 0  # but less than min_bytes
+            offset, end = part.fetched.offset, self._readable_end(part.log)
+            end = part.log.end_offset if end is None else end
+            at_end = offset >= end or part.log.reader.available_bytes(offset, end) > 0  # but less than min_bytes
             part.log.waiters.add(self, at_end=at_end)
+
+    def _readable_end(self, partition_log: PartitionLog) -> int | None:
+        """Up to it, this fetch gets records. None until it is known which transactions are open."""
+        if not self._params.read_committed:
+            return partition_log.end_offset
+        transactions = partition_log.transactions
+        if transactions.loaded:
+            return transactions.last_stable_offset
+        transactions.start_loading()
+        return None
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
         task = run_once("delayed fetch", work)
@@ -209,17 +226,19 @@ class DelayedFetch:
                 looked_up = self._pending = True
             elif part.fetched.offset < part.log.start.offset:
                 return True
-            elif part.fetched.offset < part.log.end_offset:
-                total += self._at_hand(part.fetched.offset, part.log, need)
+            elif (end := self._readable_end(part.log)) is None:
+                self._pending = True
+            elif part.fetched.offset < end:
+                total += self._at_hand(part.fetched.offset, part.log, end, need)
         if failed == len(self._parts) or self._found_error:
             return True
         if looked_up and not self._overdue:
             return False
         return total >= need or (self._params.min_bytes <= 0 and not self._pending)
 
-    def _at_hand(self, offset: int, partition_log: PartitionLog, need: int) -> int:
+    def _at_hand(self, offset: int, partition_log: PartitionLog, end: int, need: int) -> int:
         """Bytes that could be answered now; of older data, any is enough: more comes while it is answered."""
-        available = partition_log.reader.available_bytes(offset)
+        available = partition_log.reader.available_bytes(offset, end)
         if available:
             return available
         if partition_log.reader.is_read_ahead(offset):
@@ -268,26 +287,36 @@ class DelayedFetch:
             return PartitionAnswer(fetched, error_code=part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if fetched.offset < partition_log.start.offset:  # beyond the end it is an error once the broker was asked
             return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-        records = self._records(part, partition_log, min(room, fetched.max_bytes), at_least_one=at_least_one)
         row = PartitionAnswer(
-            fetched,
-            high_watermark=partition_log.end_offset,
-            log_start_offset=partition_log.start.offset,
-            records=records,
+            fetched, high_watermark=partition_log.end_offset, log_start_offset=partition_log.start.offset
         )
+        transactions, end = partition_log.transactions, self._readable_end(partition_log)
+        row.last_stable_offset = transactions.last_stable_offset if transactions.loaded else UNKNOWN_OFFSET
         if self._params.read_committed:
             row.aborted_transactions = []
+        if end is None:
+            return row
+        found = self._read(fetched.offset, partition_log, min(room, fetched.max_bytes), end, at_least_one=at_least_one)
+        if found is not None and found.size_bytes:
+            row.records = RecordChunks(found.chunks, found.size_bytes)
+            if self._params.read_committed:
+                row.aborted_transactions = _aborted(transactions, fetched.offset, found.next_offset)
         return row
 
-    def _records(
-        self, part: FetchPartitionState, partition_log: PartitionLog, max_bytes: int, *, at_least_one: bool
-    ) -> RecordChunks:
-        offset = part.fetched.offset
-        found = partition_log.reader.read(offset, max(0, max_bytes), at_least_one=at_least_one)
+    def _read(
+        self, offset: int, partition_log: PartitionLog, max_bytes: int, end: int, *, at_least_one: bool
+    ) -> Slice | None:
+        found = partition_log.reader.read(offset, max(0, max_bytes), at_least_one=at_least_one, before=end)
         if found is None:
             partition_log.reader.prefetch(offset)
-            return NO_RECORDS
-        chunks, size_bytes = found
+            return None
         if max_bytes <= 0:  # clients leave their answers lying: this one must not pin the entry that it is a part of
-            chunks = [bytes(chunk) for chunk in chunks]
-        return RecordChunks(chunks, size_bytes)
+            return found._replace(chunks=[bytes(chunk) for chunk in found.chunks])
+        return found
+
+
+def _aborted(transactions: LogTransactions, offset: int, next_offset: int) -> list[_AbortedTransaction]:
+    return [
+        _AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in transactions.aborted_between(offset, next_offset)
+    ]

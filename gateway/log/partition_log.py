@@ -28,6 +28,7 @@ from gateway.log.reading.tail_follower import TailFollower
 from gateway.log.reading.waiters import Waiters
 from gateway.log.record_free import RecordFree
 from gateway.log.shared import Shared
+from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.log.writing.appender import SentEntry
 from gateway.log.writing.known_producers import KnownProducers
 from gateway.log.writing.log_writer import LogWriter
@@ -77,6 +78,10 @@ class PartitionLog:
             topic, resources, shared.may_send_idempotent, end, self.producers.state, self.end.read_what_others_sent,
             self._written, predecessor,
         )  # fmt: skip
+        self.transactions = LogTransactions(
+            topic, resources, bounds, end, self.start, self.waiters, self.writer.append_control,
+            self.producers.state.fence,
+        )  # fmt: skip
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
         self._closing: asyncio.Task[None] | None = None
 
@@ -95,7 +100,11 @@ class PartitionLog:
     def ready_for(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> bool:
         """``append`` may be called for this batch without ``prepare``."""
         return self.writer.ready and (
-            header.producer_id < 0 or self.producers.may_judge(header, source, arrived_s)
+            header.producer_id < 0
+            or (
+                self.producers.may_judge(header, source, arrived_s)
+                and not (header.is_transactional and self.transactions.needs_verification(header))
+            )
         )
 
     async def prepare(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> None:
@@ -110,6 +119,16 @@ class PartitionLog:
         await self.writer.wait_until_ready()
         if header.producer_id >= 0:
             await self.producers.prepare(header, source, arrived_s)
+            if header.is_transactional:
+                await self.transactions.prepare_to_append()
+
+    async def prepare_marker(self) -> None:
+        """As ``prepare``, for ``transactions.append_marker``."""
+        self._check_open()
+        await self.writer.wait_until_ready()
+        await self.producers.load()
+        await self.transactions.prepare_to_append()
+        self._check_open()
 
     def append(
         self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: Messages | None = None
@@ -121,6 +140,8 @@ class PartitionLog:
         True if the batch repeats one of its producer's last five: then ``done`` gets that one's offset.
         """
         self._check_open()
+        if header.producer_id >= 0:
+            self.transactions.check(header)
         return self.writer.append(data, header, source, done, messages)
 
     def _check_open(self) -> None:
@@ -151,7 +172,12 @@ class PartitionLog:
         self._take(read)
         if is_piece(entry):
             self._tail.clear()  # readers of older data put such messages together
-        self._answer(self._end.on_entry(read.position, read.base_offset, read.next_offset))
+        resolved = self._end.on_entry(read.position, read.base_offset, read.next_offset)
+        for receipt, base_offset in resolved:
+            if receipt.position < read.position and base_offset != UNKNOWN_OFFSET:  # the follower has passed it over
+                self._decided(receipt, base_offset)
+        self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
+        self._answer(resolved)
         if claimed is None:
             self.producers.appended(read)
         else:
@@ -162,12 +188,15 @@ class PartitionLog:
         base_offset = self.end_offset
         if last > self._end.last and end_offset > base_offset:
             self._take(LogEntry(last, base_offset, end_offset, empty_batches(base_offset, end_offset)))
-            self._answer(self._end.on_entry(last, base_offset, end_offset))
+            resolved = self._end.on_entry(last, base_offset, end_offset)
+            self.transactions.appended(last, base_offset, end_offset, None)
+            self._answer(resolved)
             self._target.known_up_to(last)
 
     def _answer(self, resolved: list[Resolved[SentEntry]]) -> None:
         now_s = time.monotonic()
-        for (position, count, sent), base_offset in resolved:
+        for receipt, base_offset in resolved:
+            position, count, sent = receipt
             if base_offset == UNKNOWN_OFFSET:
                 # It is in the log, which only one that reads its end anew can tell the producer when it asks again.
                 self.start_closing()
@@ -178,7 +207,14 @@ class PartitionLog:
             if not was_read:
                 stamp_offsets(_writable(sent.data), base_offset)
                 self._take(LogEntry(position, base_offset, base_offset + count, sent.data))
+            self._decided(receipt, base_offset)
             self.writer.complete(sent, base_offset, now_s)
+
+    def _decided(self, receipt: Receipt[SentEntry], base_offset: int) -> None:
+        """An entry of ours has its place."""
+        position, count, sent = receipt
+        data = sent.data if sent.is_transactional else None
+        self.transactions.appended(position, base_offset, base_offset + count, data)
 
     def _on_quiet(self) -> bool:
         return self._follower.follow_if_wanted()
@@ -215,6 +251,7 @@ class PartitionLog:
         self.start.close()
         self.end.close()
         self._lookup.close()
+        self.transactions.close()
         self._tail.clear()
         self._shared.readers.close_all(self.source)
         self._follower.close()
@@ -232,7 +269,9 @@ async def open_log(
 ) -> PartitionLog:
     """Find both ends of a partition's log; ``predecessor`` wrote it before. Raises PulsarError."""
     bounds = await read_bounds(shared.resources.client, shared.resources.admin, pulsar_topic)
-    return PartitionLog(pulsar_topic, shared, bounds, is_compacted, predecessor)
+    opened = PartitionLog(pulsar_topic, shared, bounds, is_compacted, predecessor)
+    opened.transactions.start_loading()
+    return opened
 
 
 def _writable(data: Buffer) -> bytearray | memoryview:

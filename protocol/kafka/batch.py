@@ -54,6 +54,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _EXTENT = struct.Struct(">i11xi")  # batch_length and last_offset_delta, read from _EXTENT_OFFSET
 _MAGIC_EXTENT = struct.Struct(">i4xb6xi")  # and the magic between them
 _EXTENT_OFFSET: Final = 8
+_MARKED_EXTENT = struct.Struct(">i9xh")  # batch_length and attributes, read from _EXTENT_OFFSET
 _UNCHECKED = struct.Struct(">qii")  # the fields before magic: base_offset, batch_length, partition_leader_epoch
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
@@ -147,6 +148,17 @@ def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
             raise CorruptBatch(f"batch at byte {position} of {end} claims a length of {header.batch_length}")
         yield position, header
         position = following
+
+
+def iter_transactional(buffer: Buffer) -> Iterator[int]:
+    """Where the transactional batches begin, control batches among them, of whole ones that fill `buffer`. Looks at
+    nothing else, because most logs have none."""
+    position, end = 0, len(buffer)
+    while position + HEADER_BYTES <= end:
+        batch_length, attributes = _MARKED_EXTENT.unpack_from(buffer, position + _EXTENT_OFFSET)
+        if attributes & TRANSACTIONAL_MASK:
+            yield position
+        position += batch_length + LOG_OVERHEAD_BYTES
 
 
 def _require_magic_v2(buffer: Buffer, position: int) -> None:

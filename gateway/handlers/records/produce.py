@@ -16,8 +16,10 @@ from functools import partial
 import structlog
 
 from coordinator.fleet.leadership import PartitionRole
+from coordinator.topics import TopicPartition
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
 from gateway.fan_out import Slices, fan_out
+from gateway.handlers.records.verification import UnverifiedBatchError, refused_as_whole, verify
 from gateway.log.partition_log import PartitionLog
 from gateway.log.writing.checking import (
     FIRST_BATCH_VERSION,
@@ -121,6 +123,7 @@ class ProduceCall:
     def check(self) -> None:
         """Judge each partition's records, as far as that needs no waiting, and does not keep others waiting."""
         end = time.monotonic() + CHECK_S
+        refused = refused_as_whole(self.call.request)
         for topic in self.call.request.topic_data:
             if not topic.partition_data:
                 continue
@@ -131,7 +134,9 @@ class ProduceCall:
                 part = _Part(PartitionAnswer(index), topic, records)
                 answer.partition_responses.append(part.answer)
                 self._parts.append(part)
-                if time.monotonic() < end:
+                if refused:
+                    self._failed(part, KafkaError(refused))
+                elif time.monotonic() < end:
                     self._begin(part)
 
     def _begin(self, part: _Part) -> None:
@@ -237,7 +242,11 @@ class ProduceCall:
             part.log = await logs.open(part.topic, part.answer.index, urgent=True)
             # First, so that what a leader before us wrote last is in what the log reads of its producers.
             self._check_leader(part, part.produced.header)
-            await part.log.prepare(part.produced.header, self.call.client.number, self.call.client.arrived_s)
+            header = part.produced.header
+            await part.log.prepare(header, self.call.client.number, self.call.client.arrived_s)
+            if header.is_transactional and header.producer_id >= 0:
+                partition = TopicPartition(part.topic.name, part.answer.index)
+                await verify(self.call, part.log.transactions, partition, header)
 
     async def append_in_slices(self) -> Reply:
         """As ``append``, of very many batches: others have their turn between them."""
@@ -333,7 +342,8 @@ class ProduceCall:
                 row(batch_index=index, batch_index_error_message=text) for index, text in error.reasons.items()
             ]
         found_in_batch = isinstance(error, _FOUND_IN_BATCH) or code in _FOUND_WHILE_APPENDING
-        part.tells_start = found_in_batch and part.topic is not None
+        verified = not isinstance(error, UnverifiedBatchError)
+        part.tells_start = found_in_batch and verified and part.topic is not None
         if part.tells_start and part.log is not None:
             part.answer.log_start_offset = part.log.start.offset
         header = _header(part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from contextlib import aclosing
@@ -13,6 +12,7 @@ import structlog
 from gateway.log.bounds.deleted_records import deleted_before
 from gateway.log.bounds.empty_end import end_before_open_ledger
 from gateway.log.bounds.start_search import FirstLedger, FirstOffset, is_compacted, kept_start
+from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.entries.entry_stream import NOTHING, EntryQueue, read_entries, read_on
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
@@ -36,6 +36,8 @@ class LogBounds(NamedTuple):
     first: FirstLedger | None = None
     asked_at: float = -math.inf
     """Before anything was asked of Pulsar, by the monotonic clock."""
+    flag: Position | None = None
+    """From where on there may be transactions; None if there are none up to the last entry."""
 
 
 class _First(NamedTuple):
@@ -52,15 +54,17 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     queue = EntryQueue()
     reader = await client.open_reader(topic, "earliest", queue)
     try:
-        last, held = await asyncio.gather(reader.last_position(), admin.topics.managed_ledger(topic))
+        last = await reader.last_position()
+        held = await admin.topics.managed_ledger(topic)  # later: what flags an entry is written before it
+        flag = flagged_position(held.properties)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # perhaps it names an entry that has expired
-            return await _without_entries(admin, topic, held, asked_at)
+            return (await _without_entries(admin, topic, held, asked_at))._replace(flag=flag)
         first = await _first(admin, topic, reader, queue, last)
     finally:
         await reader.close()
     if first is None:
         log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
-        return LogBounds(last, 0, 0, asked_at=asked_at)
+        return LogBounds(last, 0, 0, asked_at=asked_at, flag=flag)
     next_offset = await _end_offset(client, admin, topic, last) if first.end_offset is None else first.end_offset
     known: FirstLedger | None = first.ledger
     start = first.ledger.start
@@ -69,7 +73,7 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     deleted = deleted_before(held.properties)
     if deleted > start.offset:
         start = FirstOffset(deleted, at_first_entry=False)
-    return LogBounds(last, next_offset, *start, known, asked_at)
+    return LogBounds(last, next_offset, *start, known, asked_at, flag)
 
 
 async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerInfo, asked_at: float) -> LogBounds:

@@ -16,7 +16,14 @@ from typing import NamedTuple
 import structlog
 
 from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
-from gateway.log.entries.message_entry import FORMAT_PROPERTY, decode_entry, stored_batches
+from gateway.log.entries.message_entry import (
+    FORMAT_PROPERTY,
+    MESSAGES_FORMAT,
+    decode_entry,
+    decode_marker_entry,
+    stored_batches,
+    stored_marker,
+)
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
@@ -29,8 +36,11 @@ from protocol.pulsar.frames import encode_metadata_properties
 KAFKA_FORMAT = "kafka"
 KAFKA_FORMAT_PROPERTIES = encode_metadata_properties([(FORMAT_PROPERTY, KAFKA_FORMAT)])
 _FORMAT_KEY, _FORMAT_VALUE = FORMAT_PROPERTY.encode(), KAFKA_FORMAT.encode()
+_GATEWAYS_FORMATS = {_FORMAT_VALUE, MESSAGES_FORMAT.encode()}
 
 _MAX_INT64 = 2**63 - 1
+NO_LIMIT = _MAX_INT64
+"""Behind every offset."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -63,6 +73,11 @@ class Slice(NamedTuple):
 
 def is_kafka_format(entry: Entry) -> bool:
     return any(p.key == _FORMAT_KEY and p.value == _FORMAT_VALUE for p in entry.metadata.properties)
+
+
+def holds_batches(entry: Entry) -> bool:
+    """A gateway wrote it, in whichever format."""
+    return any(p.key == _FORMAT_KEY and p.value in _GATEWAYS_FORMATS for p in entry.metadata.properties)
 
 
 def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None = None) -> LogEntry | None:
@@ -110,6 +125,9 @@ def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Bu
     messages = iter_messages(entry.metadata, entry.payload, max_bytes)  # one by one: there may be millions
     batches = stored_batches(entry.metadata)
     if batches is not None:
+        marker = stored_marker(entry.metadata, batches[0])
+        if marker is not None and len(batches) == count == 1:
+            return decode_marker_entry(marker, messages, base_offset)
         return decode_entry(batches, messages, base_offset)
     return _native_batch(messages, base_offset, count)
 
@@ -137,8 +155,10 @@ def _timestamp(message: NativeMessage) -> int:
     return timestamp if timestamp <= _MAX_INT64 else NO_TIMESTAMP
 
 
-def collect(entries: Sequence[LogEntry], first: int, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice:
-    """Whole batches from ``offset`` on out of ``entries[first:]``, up to ``max_bytes``.
+def collect(
+    entries: Sequence[LogEntry], first: int, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT
+) -> Slice:
+    """Whole batches from ``offset`` on, and ``before`` another, out of ``entries[first:]``, up to ``max_bytes``.
 
     The first batch comes whole whatever its size, if ``at_least_one`` says so (KIP-74).
     """
@@ -146,27 +166,43 @@ def collect(entries: Sequence[LogEntry], first: int, offset: int, max_bytes: int
     size_bytes, next_offset = 0, offset
     for number in range(first, len(entries)):
         entry = entries[number]
-        data = entry.data if entry.base_offset >= offset else _behind(entry, offset)
+        if entry.base_offset >= before:
+            break
+        data, end_offset = entry.data, entry.next_offset
+        if end_offset > before:
+            data, end_offset = memoryview(data)[: bytes_before(entry, before)], before
+        if entry.base_offset < offset:
+            data = _behind(data, offset)
         room = max_bytes - size_bytes
         if len(data) <= room:
             chunks.append(data)
             size_bytes += len(data)
-            next_offset = entry.next_offset
+            next_offset = end_offset
             continue
         part, part_next = _fitting(data, room, whole_first=at_least_one and not chunks)
         if part:
             chunks.append(part)
             size_bytes += len(part)
-            next_offset = part_next if len(part) < len(data) else entry.next_offset
+            next_offset = part_next if len(part) < len(data) else end_offset
         break
     return Slice(chunks, size_bytes, next_offset)
 
 
-def _behind(entry: LogEntry, offset: int) -> Buffer:
-    """The entry without the batches that end before ``offset``."""
-    for position, _, next_offset in batch_extents(entry.data):
+def bytes_before(entry: LogEntry, offset: int) -> int:
+    """Of the entry's batches that end at or before ``offset``."""
+    size_bytes = 0
+    for _, end, next_offset in batch_extents(entry.data):
         if next_offset > offset:
-            return memoryview(entry.data)[position:] if position else entry.data
+            break
+        size_bytes = end
+    return size_bytes
+
+
+def _behind(data: Buffer, offset: int) -> Buffer:
+    """The batches without those that end before ``offset``."""
+    for position, _, next_offset in batch_extents(data):
+        if next_offset > offset:
+            return memoryview(data)[position:] if position else data
     return b""
 
 

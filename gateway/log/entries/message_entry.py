@@ -6,6 +6,8 @@ compaction sees their keys. What only Kafka knows stays in properties that the g
     of the entry   entry.format   "pulsar"
                    kafka.batches  for each batch `count,attributes,producer id,producer epoch,base sequence`, between
                                   them a semicolon: the producers' windows can be rebuilt from the log
+                   kafka.control  of a transaction marker, `type,coordinator epoch`: its one message has neither key
+                                  nor value, and an entry of its own
     of a message,  kafka.record   words, between them a space:
     where needed                  `empty`     the value is empty and stands as one byte, because compaction takes
                                               messages without bytes for tombstones
@@ -21,10 +23,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from protocol.kafka.batch import BatchHeader
+from protocol.kafka.batch import CONTROL_MASK, NO_SEQUENCE, BatchHeader
 from protocol.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from protocol.kafka.offset_span import empty_batch, span_offsets
 from protocol.kafka.records import Headers, Record, encode_batch
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
 from protocol.pulsar.entry import EntryError, NativeMessage, compress, encode_message
 from protocol.pulsar.frames import encode_metadata_properties
 from protocol.pulsar.pulsar_commands_pb2 import CompressionType, MessageMetadata
@@ -33,6 +36,7 @@ FORMAT_PROPERTY, MESSAGES_FORMAT = "entry.format", "pulsar"
 BATCHES_PROPERTY = "kafka.batches"
 _INT16, _INT32, _INT64 = 2**15, 2**31, 2**63
 RECORD_PROPERTY = "kafka.record"
+CONTROL_PROPERTY = "kafka.control"
 EMPTY = "empty"
 STANDS_FOR_EMPTY = b"\0"
 _TIMESTAMP_TYPE, _TRANSACTIONAL = 0x08, 0x10
@@ -88,6 +92,16 @@ def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]]) -> EncodedEntry:
         metadata = MessageMetadata(compression=_CODECS[codec], uncompressed_size=len(plain))
         fields += metadata.SerializePartialToString()
     return EncodedEntry(compress(_CODECS[codec], plain), fields)
+
+
+def encode_marker_entry(header: BatchHeader, marker: TransactionMarker) -> EncodedEntry:
+    """The entry of a transaction marker whose control batch has this header."""
+    stored = f"1,{header.attributes},{marker.producer_id},{marker.producer_epoch},{NO_SEQUENCE}"
+    fields = encode_metadata_properties([
+        (FORMAT_PROPERTY, MESSAGES_FORMAT), (BATCHES_PROPERTY, stored),
+        (CONTROL_PROPERTY, f"{marker.type.value},{marker.coordinator_epoch}"),
+    ])  # fmt: skip
+    return EncodedEntry(encode_message(None, event_time_ms=header.max_timestamp), fields)
 
 
 def _message(record: Record, compacted: bool) -> bytes:
@@ -147,6 +161,29 @@ def stored_batches(metadata: MessageMetadata) -> list[StoredBatch] | None:
     if sum(batch.record_count for batch in batches) != metadata.num_messages_in_batch:
         raise EntryError(f"{BATCHES_PROPERTY} counts differently from the entry's metadata")
     return batches
+
+
+def stored_marker(metadata: MessageMetadata, batch: StoredBatch) -> TransactionMarker | None:
+    """What an entry's batch says if it is a transaction marker; None for any other. Raises EntryError."""
+    if not batch.attributes & CONTROL_MASK:
+        return None
+    text = next((p.value for p in metadata.properties if p.key == CONTROL_PROPERTY.encode()), b"")
+    try:
+        number, coordinator_epoch = map(int, text.split(b","))
+        marker_type = MarkerType(number)
+    except ValueError as error:
+        raise EntryError(f"unreadable {CONTROL_PROPERTY}: {error!r}") from None
+    if not -_INT32 <= coordinator_epoch < _INT32:
+        raise EntryError(f"{CONTROL_PROPERTY} names what no marker has")
+    return TransactionMarker(marker_type, batch.producer_id, batch.producer_epoch, coordinator_epoch)
+
+
+def decode_marker_entry(
+    marker: TransactionMarker, messages: Iterable[NativeMessage], base_offset: int
+) -> bytearray:
+    """Its control batch again, numbered; an empty batch if compaction has removed it."""
+    record = next(_records(messages), None)
+    return empty_batch(base_offset, 1) if record is None else encode_marker(marker, record.timestamp, base_offset)
 
 
 def _is_possible(batch: StoredBatch) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 
-from gateway.log.entries.log_entry import LogEntry, Slice, collect
+from gateway.log.entries.log_entry import NO_LIMIT, LogEntry, Slice, bytes_before, collect
 from gateway.observability.metrics import Tally
 from gateway.pulsar.position import Position
 
@@ -112,17 +112,24 @@ class LogTail:
             del self._bytes_before[: self._head]
             self._head = 0
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
-        """Batches from ``offset`` on, or None if that offset is not in memory."""
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT) -> Slice | None:
+        """Batches from ``offset`` on, and ``before`` another, or None if the first offset is not in memory."""
         first = self._first_behind(offset)
-        return None if first is None else collect(self._entries, first, offset, max_bytes, at_least_one=at_least_one)
+        if first is None:
+            return None
+        return collect(self._entries, first, offset, max_bytes, at_least_one=at_least_one, before=before)
 
-    def available_bytes(self, offset: int) -> int:
-        """How many bytes lie from ``offset`` on; 0 if it is not in memory."""
+    def available_bytes(self, offset: int, before: int = NO_LIMIT) -> int:
+        """How many bytes lie from ``offset`` on, and ``before`` another; 0 if the first is not in memory."""
         first = self._first_behind(offset)
         if first is None or first == len(self._entries):
             return 0
-        return self._total_bytes - self._bytes_before[first]
+        if before >= self._entries[-1].next_offset:
+            return self._total_bytes - self._bytes_before[first]
+        last = bisect_left(self._bases, before, lo=self._head) - 1
+        if last < first:
+            return 0
+        return self._bytes_before[last] + bytes_before(self._entries[last], before) - self._bytes_before[first]
 
     def _first_behind(self, offset: int) -> int | None:
         """Where the first entry is that ends behind ``offset``; None if that offset is not in memory."""

@@ -14,7 +14,7 @@ from gateway.errors import KafkaError
 from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
 from gateway.log.entries.decoding import DecodingThreads, OrderedConversions
 from gateway.log.entries.entry_stream import NOTHING
-from gateway.log.entries.log_entry import LogEntry, Slice, collect, from_pulsar
+from gateway.log.entries.log_entry import NO_LIMIT, LogEntry, Slice, collect, from_pulsar
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex, back_from, find_position
@@ -122,11 +122,11 @@ class CatchUpReader:
             return self.offset <= offset <= self._entries[-1].next_offset
         return offset == self.offset
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT) -> Slice | None:
         """Batches from ``offset`` on; None if they have not come yet. What lies before is given up."""
         if not self.holds(offset):
             return None
-        found = collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one)
+        found = collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one, before=before)
         if found.size_bytes:
             self.offset_behind = found.next_offset
             self.delivered_at = self.delivered_at or self.last_used

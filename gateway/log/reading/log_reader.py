@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gateway.log.entries.log_entry import Buffer
+from gateway.log.entries.log_entry import NO_LIMIT, Slice
 from gateway.log.reading.cache import LogTail
 from gateway.log.reading.positions import SparseIndex
 from gateway.log.reading.read_source import ReadSource
@@ -23,21 +23,22 @@ class LogReader:
         self._readers = readers
         self._metrics = metrics
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> tuple[list[Buffer], int] | None:
-        """(buffers, bytes) from ``offset`` on, empty at the end; None if they are neither in memory nor read ahead.
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool = True, before: int = NO_LIMIT
+    ) -> Slice | None:
+        """What lies from ``offset`` on, and ``before`` another; None if it is neither in memory nor read ahead.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE below the start; the caller checks the end.
+        Empty at the end. The caller checks start and end.
         """
         self.last_used = time.monotonic()
-        if offset >= self._source.end_offset:
-            return [], 0
-        found = self._tail.read(offset, max_bytes, at_least_one=at_least_one)
+        if offset >= min(self._source.end_offset, before):
+            return Slice([], 0, offset)
+        found = self._tail.read(offset, max_bytes, at_least_one=at_least_one, before=before)
         if found is not None:
             self._metrics.cache_hits.inc()
-        else:
-            self._metrics.cache_misses.inc()
-            found = self._readers.read(self._source, offset, max_bytes, at_least_one=at_least_one)
-        return None if found is None else (found.chunks, found.size_bytes)
+            return found
+        self._metrics.cache_misses.inc()
+        return self._readers.read(self._source, offset, max_bytes, at_least_one=at_least_one, before=before)
 
     def position_before(self, offset: int) -> Position | None:
         """Where the last entry lies that ends at or before ``offset``; None if that is not in memory."""
@@ -50,9 +51,9 @@ class LogReader:
         """Of older data that was read."""
         return self._readers.index(self._source)
 
-    def available_bytes(self, offset: int) -> int:
+    def available_bytes(self, offset: int, before: int = NO_LIMIT) -> int:
         """Bytes that a read at ``offset`` would find in memory."""
-        return self._tail.available_bytes(offset)
+        return self._tail.available_bytes(offset, before)
 
     def is_read_ahead(self, offset: int) -> bool:
         """Older data from ``offset`` on has come from Pulsar."""

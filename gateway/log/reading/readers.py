@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from gateway.config import Limits
 from gateway.log.entries.decoding import DecodingThreads
-from gateway.log.entries.log_entry import Slice
+from gateway.log.entries.log_entry import NO_LIMIT, Slice
 from gateway.log.reading.catch_up import CatchUpReader
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex
@@ -70,10 +70,12 @@ class CatchUpReaders:
         reader = self._find(log, offset)
         return reader is not None and reader.holds(offset)
 
-    def read(self, log: ReadSource, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+    def read(
+        self, log: ReadSource, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT
+    ) -> Slice | None:
         """Batches for a client, that some reader holds for ``offset``; None if there are none (yet)."""
         reader = self._find(log, offset)
-        found = None if reader is None else reader.read(offset, max_bytes, at_least_one=at_least_one)
+        found = None if reader is None else reader.read(offset, max_bytes, at_least_one=at_least_one, before=before)
         if self._waiting and found is not None:
             self._admit_soon(0)
         return found

@@ -82,18 +82,20 @@ class PartitionTransactions:
         elif producer_epoch > found.producer_epoch:
             self._open[producer_id] = found._replace(producer_epoch=producer_epoch)
 
-    def marker_error(self, marker: TransactionMarker, transaction_version: int = 0) -> ErrorCode:
+    def marker_error(
+        self, marker: TransactionMarker, transaction_version: int = 0, coming_epoch: int = NO_PRODUCER_EPOCH
+    ) -> ErrorCode:
         """Why the marker may not be appended. One that ends nothing may: its coordinator did not hear of the first.
 
         From version 2 on its epoch must exceed that of the open batches: a late marker of the transaction before must
-        not end this one (KAFKA-19999).
+        not end this one (KAFKA-19999). ``coming_epoch`` is that of the producer's batches that are on their way.
         """
         found = self._open.get(marker.producer_id)
         ended = self._ended.get(marker.producer_id, _NONE_ENDED)
-        epoch = max(ended.producer_epoch, NO_PRODUCER_EPOCH if found is None else found.producer_epoch)
-        if marker.producer_epoch < epoch:
+        open_epoch = max(coming_epoch, NO_PRODUCER_EPOCH if found is None else found.producer_epoch)
+        if marker.producer_epoch < max(ended.producer_epoch, open_epoch):
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        is_late = found is not None and marker.producer_epoch == found.producer_epoch
+        is_late = NO_PRODUCER_EPOCH < open_epoch == marker.producer_epoch
         if is_late and transaction_version >= EPOCH_BUMP_VERSION:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         known = max(ended.coordinator_epoch, NO_COORDINATOR_EPOCH if found is None else found.coordinator_epoch)

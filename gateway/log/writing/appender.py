@@ -22,7 +22,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import METADATA_BYTES, Producer
-from protocol.kafka.batch import parse_header
+from protocol.kafka.batch import NO_PRODUCER_ID, parse_header
 from protocol.kafka.errors import ErrorCode
 
 SHARE_ABOVE_IN_FLIGHT = 2
@@ -37,7 +37,7 @@ LARGE_BATCH_BYTES = 16 * 1024
 class PendingBatch:
     """One produced batch until its offset is known."""
 
-    __slots__ = ("base_offset", "count", "data", "done", "messages", "sequenced", "size_bytes")
+    __slots__ = ("count", "data", "done", "is_transactional", "leased", "messages", "sequenced", "size_bytes")
 
     def __init__(
         self,
@@ -46,6 +46,9 @@ class PendingBatch:
         sequenced: SequencedBatch | None,
         done: Done,
         messages: Messages | None = None,
+        *,
+        is_transactional: bool = False,
+        leased: bool = False,
     ) -> None:
         self.data = _unpinned(data)
         self.messages = messages
@@ -53,20 +56,23 @@ class PendingBatch:
         self.size_bytes = len(data) + _size(messages)
         self.count = count
         self.sequenced = sequenced
+        self.is_transactional = is_transactional
+        self.leased = leased or sequenced is not None
+        """Another leader would judge what comes without knowing it: sent only while there can be none."""
         self.done = done
 
 
 class SentEntry:
     """Batches that were sent as one entry. ``position`` is known once the broker says so."""
 
-    __slots__ = ("batches", "count", "data", "needs_lease", "position", "sent_at")
+    __slots__ = ("batches", "count", "data", "is_transactional", "needs_lease", "position", "sent_at")
 
     def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
         self.batches = batches
         self.data = data
         self.count = sum(batch.count for batch in batches)
-        self.needs_lease = any(batch.sequenced is not None for batch in batches)
-        """It holds batches of idempotent producers: another leader would judge the next ones without knowing these."""
+        self.needs_lease = any(batch.leased for batch in batches)
+        self.is_transactional = any(batch.is_transactional for batch in batches)
         self.sent_at = time.monotonic()
         self.position: Position | None = None
 
@@ -166,7 +172,10 @@ class Appender:
 
     def take_queued(self, producer_ids: set[int]) -> list[PendingBatch]:
         """Give up what waits of these idempotent producers."""
-        taken = [batch for batch in self._queue if batch.sequenced and batch.sequenced.producer_id in producer_ids]
+        return self._take_those(lambda batch: _producer_id(batch) in producer_ids)
+
+    def _take_those(self, unwanted: Callable[[PendingBatch], bool]) -> list[PendingBatch]:
+        taken = [batch for batch in self._queue if unwanted(batch)]
         if taken:
             gone = set(taken)
             self._queue = deque(batch for batch in self._queue if batch not in gone)
@@ -175,15 +184,15 @@ class Appender:
         return taken
 
     def on_lease_lost(self) -> list[PendingBatch]:
-        """Another gateway may lead soon. Give up what waits of idempotent producers; what was sent and is not answered
-        reaches the broker now or never.
+        """Another gateway may lead soon. Give up what waits of idempotent producers, and markers; what was sent and is
+        not answered reaches the broker now or never.
         """
         overdue_s = time.monotonic() - UNANSWERED_S
         producer = self._producer or self._lost
         overdue = any(sent.needs_lease and sent.sent_at < overdue_s for sent in self._in_flight.values())
         if producer is not None and overdue:
             producer.connection.close(ConnectionLostError("the lease ran out with entries in flight"))
-        return self.take_queued({batch.sequenced.producer_id for batch in self._queue if batch.sequenced})
+        return self._take_those(lambda batch: batch.leased)
 
     def _pump(self) -> None:
         self._pump_scheduled = False
@@ -284,6 +293,10 @@ class Appender:
         if sent is not None:
             self._in_flight_bytes -= len(sent.data)
         return sent
+
+
+def _producer_id(batch: PendingBatch) -> int:
+    return NO_PRODUCER_ID if batch.sequenced is None else batch.sequenced.producer_id
 
 
 def _alike(batch: PendingBatch, other: PendingBatch) -> bool:

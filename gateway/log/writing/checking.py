@@ -203,11 +203,8 @@ def _check_allowed(header: BatchHeader, version: int, *, transactional: bool) ->
     if header.compression == ZSTD and version < FIRST_ZSTD_VERSION:
         code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version >= FIRST_BATCH_VERSION else ErrorCode.INVALID_RECORD
         raise KafkaError(code)
-    if header.is_transactional:
-        code = (
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        )
-        raise KafkaError(code, "transactions are not served by this gateway")
+    if header.is_transactional and not transactional:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def _check_start(data: memoryview, header: BatchHeader) -> None:

@@ -63,7 +63,7 @@ class KnownProducers:
     async def prepare(self, header: BatchHeader, source: int, arrived_s: float) -> None:
         """Raises PulsarError, KafkaError and TimeoutError."""
         if not self.loaded:
-            await self._load_once()
+            await self.load()
         elif self.may_judge(header, source, arrived_s):
             return
         elif self.state.came_over(header, source):
@@ -82,13 +82,15 @@ class KnownProducers:
         if self.loaded:
             await self._refresh.refresh()
         else:
-            await self._load_once()
+            await self.load()
         return self.state.active()
 
     # Knowing
 
-    async def _load_once(self) -> None:
-        """Read the log's tail, once for all who ask."""
+    async def load(self) -> None:
+        """Read what others had sent, and the log's tail, once for all who ask. Raises as ``active`` does."""
+        if self.loaded:
+            return
         if self._loading is None:
             self._loading = asyncio.create_task(self._load())
             self._loading.add_done_callback(self._load_ended)
@@ -99,8 +101,7 @@ class KnownProducers:
         tail = Tail(self._end.last, self._taken_over)
         client, admin, limits, _, decoding = self._resources
         await read_tail(client, admin, self._topic, stats, tail, limits, decoding, self._take)
-        for header in self._held:
-            self.state.replay(header, header.base_offset)
+        self._replay(self._held)
         self.loaded = True
 
     def _load_ended(self, task: asyncio.Task[None]) -> None:
@@ -110,8 +111,14 @@ class KnownProducers:
             task.exception()  # those who waited may be gone
 
     def _take(self, entry: LogEntry) -> None:
-        for header in _idempotent(entry):
-            self.state.replay(header, header.base_offset)
+        self._replay(_idempotent(entry))
+
+    def _replay(self, headers: list[BatchHeader]) -> None:
+        for header in headers:
+            if header.is_control:
+                self.state.fence(header.producer_id, header.producer_epoch)
+            else:
+                self.state.replay(header, header.base_offset)
 
     def appended(self, entry: LogEntry) -> None:
         """An entry that is not in flight here was read at the log's end."""

@@ -13,7 +13,7 @@ import structlog
 
 from gateway.errors import KafkaError
 from gateway.log.bounds.log_end import LogEnd, Receipt, Resolved
-from gateway.log.entries.message_entry import Messages
+from gateway.log.entries.message_entry import EncodedEntry, Messages
 from gateway.log.resources import Resources
 from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
 from gateway.log.writing.producer_state import Done, ProducerState, answer
@@ -101,14 +101,20 @@ class LogWriter:
             return False
         duplicate = self._producers.find_duplicate(header)
         if duplicate is None:
-            sequenced = self._producers.begin(header)
-            self._queue(PendingBatch(data, header.last_offset_delta + 1, sequenced, done, messages), now_s)
+            sequenced, count = self._producers.begin(header), header.last_offset_delta + 1
+            transactional = header.is_transactional
+            self._queue(PendingBatch(data, count, sequenced, done, messages, is_transactional=transactional), now_s)
         elif duplicate.base_offset >= 0:
             done(duplicate.base_offset, None)
         else:
             duplicate.waiters.append(done)
         self._producers.heard(header, source, now_s)
         return duplicate is not None
+
+    def append_control(self, data: memoryview, done: Done, messages: EncodedEntry | None) -> None:
+        """A control batch, which takes one offset. Raises KafkaError."""
+        now_s = self.last_used = time.monotonic()
+        self._queue(PendingBatch(data, 1, None, done, messages, is_transactional=True, leased=True), now_s)
 
     def _queue(self, batch: PendingBatch, now_s: float) -> None:
         if self._idle:

@@ -254,6 +254,16 @@ class ProducerState:
             self.begin(header, base_offset)
             self._producers[header.producer_id].source = None
 
+    def fence(self, producer_id: int, epoch: int) -> None:
+        """A marker of the producer with this epoch: earlier ones are over, a later one begins at sequence 0.
+
+        One that is not known may go on at any sequence: its batches lie before what was read of the log.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is not None and epoch > producer.epoch:
+            producer.epoch, producer.next_sequence = epoch, 0
+            producer.batches.clear()
+
     def has_passed(self, header: BatchHeader, sequence: int) -> bool:
         """The producer of ``header`` has written ``sequence``, or is about to, or its epoch is over."""
         producer = self._producers.get(header.producer_id)

@@ -1,0 +1,54 @@
+"""What the batches of an entry change about a partition's transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import structlog
+
+from gateway.log.entries.log_entry import Buffer
+from gateway.log.transactions.state import PartitionTransactions
+from gateway.observability.logs import SparseLog
+from protocol.kafka.batch import BatchHeader, InvalidBatch, iter_headers, iter_transactional
+from protocol.kafka.transaction_marker import TransactionMarker, decode_marker
+
+log = SparseLog(structlog.get_logger())
+
+
+class Event(NamedTuple):
+    """A transactional batch at an offset: a producer's data, or a marker."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    marker: TransactionMarker | None
+
+    def apply_to(self, transactions: PartitionTransactions) -> None:
+        if self.marker is None:
+            transactions.data_appended(self.producer_id, self.producer_epoch, self.offset)
+        else:
+            transactions.marker_appended(self.marker, self.offset)
+
+
+def events_of(data: Buffer, base_offset: int) -> list[Event]:
+    """Of whole batches, numbered or not, whose first offset is ``base_offset``."""
+    return [] if next(iter_transactional(data), None) is None else list(_events(data, base_offset))
+
+
+def _events(data: Buffer, offset: int) -> Iterator[Event]:
+    for position, header in iter_headers(data):
+        if header.is_transactional and header.producer_id >= 0:
+            if not header.is_control:
+                yield Event(offset, header.producer_id, header.producer_epoch, None)
+            elif (marker := _marker(data, position, header)) is not None:
+                yield Event(offset, header.producer_id, header.producer_epoch, marker)
+        offset += header.last_offset_delta + 1
+
+
+def _marker(data: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
+    try:
+        return decode_marker(data, position, header)
+    except InvalidBatch as error:  # no gateway writes such; native producers may write anything
+        log.error("unreadable control batch", position=header.base_offset, reason=str(error))
+        return None

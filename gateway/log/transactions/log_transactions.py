@@ -1,0 +1,273 @@
+"""The transactions of one log: which are open and aborted up to its end, and the markers that end them here.
+
+What is known is a function of the log's prefix, and moves in the same turn as the log's end: any gateway may answer by
+it. A log that never had a transaction knows so by what it was opened with. Otherwise the log is read from its flag on
+(`bounds.transaction_flag`), when somebody has to know; so is what the follower passed over. Only the leader appends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import structlog
+
+from gateway.errors import KafkaError
+from gateway.log.bounds.log_bounds import LogBounds
+from gateway.log.bounds.log_end import LogEnd
+from gateway.log.bounds.transaction_flag import flagged_position, write_flag
+from gateway.log.entries.log_entry import Buffer
+from gateway.log.entries.message_entry import EncodedEntry, encode_marker_entry
+from gateway.log.reading.log_start import LogStart
+from gateway.log.reading.waiters import Waiters
+from gateway.log.resources import Resources
+from gateway.log.shared_run import SharedRun, outcome_of
+from gateway.log.transactions.events import Event, events_of
+from gateway.log.transactions.scan import scan_events
+from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
+from gateway.log.transactions.verifications import Verifications
+from gateway.pulsar.position import Position
+from protocol.kafka.batch import BatchHeader, parse_header
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.transaction_marker import TransactionMarker, encode_marker
+
+RETRY_S = 1.0
+"""A log whose transactions could not be read is read again after so long, while fetches wait for that."""
+FROM_THE_START = Position(-1, -1)
+
+log = structlog.get_logger()
+
+
+class AppendControl(Protocol):
+    """Queues a control batch of one offset. Raises KafkaError."""
+
+    def __call__(
+        self, data: memoryview, done: Callable[[int, Exception | None], None], messages: EncodedEntry | None
+    ) -> None: ...
+
+
+class _Ending:
+    """A marker that is on its way into the log."""
+
+    def __init__(self, marker: TransactionMarker) -> None:
+        self.marker = marker
+        self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(self, error: Exception | None) -> None:
+        if error is None:
+            self.written.set_result(None)
+        else:
+            self.written.set_exception(error)
+            self.written.exception()  # those who waited may be gone
+
+
+class LogTransactions:
+    def __init__(
+        self,
+        pulsar_topic: str,
+        resources: Resources,
+        bounds: LogBounds,
+        end: LogEnd[Any],
+        start: LogStart,
+        waiters: Waiters,
+        append: AppendControl,
+        fence: Callable[[int, int], None],
+    ) -> None:
+        """``fence``: batches of earlier epochs of this producer are refused from now on."""
+        self.verifications = Verifications()
+        self.loaded = bounds.flag is None
+        """What is open and aborted is known up to the log's end."""
+        self._topic = pulsar_topic
+        self._resources = resources
+        self._end = end
+        self._start = start
+        self._waiters = waiters
+        self._append = append
+        self._fence = fence
+        self._flag = bounds.flag
+        self._flagging = SharedRun(self._find_or_write_flag)
+        self._state = PartitionTransactions()
+        self._seen = False
+        self._position = bounds.last if bounds.flag is None else bounds.flag
+        """The last entry that the state covers, and the offset behind it."""
+        self._next_offset = bounds.next_offset
+        self._loading: asyncio.Task[None] | None = None
+        self._held: list[Event] | None = None
+        """What came while older entries are read. None if some of it did not come here."""
+        self._failed_s = 0.0
+        self._ending: dict[int, _Ending] = {}
+
+    # What is known
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to it, all transactions are decided; only if it is ``loaded``."""
+        end_offset = self._end.next_offset
+        if not self._state.open:
+            return end_offset
+        return max(self._start.offset, self._state.last_stable_offset(end_offset))
+
+    def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Those with records from one offset on and below another; only if it is ``loaded``."""
+        return self._state.aborted_between(fetch_offset, upper_offset)
+
+    def needs_verification(self, header: BatchHeader) -> bool:
+        """The coordinator is to be asked before this transactional batch may be appended."""
+        if not self.loaded:
+            return True
+        if self.verifications.epoch(header.producer_id) == header.producer_epoch:
+            return False
+        found = self._state.open.get(header.producer_id)
+        is_open = found is not None and found.producer_epoch == header.producer_epoch
+        return not is_open or header.producer_id in self._ending
+
+    def check(self, header: BatchHeader) -> None:
+        """Whether the batch of a producer may be appended. Raises KafkaError."""
+        if header.is_transactional:
+            if not self.loaded:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
+            if self.needs_verification(header):
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+        elif self._state.open and header.producer_id in self._state.open:
+            text = f"Expected transactional write from producer {header.producer_id}"
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+
+    # The log grows
+
+    def appended(self, position: Position, base_offset: int, next_offset: int, data: Buffer | None) -> None:
+        """The log's end moves behind this entry, now; ``data`` are its batches, unless none is transactional."""
+        if base_offset < self._next_offset or not (self.loaded or self._loading is not None):
+            return
+        if base_offset > self._next_offset:  # others' entries lie between, or those that brokers keep to themselves
+            self._missed()
+            return
+        self._next_offset = next_offset
+        if self.loaded:
+            self._position = position
+        if data is not None and (events := events_of(data, base_offset)):
+            if self.loaded:
+                self._take(events)
+            elif self._held is not None:
+                self._held += events
+
+    def _missed(self) -> None:
+        self.loaded, self._held = False, None
+        self.verifications.clear()
+
+    def _take(self, events: list[Event]) -> None:
+        self._seen = self._seen or bool(events)
+        for event in events:
+            event.apply_to(self._state)
+            if event.marker is not None:
+                self.verifications.forget(event.producer_id)
+        if events and self._flag is None:  # another cluster's transactions, say
+            self._flagging.start()
+
+    # Loading
+
+    async def prepare(self) -> None:
+        """Have it ``loaded``. Raises PulsarError, KafkaError and TimeoutError."""
+        while not self.loaded:
+            await outcome_of(self._loading or self._begin_loading())
+
+    def start_loading(self) -> None:
+        """Have it ``loaded`` soon: the log's waiters are woken then, and also to ask again."""
+        if not self.loaded and self._loading is None and time.monotonic() - self._failed_s >= RETRY_S:
+            self._begin_loading()
+
+    def _begin_loading(self) -> asyncio.Task[None]:
+        self._loading = asyncio.create_task(self._load())
+        self._loading.add_done_callback(self._load_ended)
+        return self._loading
+
+    def _load_ended(self, task: asyncio.Task[None]) -> None:
+        self._loading = self._held = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.warning("transactions unknown", topic=self._topic, error=repr(error))
+            self._failed_s = time.monotonic()
+            asyncio.get_running_loop().call_later(RETRY_S, self._waiters.wake)
+        self._waiters.wake()
+
+    async def _load(self) -> None:
+        while not self.loaded:
+            last, self._next_offset = self._end.last, self._end.next_offset
+            self._held = []
+            if self._position < last and await self._may_hold_transactions():
+                async for position, events in scan_events(self._resources, self._topic, self._position, last):
+                    self._take(events)
+                    self._position = position
+            self._position = last
+            if self._held is not None:
+                self._take(self._held)
+                self._position, self.loaded = self._end.last, True
+
+    async def _may_hold_transactions(self) -> bool:
+        if self._flag is None:
+            self._flag = await self._find_flag()
+        return self._seen or self._flag is not None
+
+    async def _find_flag(self) -> Position | None:
+        return flagged_position(await self._resources.admin.topics.managed_ledger_properties(self._topic))
+
+    async def prepare_to_append(self) -> None:
+        """Have it ``loaded``, and known to all who open the log that there are transactions. Raises as ``prepare``."""
+        await self.prepare()
+        if self._flag is None:
+            await self._flagging.wait()
+
+    async def _find_or_write_flag(self) -> None:
+        last = FROM_THE_START if self._seen else self._end.last
+        found = await self._find_flag()
+        if found is None:
+            await write_flag(self._resources.admin, self._topic, last)
+        self._flag = found or last
+
+    # Markers
+
+    def append_marker(
+        self, marker: TransactionMarker, transaction_version: int, *, as_message: bool
+    ) -> asyncio.Future[None]:
+        """Completes when the marker is in the log, or fails when it is not, or perhaps is, but will not be later.
+
+        After ``prepare_to_append``, by the leader, which has all that others wrote before. Raises KafkaError.
+        """
+        ending = self._ending.get(marker.producer_id)
+        if ending is not None:
+            if ending.marker == marker:  # its coordinator asks again
+                return ending.written
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another marker of the producer is being written")
+        self._check(marker, transaction_version)
+        data = memoryview(encode_marker(marker, int(time.time() * 1000)))
+        ending = self._ending[marker.producer_id] = _Ending(marker)
+
+        def done(_: int, error: Exception | None) -> None:
+            del self._ending[marker.producer_id]
+            ending.done(error)
+
+        self.verifications.forget(marker.producer_id)
+        self._fence(marker.producer_id, marker.producer_epoch)
+        try:
+            self._append(data, done, encode_marker_entry(parse_header(data), marker) if as_message else None)
+        except KafkaError:
+            del self._ending[marker.producer_id]
+            raise
+        return ending.written
+
+    def _check(self, marker: TransactionMarker, transaction_version: int) -> None:
+        """Batches that are on their way count, too."""
+        if not self.loaded:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
+        coming_epoch = self.verifications.epoch(marker.producer_id)
+        error = self._state.marker_error(marker, transaction_version, coming_epoch)
+        if error:
+            raise KafkaError(error)
+
+    def close(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+        self._flagging.cancel()
