@@ -34,6 +34,7 @@ from gateway.handlers.records import (
     list_offsets,
     offset_for_leader_epoch,
     produce,
+    write_txn_markers,
 )
 from gateway.handlers.topics import (
     alter_partition_reassignments,
@@ -176,6 +177,11 @@ _ROWS = (
         0, 5, init_producer_id.handle,
         _rights((_TRANSACTIONAL_ID, _WRITE), (_CLUSTER, AclOperation.IDEMPOTENT_WRITE)),
         route=routes.BY_TRANSACTIONAL_ID,
+    ),
+    Api(
+        records.WriteTxnMarkersRequest, records.WriteTxnMarkersResponse,
+        1, 2, awaited(write_txn_markers.handle),
+        _rights((_CLUSTER, _ALTER)), route=routes.WRITE_TXN_MARKERS,
     ),
     Api(
         records.OffsetForLeaderEpochRequest, records.OffsetForLeaderEpochResponse,

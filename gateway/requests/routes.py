@@ -86,6 +86,25 @@ def _by_partition(asked: _Rows, number: str | None, answered: _Rows) -> Route:
     return Route(split, merge)
 
 
+def _markers_split(request: Request, _version: int, leaders: Leaders) -> Shares:
+    """WriteTxnMarkers names partitions below topics below markers."""
+    by_leader: dict[Member | None, list[Any]] = {}
+    for marker in request.markers:
+        shares = _MARKED_PARTITIONS.split(marker, _version, leaders)
+        for leader, share in shares.items():
+            by_leader.setdefault(leader, []).append(share)
+    if len(by_leader) <= 1:
+        return dict.fromkeys(by_leader or {None: []}, request)
+    return {leader: _with(request, "markers", markers) for leader, markers in by_leader.items()}
+
+
+def _markers_merged(responses: Sequence[Response]) -> Response:
+    by_producer: dict[int, list[Any]] = {}
+    for result in _concatenated(responses, "markers"):
+        by_producer.setdefault(result.producer_id, []).append(result)
+    return _with(responses[0], "markers", [_MARKED_PARTITIONS.merge(results) for results in by_producer.values()])
+
+
 def _by_group(request: Request, _version: int, leaders: Leaders) -> Shares:
     return {leaders.of_group(request.group_id): request}
 
@@ -187,6 +206,9 @@ OFFSET_FOR_LEADER_EPOCH = _by_partition(
 DESCRIBE_PRODUCERS = _by_partition(
     _Rows("topics", "name", "partition_indexes"), None, _Rows("topics", "name", "partitions")
 )
+_MARKED_PARTITIONS = DESCRIBE_PRODUCERS
+"""The rows of one marker."""
+WRITE_TXN_MARKERS = Route(_markers_split, _markers_merged)
 BY_GROUP = Route(_by_group, _only)
 OFFSET_FETCH = Route(_by_group_or_groups, _OFFSETS_OF_GROUPS.merge)
 DESCRIBE_GROUPS = _by_keys("groups", "groups", _of_group)

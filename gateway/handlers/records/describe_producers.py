@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), v0 (KIP-664): the idempotent producers that partitions know."""
+"""DescribeProducers (key 61), v0 (KIP-664): the idempotent producers that partitions know, and their transactions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import structlog
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
+from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.log.writing.producer_state import ActiveProducer
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
@@ -14,7 +15,7 @@ from gateway.topics import topic_names
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import DescribeProducersRequest, DescribeProducersResponse
 
-NO_COORDINATOR_EPOCH, NO_TRANSACTION = -1, -1
+NO_TRANSACTION = -1
 
 _Topic = DescribeProducersResponse.TopicResponse
 _Partition = _Topic.PartitionResponse
@@ -42,22 +43,26 @@ async def _partition(call: Call, name: str, partition: int) -> _Partition:
         log.info("describe producers", topic=name, partition=partition, error=str(error))
         return _Partition(partition_index=partition, error_code=code, error_message=str(error), active_producers=[])
     return _Partition(
-        partition_index=partition, error_code=0, error_message=None, active_producers=[_row(each) for each in producers]
+        partition_index=partition, error_code=0, error_message=None, active_producers=producers
     )
 
 
-async def _producers(call: Call, name: str, partition: int) -> list[ActiveProducer]:
+async def _producers(call: Call, name: str, partition: int) -> list[_Partition.ProducerState]:
     reason = topic_names.invalid_reason(name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     topic = await led_topic_of(call, name, partition)
     partition_log = await call.cluster.logs.open(topic, partition)
-    return await partition_log.producers.active()
+    producers = await partition_log.producers.active()
+    await partition_log.transactions.prepare()
+    return [_row(producer, partition_log.transactions) for producer in producers]
 
 
-def _row(producer: ActiveProducer) -> _Partition.ProducerState:
+def _row(producer: ActiveProducer, transactions: LogTransactions) -> _Partition.ProducerState:
+    transaction = transactions.of_producer(producer.producer_id)
     return _Partition.ProducerState(
         producer_id=producer.producer_id, producer_epoch=producer.epoch, last_sequence=producer.last_sequence,
-        last_timestamp=producer.last_timestamp, coordinator_epoch=NO_COORDINATOR_EPOCH,
-        current_txn_start_offset=NO_TRANSACTION,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=transactions.coordinator_epoch(producer.producer_id),
+        current_txn_start_offset=NO_TRANSACTION if transaction is None else transaction.first_offset,
     )  # fmt: skip

@@ -38,6 +38,7 @@ FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
 NOT_FOUND = FoundOffset(-1, -1)
+ISOLATION_VERSION, READ_COMMITTED = 2, 1
 END_AGE_S = 0.05
 """Of what others write: native producers, or a gateway that has just lost the partition. To name the last entry, the
 broker reads it, and Spark asks for both ends with every 500 records that it reads."""
@@ -54,10 +55,12 @@ _Partition = _Topic.ListOffsetsPartitionResponse
 class _Row(_Partition):
     end_of: PartitionLog | None = None
     """The log whose end the offset is."""
+    read_committed: bool = False
 
     def renew(self) -> None:
         if self.end_of is not None and not self.end_of.closed:
-            self.offset = self.end_of.end_offset
+            end = _known_end(self.end_of, read_committed=self.read_committed)
+            self.offset = self.offset if end is None else end
 
 
 log = structlog.get_logger()
@@ -108,9 +111,28 @@ def _at_hand(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> FoundOf
         start.refresh_ahead(START_AGE_S * AHEAD)
         return FoundOffset(start.offset, -1)
     if part.timestamp == LATEST and partition_log.end.checked_within(END_AGE_S):
+        end = _known_end(partition_log, read_committed=_is_read_committed(call))
         partition_log.end.refresh_ahead(END_AGE_S * AHEAD)
-        return FoundOffset(partition_log.end_offset, -1)
+        return None if end is None else FoundOffset(end, -1)
     return None
+
+
+def _is_read_committed(call: Call[ListOffsetsRequest]) -> bool:
+    return call.version >= ISOLATION_VERSION and call.request.isolation_level == READ_COMMITTED
+
+
+def _known_end(partition_log: PartitionLog, *, read_committed: bool) -> int | None:
+    """Behind what a client of that isolation may read; None until it is known which transactions are open."""
+    if not read_committed:
+        return partition_log.end_offset
+    return partition_log.transactions.last_stable_offset if partition_log.transactions.loaded else None
+
+
+async def _end(partition_log: PartitionLog, *, read_committed: bool) -> int:
+    """Raises PulsarError, KafkaError and TimeoutError."""
+    while (end := _known_end(partition_log, read_committed=read_committed)) is None:
+        await partition_log.transactions.prepare()
+    return end
 
 
 async def _look_up(
@@ -162,7 +184,7 @@ async def _answer(call: Call[ListOffsetsRequest], name: str, part: _Asked, *, du
         return _Row(partition_index=part.partition_index, error_code=code)
     row = _row(part, found)
     if part.timestamp == LATEST:
-        row.end_of = partition_log
+        row.end_of, row.read_committed = partition_log, _is_read_committed(call)
     return row
 
 
@@ -181,7 +203,7 @@ async def _log(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> Parti
 
 def _checked(call: Call[ListOffsetsRequest], topic: Topic | None, part: _Asked) -> Topic:
     """Raises KafkaError."""
-    if call.version >= 2 and call.request.isolation_level not in {0, 1}:
+    if call.version >= ISOLATION_VERSION and call.request.isolation_level not in {0, READ_COMMITTED}:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     if topic is None or not 0 <= part.partition_index < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -189,7 +211,7 @@ def _checked(call: Call[ListOffsetsRequest], topic: Topic | None, part: _Asked) 
     return topic
 
 
-async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> FoundOffset:
+async def _find(call: Call[ListOffsetsRequest], partition_log: PartitionLog, timestamp: int) -> FoundOffset:
     if timestamp < 0 and call.version < FIRST_VERSION.get(timestamp, call.version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     age_s = time.perf_counter() - call.started  # a log that was opened for this request knows both its ends
@@ -200,11 +222,14 @@ async def _find(call: Call, partition_log: PartitionLog, timestamp: int) -> Foun
         return NOT_FOUND
     if timestamp == LATEST:
         await partition_log.end.refresh(at_most_every_s=max(END_AGE_S, age_s))
-        return FoundOffset(partition_log.end_offset, -1)
+        return FoundOffset(await _end(partition_log, read_committed=_is_read_committed(call)), -1)
     await partition_log.end.refresh()
+    end = await _end(partition_log, read_committed=_is_read_committed(call))
     if timestamp == MAX_TIMESTAMP:
-        return await find_max_timestamp(partition_log) or NOT_FOUND
-    return await find_by_timestamp(partition_log, timestamp) or NOT_FOUND
+        found = await find_max_timestamp(partition_log)
+    else:
+        found = await find_by_timestamp(partition_log, timestamp)
+    return found if found is not None and found.offset < end else NOT_FOUND
 
 
 async def _old_style(partition_log: PartitionLog, part: _Asked) -> list[int]:

@@ -122,13 +122,11 @@ class LogTail:
     def available_bytes(self, offset: int, before: int = NO_LIMIT) -> int:
         """How many bytes lie from ``offset`` on, and ``before`` another; 0 if the first is not in memory."""
         first = self._first_behind(offset)
-        if first is None or first == len(self._entries):
+        if first is None or first == len(self._entries) or before <= offset:
             return 0
         if before >= self._entries[-1].next_offset:
             return self._total_bytes - self._bytes_before[first]
         last = bisect_left(self._bases, before, lo=self._head) - 1
-        if last < first:
-            return 0
         return self._bytes_before[last] + bytes_before(self._entries[last], before) - self._bytes_before[first]
 
     def _first_behind(self, offset: int) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import structlog
@@ -26,7 +26,7 @@ from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.transactions.events import Event, events_of
 from gateway.log.transactions.scan import scan_events
-from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
+from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
 from gateway.log.transactions.verifications import Verifications
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import BatchHeader, parse_header
@@ -112,6 +112,14 @@ class LogTransactions:
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Those with records from one offset on and below another; only if it is ``loaded``."""
         return self._state.aborted_between(fetch_offset, upper_offset)
+
+    def of_producer(self, producer_id: int) -> OpenTransaction | None:
+        """Its open transaction; only if it is ``loaded``."""
+        return self._state.open.get(producer_id)
+
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """That of the producer's last marker here; -1 if none is known."""
+        return self._state.coordinator_epoch(producer_id)
 
     def needs_verification(self, header: BatchHeader) -> bool:
         """The coordinator is to be asked before this transactional batch may be appended."""
@@ -231,7 +239,7 @@ class LogTransactions:
 
     def append_marker(
         self, marker: TransactionMarker, transaction_version: int, *, as_message: bool
-    ) -> asyncio.Future[None]:
+    ) -> Awaitable[None]:
         """Completes when the marker is in the log, or fails when it is not, or perhaps is, but will not be later.
 
         After ``prepare_to_append``, by the leader, which has all that others wrote before. Raises KafkaError.
@@ -239,7 +247,7 @@ class LogTransactions:
         ending = self._ending.get(marker.producer_id)
         if ending is not None:
             if ending.marker == marker:  # its coordinator asks again
-                return ending.written
+                return asyncio.shield(ending.written)
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another marker of the producer is being written")
         self._check(marker, transaction_version)
         data = memoryview(encode_marker(marker, int(time.time() * 1000)))
@@ -256,7 +264,7 @@ class LogTransactions:
         except KafkaError:
             del self._ending[marker.producer_id]
             raise
-        return ending.written
+        return asyncio.shield(ending.written)
 
     def _check(self, marker: TransactionMarker, transaction_version: int) -> None:
         """Batches that are on their way count, too."""

@@ -71,6 +71,12 @@ class PartitionTransactions:
         """By producer id, the oldest first. A view that changes."""
         return self._open
 
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """That of the producer's last marker; -1 if none is known."""
+        found = self._open.get(producer_id)
+        epoch = self._ended.get(producer_id, _NONE_ENDED).coordinator_epoch
+        return epoch if found is None else max(epoch, found.coordinator_epoch)
+
     # The log grows
 
     def data_appended(self, producer_id: int, producer_epoch: int, first_offset: int) -> None:

@@ -14,6 +14,7 @@ from gateway.fetching import delayed_fetch
 from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
 from gateway.fetching.fetch_answer import FetchAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition
+from gateway.log.entries.log_entry import Buffer, Slice
 from gateway.log.partition_log import PartitionLog
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.errors import ErrorCode
@@ -37,15 +38,16 @@ class FakeLog:
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.end = SimpleNamespace(refresh=self._refresh_end)
         self.reader = self
+        self.transactions = SimpleNamespace(loaded=True, last_stable_offset=end_offset)
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> tuple[list[Any], int] | None:
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True, before: int) -> Slice | None:
         if offset < self.memory_start and not self.loaded:
             return None
         count = max(max_bytes // len(empty_batch(0, 1)), int(at_least_one))
-        chunks = [empty_batch(at, 1) for at in range(offset, min(self.end_offset, offset + count))]
-        return chunks, sum(map(len, chunks))
+        chunks: list[Buffer] = [empty_batch(at, 1) for at in range(offset, min(self.end_offset, offset + count))]
+        return Slice(chunks, sum(map(len, chunks)), offset + len(chunks))
 
-    def available_bytes(self, offset: int) -> int:
+    def available_bytes(self, offset: int, before: int) -> int:
         if offset < self.memory_start:
             return 0
         return (self.end_offset - offset) * len(empty_batch(0, 1))

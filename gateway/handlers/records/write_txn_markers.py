@@ -1,0 +1,97 @@
+"""WriteTxnMarkers (key 27), v1-v2: the ends of transactions, written by the leaders of their partitions (KIP-98).
+
+v1 flexible; v2 the transaction's version (KIP-1228). For transaction coordinators; also for administrators, who end
+transactions by hand (KIP-664).
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from coordinator.fleet.leadership import PartitionRole
+from gateway.errors import KafkaError, error_code
+from gateway.fan_out import fan_out
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster
+from gateway.topics.topic_names import INTERNAL_TOPICS
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
+
+_Marker = WriteTxnMarkersRequest.WritableTxnMarker
+_Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_Topic = _Result.WritableTxnMarkerTopicResult
+_Partition = _Topic.WritableTxnMarkerPartitionResult
+
+log = structlog.get_logger()
+
+
+async def handle(call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
+    return await write_markers(call.cluster, call.request)
+
+
+async def write_markers(cluster: Cluster, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    """Answers when each marker is in its log, or is not and will not be."""
+    asked = [
+        (marker, topic.name, partition)
+        for marker in request.markers
+        for topic in marker.topics
+        for partition in topic.partition_indexes
+    ]
+    codes = iter(await fan_out(lambda each: _write(cluster, *each), asked))
+    return WriteTxnMarkersResponse(
+        markers=[
+            _Result(
+                producer_id=marker.producer_id,
+                topics=[
+                    _Topic(
+                        name=topic.name,
+                        partitions=[
+                            _Partition(partition_index=partition, error_code=next(codes))
+                            for partition in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+async def _write(cluster: Cluster, written: _Marker, name: str, partition: int) -> ErrorCode:
+    marker = TransactionMarker(
+        MarkerType.COMMIT if written.transaction_result else MarkerType.ABORT,
+        written.producer_id,
+        written.producer_epoch,
+        written.coordinator_epoch,
+    )
+    try:
+        if name in INTERNAL_TOPICS:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await _append(cluster, marker, written.transaction_version, name, partition)
+    except (KafkaError, PulsarError, TimeoutError, OSError) as error:
+        code = error_code(error)
+        log.info("marker not written", topic=name, partition=partition, marker=marker, code=code.name, error=str(error))
+        return code
+    return ErrorCode.NONE
+
+
+async def _append(
+    cluster: Cluster, marker: TransactionMarker, transaction_version: int, name: str, partition: int
+) -> None:
+    topic = await cluster.topics.get(name)
+    if topic is None or not 0 <= partition < topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    _check_leads(cluster, name, partition)
+    partition_log = await cluster.logs.open(topic, partition, urgent=True)
+    await partition_log.prepare_marker()
+    _check_leads(cluster, name, partition)
+    await partition_log.transactions.append_marker(marker, transaction_version, as_message=topic.writes_messages)
+
+
+def _check_leads(cluster: Cluster, name: str, partition: int) -> None:
+    """And nobody else can: two leaders would judge markers without knowing each other's."""
+    if cluster.fleet.role(name, partition) is not PartitionRole.LEADING:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

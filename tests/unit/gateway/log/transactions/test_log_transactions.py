@@ -1,0 +1,278 @@
+"""A log's transactions on a fake topic: what is open and aborted moves with the end, and survives the log."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from gateway.config import Limits
+from gateway.errors import KafkaError
+from gateway.log.bounds import transaction_flag
+from gateway.log.bounds.log_bounds import read_bounds
+from gateway.log.partition_log import PartitionLog
+from gateway.log.shared import Shared
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.records import Record, encode_batch
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
+from tests.unit.gateway.log.fake_pulsar import FakeTopic
+from tests.unit.gateway.log.log_scene import Answers, batch, settle
+
+ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
+
+
+def transactional(producer_id: int, sequence: int, epoch: int = 0, count: int = 1) -> memoryview:
+    records = [Record(delta, 1_000, None, b"value", ()) for delta in range(count)]
+    return memoryview(
+        encode_batch(
+            records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
+        )
+    )
+
+
+def shared_on(topic: FakeTopic) -> Shared:
+    limits = Limits(refresh_timeout_ms=2_000)
+    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), lambda: True)
+
+
+class TransactionScene:
+    """Logs of one topic, by gateways one after the other. What is sent is written at once."""
+
+    def __init__(self) -> None:
+        self.topic = FakeTopic()
+        self.sequences: dict[tuple[int, int], int] = {}
+        self.log: PartitionLog
+
+    async def opened(self) -> PartitionLog:
+        """Another gateway's."""
+        client, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
+        bounds = await read_bounds(client, admin, "topic")
+        return PartitionLog("topic", shared_on(self.topic), bounds)
+
+    async def lead(self) -> None:
+        self.log = await self.opened()
+
+    async def write(self) -> None:
+        """All that waits."""
+        await settle()
+        for producer in self.topic.producers:
+            for sequence_id in list(producer.sent):
+                if not producer.closed:
+                    producer.write_and_confirm(sequence_id)
+                    del producer.sent[sequence_id]
+        await settle()
+
+    async def begin(self, producer_id: int, epoch: int = 0, count: int = 1, *, verified: bool = True) -> Answers:
+        """A batch of a transaction."""
+        sequence = self.sequences.get((producer_id, epoch), 0)
+        self.sequences[producer_id, epoch] = sequence + count
+        data = transactional(producer_id, sequence, epoch, count)
+        header = parse_header(data)
+        await self.log.prepare(header, 1)
+        transactions = self.log.transactions
+        if verified and transactions.needs_verification(header):
+            transactions.verifications.verified(transactions.verifications.begin(producer_id), producer_id, epoch)
+        answers: Answers = []
+        self.log.append(data, header, 1, lambda offset, error: answers.append((offset, error)))
+        await self.write()
+        return answers
+
+    async def end(self, producer_id: int, kind: MarkerType, epoch: int = 0, coordinator_epoch: int = 0) -> None:
+        marker = TransactionMarker(kind, producer_id, epoch, coordinator_epoch)
+        await self.log.prepare_marker()
+        written = self.log.transactions.append_marker(marker, 0, as_message=False)
+        await self.write()
+        await written
+
+    async def plain(self) -> None:
+        self.topic.write(bytes(batch()), 1, "another", 0)
+        await self.log.end.refresh()
+
+
+@pytest.fixture
+async def scene(no_settling: None) -> TransactionScene:
+    scene = TransactionScene()
+    scene.topic.write(bytes(batch()), 1, "another", 0)
+    await scene.lead()
+    return scene
+
+
+async def decided(log: PartitionLog) -> tuple[int, list[tuple[int, int]]]:
+    """The last stable offset, and (producer id, first offset) of what was aborted."""
+    await log.transactions.prepare()
+    return log.transactions.last_stable_offset, [
+        (each.producer_id, each.first_offset) for each in log.transactions.aborted_between(0, log.end_offset)
+    ]
+
+
+async def test_an_open_transaction_holds_up_the_stable_end(scene: TransactionScene) -> None:
+    assert await decided(scene.log) == (1, [])
+    assert await scene.begin(7) == [(1, None)]
+    assert await scene.begin(8) == [(2, None)]
+    assert await decided(scene.log) == (1, [])
+    await scene.end(7, COMMIT)
+    assert await decided(scene.log) == (2, [])
+    await scene.end(8, ABORT)
+    assert await decided(scene.log) == (5, [(8, 2)])
+    assert scene.log.end_offset == 5
+
+
+async def test_a_marker_is_a_control_batch_with_an_offset_of_its_own(scene: TransactionScene) -> None:
+    await scene.begin(7)
+    await scene.end(7, COMMIT)
+    found = scene.log.reader.read(2, 1 << 20)
+    assert found is not None
+    headers: list[BatchHeader] = [header for chunk in found.chunks for _, header in iter_headers(bytes(chunk))]
+    assert [(h.base_offset, h.is_control, h.is_transactional, h.producer_id) for h in headers] == [(2, True, True, 7)]
+
+
+async def test_the_next_leader_knows_what_is_open_and_aborted(scene: TransactionScene) -> None:
+    await scene.begin(7)
+    await scene.begin(8)
+    await scene.end(7, ABORT)
+    before = await decided(scene.log)
+    other = await scene.opened()
+    assert not other.transactions.loaded
+    assert await decided(other) == before == (2, [(7, 1)])
+
+
+async def test_who_only_reads_follows(scene: TransactionScene) -> None:
+    reader = await scene.opened()
+    assert reader.transactions.loaded
+    await scene.begin(7)
+    await reader.end.refresh()
+    assert await decided(reader) == (1, [])
+    await scene.end(7, ABORT)
+    await reader.end.refresh()
+    assert await decided(reader) == await decided(scene.log) == (3, [(7, 1)])
+
+
+async def test_what_the_follower_passes_over_is_read(scene: TransactionScene) -> None:
+    reader = await scene.opened()
+    await scene.begin(7)
+    await scene.plain()
+    entries = scene.topic.entries
+    hidden = entries.pop(1)
+    await reader.end.refresh()
+    entries.insert(1, hidden)
+    assert reader.end_offset == 3
+    assert not reader.transactions.loaded
+    assert await decided(reader) == (1, [])
+
+
+async def test_a_log_without_transactions_costs_no_request(scene: TransactionScene) -> None:
+    asked = 0
+
+    async def properties(topic: str) -> dict[str, str]:
+        nonlocal asked
+        asked += 1
+        return scene.topic.properties
+
+    scene.topic.managed_ledger_properties = properties  # type: ignore[method-assign]
+    await scene.plain()
+    assert await decided(scene.log) == (2, [])
+    assert asked == 0
+    await scene.begin(7)
+    assert asked == 1
+    assert transaction_flag.flagged_position(scene.topic.properties) is not None
+
+
+async def test_batches_that_nobody_has_verified_are_refused(scene: TransactionScene) -> None:
+    with pytest.raises(KafkaError) as error:
+        await scene.begin(7, verified=False)
+    assert error.value.code == ErrorCode.INVALID_TXN_STATE
+
+
+async def test_a_marker_undoes_verifications(scene: TransactionScene) -> None:
+    verifications = scene.log.transactions.verifications
+    under_way = verifications.begin(7)
+    await scene.begin(7)
+    assert await scene.begin(7, verified=False)
+    await scene.end(7, COMMIT)
+    verifications.verified(under_way, 7, 0)
+    with pytest.raises(KafkaError) as error:
+        await scene.begin(7, verified=False)
+    assert error.value.code == ErrorCode.INVALID_TXN_STATE
+
+
+async def test_an_open_transaction_goes_on_under_the_next_leader(scene: TransactionScene) -> None:
+    await scene.begin(7)
+    await scene.lead()
+    assert await scene.begin(7, verified=False) == [(2, None)]
+    with pytest.raises(KafkaError):
+        await scene.begin(7, epoch=1, verified=False)
+
+
+async def test_plain_batches_of_a_producer_wait_for_its_transactions_end(scene: TransactionScene) -> None:
+    await scene.begin(7)
+    data = memoryview(encode_batch([Record(0, 1, None, b"", ())], producer_id=7, producer_epoch=0, base_sequence=1))
+    with pytest.raises(KafkaError) as error:
+        scene.log.append(data, parse_header(data), 1, lambda *_: None)
+    assert error.value.code == ErrorCode.INVALID_TXN_STATE
+
+
+async def test_a_marker_that_is_asked_for_again_is_written_once(scene: TransactionScene) -> None:
+    await scene.begin(7)
+    marker = TransactionMarker(COMMIT, 7, 0, 0)
+    await scene.log.prepare_marker()
+    append = scene.log.transactions.append_marker
+    first, again = append(marker, 0, as_message=False), append(marker, 0, as_message=False)
+    with pytest.raises(KafkaError):
+        append(marker._replace(coordinator_epoch=1), 0, as_message=False)
+    await scene.write()
+    await asyncio.gather(first, again)
+    assert scene.log.end_offset == 3
+
+
+async def test_a_marker_fences_earlier_epochs(scene: TransactionScene) -> None:
+    await scene.begin(7)
+    await scene.end(7, ABORT, epoch=1)
+    with pytest.raises(KafkaError) as error:
+        await scene.begin(7)
+    assert error.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await scene.begin(7, epoch=1) == [(3, None)]
+    with pytest.raises(KafkaError) as error:
+        await scene.end(7, COMMIT)
+    assert error.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(KafkaError) as error:
+        await scene.end(7, COMMIT, epoch=1, coordinator_epoch=-1)
+    assert error.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+async def test_the_window_goes_on_behind_a_marker_of_the_same_epoch(scene: TransactionScene) -> None:
+    await scene.begin(7, count=3)
+    await scene.end(7, COMMIT)
+    assert await scene.begin(7) == [(5, None)]
+    await scene.end(7, COMMIT)
+    await scene.lead()
+    assert await scene.begin(7) == [(7, None)]
+    with pytest.raises(KafkaError) as error:
+        scene.sequences[7, 0] += 1
+        await scene.begin(7)
+    assert error.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_a_read_up_to_the_stable_end_takes_part_of_an_entry(scene: TransactionScene) -> None:
+    transactions = scene.log.transactions
+    data = transactional(7, 0)
+    await scene.log.prepare(parse_header(data), 1)
+    transactions.verifications.verified(transactions.verifications.begin(7), 7, 0)
+    for each in (batch(2), data, batch(1)):
+        scene.log.append(each, parse_header(each), 1, lambda *_: None)
+    await scene.write()
+    assert (scene.log.end_offset, len(scene.topic.entries)) == (5, 2)
+    stable = transactions.last_stable_offset
+    assert stable == 3
+    reader = scene.log.reader
+    found = reader.read(1, 1 << 20, before=stable)
+    assert found is not None
+    assert (found.size_bytes, found.next_offset) == (len(batch(2)), 3)
+    assert reader.available_bytes(1, stable) == len(batch(2))
+    assert reader.available_bytes(1) == len(batch(2)) + len(data) + len(batch(1))
+    assert reader.available_bytes(3, stable) == 0
+    assert reader.read(3, 1 << 20, before=stable) == ([], 0, 3)
