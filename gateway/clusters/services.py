@@ -16,11 +16,11 @@ from gateway.coordination.transactions.transaction_service import TransactionSer
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import ServedCluster
 from gateway.fetching.fetch_session import FetchSessions
-from gateway.fleet.asking import PeerLostError
 from gateway.fleet.view import ClusterFleet, LeadsNothing
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
 from gateway.forwarding.peer_requests import PeerRequests
 from gateway.forwarding.peers import Peers
+from gateway.handlers.records.write_txn_markers import write_markers
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
 from gateway.observability.metrics import Metrics
@@ -117,4 +117,4 @@ class ClusterServices:
         await self._logs.close_idle()
 
     async def _write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        raise PeerLostError("markers are not written yet")
+        return await write_markers(self.served.cluster, request)

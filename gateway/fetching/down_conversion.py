@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -22,33 +23,40 @@ FIRST_MAGIC_1_VERSION = 2
 log = structlog.get_logger()
 
 
-def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartition]) -> dict[Key, int]:
-    """Have partitions read from behind what no message set can hold, as far as that is known; the offsets asked for.
+class Converted(NamedTuple):
+    """What came of an answer's batches."""
+
+    errors: list[ErrorCode]
+    is_nothing: bool
+    """There were some, and no row has a message or an error to tell."""
+
+
+def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartition], asked: Mapping[Key, int]) -> None:
+    """Have partitions read from behind what no message set can hold, as far as that is known, from what was asked on.
 
     Consumers go on behind the last message that they got: nothing would lead them past a long run of empty batches.
     """
-    asked: dict[Key, int] = {}
     for part in fetched:
-        asked[part.key] = part.offset
         found = logs.find(str(part.topic), part.partition)
         if found is not None:
-            part.offset = found.record_free.end_of(part.offset)
-    return asked
+            part.offset = found.record_free.end_of(asked[part.key])
 
 
 async def down_convert_all(
-    answer: FetchAnswer, version: int, limit_bytes: int, logs: LogRegistry, source: int, asked: dict[Key, int]
-) -> list[ErrorCode]:
-    """Give the answer's rows the same records in the format of the request's version; return what went wrong.
+    answer: FetchAnswer, version: int, limit_bytes: int, logs: LogRegistry, source: int, asked: Mapping[Key, int]
+) -> Converted:
+    """Give the answer's rows the same records in the format of the request's version.
 
     `limit_bytes` bounds each batch, uncompressed; `source` numbers the connection, for its turn in the threads. Where
     no message comes of a row's batches, the next fetch of the offset that was `asked` for begins behind them.
     """
     magic = 0 if version < FIRST_MAGIC_1_VERSION else 1
-    errors = []
+    errors: list[ErrorCode] = []
+    had_batches = False
     for topic in answer.responses:
         for position, row in enumerate(topic.partitions):
             if row.records.size_bytes:
+                had_batches = True
                 end_offset = max(end for _, _, end in batch_extents(row.records.chunks[-1]))
                 work = partial(_convert, row.records.chunks, magic, row.fetched.offset, limit_bytes)
                 error = await _replace_records(row, logs.decoding.run(work, source))
@@ -57,7 +65,8 @@ async def down_convert_all(
                     errors.append(error)
                 elif not row.records.size_bytes and (found := logs.find(str(row.fetched.topic), row.partition_index)):
                     found.record_free.learn(asked[row.fetched.key], end_offset)
-    return errors
+    tells = any(row.error_code or row.records.size_bytes for topic in answer.responses for row in topic.partitions)
+    return Converted(errors, had_batches and not tells)
 
 
 async def _replace_records(row: PartitionAnswer, converting: Awaitable[RecordChunks]) -> ErrorCode:

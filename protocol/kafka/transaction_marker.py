@@ -37,9 +37,14 @@ class TransactionMarker(NamedTuple):
 
 
 def encode_marker(
-    marker: TransactionMarker, timestamp_ms: int, base_offset: int = 0, leader_epoch: int = 0
+    marker: TransactionMarker,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    *,
+    log_append_time: bool = False,
 ) -> bytearray:
-    """ValueError for values that the format has no room for."""
+    """`log_append_time` says whose time it is. ValueError for values that the format has no room for."""
     try:
         key = _KEY.pack(_VERSION, marker.type)
         value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
@@ -54,6 +59,7 @@ def encode_marker(
         transactional=True,
         control=True,
         leader_epoch=leader_epoch,
+        log_append_time=log_append_time,
     )
 
 

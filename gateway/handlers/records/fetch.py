@@ -38,6 +38,8 @@ RECORDS_EPOCH = 0
 """Of all records: logs are never cut back here, whoever leads them."""
 NO_EPOCH = -1
 """What Kafka takes every negative one for, here."""
+READ_ON = 100
+"""So often; then the next request goes on."""
 RESOLVED_AT_ONCE = 500
 """Partitions that are looked at without giving others their turn."""
 WHOLE_FIRST_BATCH_VERSION = 3
@@ -60,13 +62,15 @@ def handle(call: Call[FetchRequest]) -> Reply:
 
 def fetch(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
     """Of logs that this gateway leads."""
-    old = call.version < FIRST_BATCH_VERSION
-    asked = skip_empty_batches(call.cluster.logs, fetched) if old else {}
+    if call.version < FIRST_BATCH_VERSION:
+        return Reply.after(_message_sets(call, fetched))
+    return _fetch(call, fetched, session)
+
+
+def _fetch(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
     if len(fetched) > RESOLVED_AT_ONCE:
-        reply = Reply.after(_fetch_many(call, fetched, session))
-    else:
-        reply = _delay(call, [_resolve(call, part) for part in fetched], session)
-    return Reply.after(_message_sets(call, reply, asked)) if old else reply
+        return Reply.after(_fetch_many(call, fetched, session))
+    return _delay(call, [_resolve(call, part) for part in fetched], session)
 
 
 async def _fetch_many(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
@@ -135,13 +139,19 @@ def _point_to_leader(call: Call, topic: str, row: PartitionAnswer, endpoints: li
             endpoints.append(endpoint)
 
 
-async def _message_sets(call: Call, reply: Reply, asked: dict[Key, int]) -> Reply:
-    answer = await reply.result()
-    assert isinstance(answer, FetchAnswer)
+async def _message_sets(call: Call[FetchRequest], fetched: list[FetchedPartition]) -> Reply:
+    """Where nothing comes of the batches, as of markers of transactions, those behind them are read."""
     limit_bytes, logs = call.cluster.config.limits.max_decompressed_bytes, call.cluster.logs
-    errors = await down_convert_all(answer, call.version, limit_bytes, logs, call.client.number, asked)
-    for error in errors:
-        call.count_error(error)
+    asked = {part.key: part.offset for part in fetched}
+    for _ in range(READ_ON):
+        skip_empty_batches(logs, fetched, asked)
+        answer = await _fetch(call, fetched, None).result()
+        assert isinstance(answer, FetchAnswer)
+        converted = await down_convert_all(answer, call.version, limit_bytes, logs, call.client.number, asked)
+        for error in converted.errors:
+            call.count_error(error)
+        if not converted.is_nothing:
+            break
     return Reply(answer)
 
 

@@ -6,11 +6,15 @@ transactions by hand (KIP-664).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
+from gateway.log.partition_log import PartitionLog
+from gateway.log.transactions.log_transactions import MarkerForm
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
@@ -28,18 +32,25 @@ log = structlog.get_logger()
 
 
 async def handle(call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
-    return await write_markers(call.cluster, call.request)
+    links, client_id = call.cluster.marker_links, call.client_id
+    links.admits(client_id)  # from now on none over older links, however long this one waits
+    return await write_markers(call.cluster, call.request, lambda: links.admits(client_id))
 
 
-async def write_markers(cluster: Cluster, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    """Answers when each marker is in its log, or is not and will not be."""
+async def write_markers(
+    cluster: Cluster, request: WriteTxnMarkersRequest, still_wanted: Callable[[], bool] = lambda: True
+) -> WriteTxnMarkersResponse:
+    """Answers when each marker is in its log, or is not and will not be.
+
+    None is appended once it is not ``still_wanted``: whoever sent it does so again.
+    """
     asked = [
         (marker, topic.name, partition)
         for marker in request.markers
         for topic in marker.topics
         for partition in topic.partition_indexes
     ]
-    codes = iter(await fan_out(lambda each: _write(cluster, *each), asked))
+    codes = iter(await fan_out(lambda each: _write(cluster, still_wanted, *each), asked))
     return WriteTxnMarkersResponse(
         markers=[
             _Result(
@@ -60,7 +71,9 @@ async def write_markers(cluster: Cluster, request: WriteTxnMarkersRequest) -> Wr
     )
 
 
-async def _write(cluster: Cluster, written: _Marker, name: str, partition: int) -> ErrorCode:
+async def _write(
+    cluster: Cluster, still_wanted: Callable[[], bool], written: _Marker, name: str, partition: int
+) -> ErrorCode:
     marker = TransactionMarker(
         MarkerType.COMMIT if written.transaction_result else MarkerType.ABORT,
         written.producer_id,
@@ -70,7 +83,11 @@ async def _write(cluster: Cluster, written: _Marker, name: str, partition: int) 
     try:
         if name in INTERNAL_TOPICS:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        await _append(cluster, marker, written.transaction_version, name, partition)
+        partition_log, form = await _prepared(cluster, name, partition)
+        _check_leads(cluster, name, partition)
+        if not still_wanted():
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "sent over a link that was given up")
+        await partition_log.transactions.append_marker(marker, written.transaction_version, form)
     except (KafkaError, PulsarError, TimeoutError, OSError) as error:
         code = error_code(error)
         log.info("marker not written", topic=name, partition=partition, marker=marker, code=code.name, error=str(error))
@@ -78,17 +95,14 @@ async def _write(cluster: Cluster, written: _Marker, name: str, partition: int) 
     return ErrorCode.NONE
 
 
-async def _append(
-    cluster: Cluster, marker: TransactionMarker, transaction_version: int, name: str, partition: int
-) -> None:
+async def _prepared(cluster: Cluster, name: str, partition: int) -> tuple[PartitionLog, MarkerForm]:
     topic = await cluster.topics.get(name)
     if topic is None or not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     _check_leads(cluster, name, partition)
     partition_log = await cluster.logs.open(topic, partition, urgent=True)
     await partition_log.prepare_marker()
-    _check_leads(cluster, name, partition)
-    await partition_log.transactions.append_marker(marker, transaction_version, as_message=topic.writes_messages)
+    return partition_log, MarkerForm(topic.writes_messages, topic.config("message.timestamp.type") == "LogAppendTime")
 
 
 def _check_leads(cluster: Cluster, name: str, partition: int) -> None:

@@ -127,7 +127,7 @@ def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Bu
     if batches is not None:
         marker = stored_marker(entry.metadata, batches[0])
         if marker is not None and len(batches) == count == 1:
-            return decode_marker_entry(marker, messages, base_offset)
+            return decode_marker_entry(batches[0], marker, messages, base_offset)
         return decode_entry(batches, messages, base_offset)
     return _native_batch(messages, base_offset, count)
 

@@ -179,11 +179,14 @@ def stored_marker(metadata: MessageMetadata, batch: StoredBatch) -> TransactionM
 
 
 def decode_marker_entry(
-    marker: TransactionMarker, messages: Iterable[NativeMessage], base_offset: int
+    batch: StoredBatch, marker: TransactionMarker, messages: Iterable[NativeMessage], base_offset: int
 ) -> bytearray:
     """Its control batch again, numbered; an empty batch if compaction has removed it."""
     record = next(_records(messages), None)
-    return empty_batch(base_offset, 1) if record is None else encode_marker(marker, record.timestamp, base_offset)
+    if record is None:
+        return empty_batch(base_offset, 1)
+    log_append_time = bool(batch.attributes & _TIMESTAMP_TYPE)
+    return encode_marker(marker, record.timestamp, base_offset, log_append_time=log_append_time)
 
 
 def _is_possible(batch: StoredBatch) -> bool:

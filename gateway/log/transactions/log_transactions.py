@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -46,6 +46,13 @@ class AppendControl(Protocol):
     def __call__(
         self, data: memoryview, done: Callable[[int, Exception | None], None], messages: EncodedEntry | None
     ) -> None: ...
+
+
+class MarkerForm(NamedTuple):
+    """How a topic has its markers: as a message, and with the time of their append."""
+
+    as_message: bool = False
+    log_append_time: bool = False
 
 
 class _Ending:
@@ -122,20 +129,28 @@ class LogTransactions:
         return self._state.coordinator_epoch(producer_id)
 
     def needs_verification(self, header: BatchHeader) -> bool:
-        """The coordinator is to be asked before this transactional batch may be appended."""
+        """The coordinator is to be asked before this transactional batch may be appended. Not if its epoch is over."""
         if not self.loaded:
             return True
+        if self._is_fenced(header):
+            return False
         if self.verifications.epoch(header.producer_id) == header.producer_epoch:
             return False
         found = self._state.open.get(header.producer_id)
         is_open = found is not None and found.producer_epoch == header.producer_epoch
         return not is_open or header.producer_id in self._ending
 
+    def _is_fenced(self, header: BatchHeader) -> bool:
+        found = self._state.open.get(header.producer_id)
+        return found is not None and header.producer_epoch < found.producer_epoch
+
     def check(self, header: BatchHeader) -> None:
         """Whether the batch of a producer may be appended. Raises KafkaError."""
         if header.is_transactional:
             if not self.loaded:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
+            if self._is_fenced(header):
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
             if self.needs_verification(header):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
         elif self._state.open and header.producer_id in self._state.open:
@@ -238,7 +253,7 @@ class LogTransactions:
     # Markers
 
     def append_marker(
-        self, marker: TransactionMarker, transaction_version: int, *, as_message: bool
+        self, marker: TransactionMarker, transaction_version: int, form: MarkerForm
     ) -> Awaitable[None]:
         """Completes when the marker is in the log, or fails when it is not, or perhaps is, but will not be later.
 
@@ -250,7 +265,8 @@ class LogTransactions:
                 return asyncio.shield(ending.written)
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another marker of the producer is being written")
         self._check(marker, transaction_version)
-        data = memoryview(encode_marker(marker, int(time.time() * 1000)))
+        now_ms = int(time.time() * 1000)
+        data = memoryview(encode_marker(marker, now_ms, log_append_time=form.log_append_time))
         ending = self._ending[marker.producer_id] = _Ending(marker)
 
         def done(_: int, error: Exception | None) -> None:
@@ -260,7 +276,7 @@ class LogTransactions:
         self.verifications.forget(marker.producer_id)
         self._fence(marker.producer_id, marker.producer_epoch)
         try:
-            self._append(data, done, encode_marker_entry(parse_header(data), marker) if as_message else None)
+            self._append(data, done, encode_marker_entry(parse_header(data), marker) if form.as_message else None)
         except KafkaError:
             del self._ending[marker.producer_id]
             raise

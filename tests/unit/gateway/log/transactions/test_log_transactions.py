@@ -13,6 +13,7 @@ from gateway.log.bounds import transaction_flag
 from gateway.log.bounds.log_bounds import read_bounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
+from gateway.log.transactions.log_transactions import MarkerForm
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -85,7 +86,7 @@ class TransactionScene:
     async def end(self, producer_id: int, kind: MarkerType, epoch: int = 0, coordinator_epoch: int = 0) -> None:
         marker = TransactionMarker(kind, producer_id, epoch, coordinator_epoch)
         await self.log.prepare_marker()
-        written = self.log.transactions.append_marker(marker, 0, as_message=False)
+        written = self.log.transactions.append_marker(marker, 0, MarkerForm())
         await self.write()
         await written
 
@@ -221,9 +222,9 @@ async def test_a_marker_that_is_asked_for_again_is_written_once(scene: Transacti
     marker = TransactionMarker(COMMIT, 7, 0, 0)
     await scene.log.prepare_marker()
     append = scene.log.transactions.append_marker
-    first, again = append(marker, 0, as_message=False), append(marker, 0, as_message=False)
+    first, again = append(marker, 0, MarkerForm()), append(marker, 0, MarkerForm())
     with pytest.raises(KafkaError):
-        append(marker._replace(coordinator_epoch=1), 0, as_message=False)
+        append(marker._replace(coordinator_epoch=1), 0, MarkerForm())
     await scene.write()
     await asyncio.gather(first, again)
     assert scene.log.end_offset == 3
