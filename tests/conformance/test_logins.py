@@ -1,0 +1,414 @@
+"""SaslHandshake (key 17) v0 and v1, SaslAuthenticate (key 36) v0 to v2: every way to log in, and to fail.
+
+Both servers have a listener with SASL besides their own, the same users, and the keys of the same tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from deploy.local.kafka import HOST, KafkaBroker
+from deploy.local.process import free_port
+from deploy.local.standalone import PulsarStandalone
+from protocol.sasl.scram import ScramMechanism as Mechanism
+from tests.conformance.conversation import Conversation, Pair, Server, case
+from tests.integration.servers import gateway_on, running
+from tests.support import jaas
+from tests.support.raw_client import ConnectionClosedError, encode_request
+from tests.support.tokens import Issuer
+from tests.unit.protocol.sasl.test_scram import HonestClient
+
+USERS = {"alice": "alice-secret", "bob": "bob-secret"}
+SCRAM = [mechanism.value for mechanism in Mechanism]
+MECHANISMS = ["PLAIN", *SCRAM, "OAUTHBEARER"]
+REAUTH_MS = 600_000
+SOFTWARE = {"client_software_name": "conformance", "client_software_version": "1"}
+TOO_LARGE = 512 * 1024 + 1
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.fixture(scope="module")
+def key_set(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("keys") / "keys.json"
+    row = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(issuer.key.public_key()))
+    file.write_text(json.dumps({"keys": [row | {"kid": "one", "alg": "RS256", "use": "sig"}]}))
+    return file
+
+
+@pytest.fixture(scope="module")
+def kafka_with_sasl(key_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    plain, sasl, controller = (free_port(HOST) for _ in range(3))
+    prefix = "listener.name.sasl"
+    settings = {
+        "listeners": f"PLAINTEXT://{HOST}:{plain},SASL://{HOST}:{sasl},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{plain},SASL://{HOST}:{sasl}",
+        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        f"{prefix}.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        f"{prefix}.plain.sasl.jaas.config": jaas.plain_users(USERS),
+        f"{prefix}.oauthbearer.sasl.jaas.config": jaas.BEARER_SERVER,
+        f"{prefix}.oauthbearer.sasl.server.callback.handler.class": jaas.BEARER_VALIDATOR,
+        f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": key_set.as_uri(),
+        "sasl.oauthbearer.jwks.endpoint.url": key_set.as_uri(),
+        **{f"{prefix}.{each.lower()}.sasl.jaas.config": jaas.SCRAM_SERVER for each in SCRAM},
+        **{f"{prefix}.{each.lower()}.connections.max.reauth.ms": str(REAUTH_MS) for each in MECHANISMS},
+    }
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), plain, settings)
+    with running(broker):
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        changes: list[Any] = [
+            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4_096), password.encode())
+            for user, password in USERS.items()
+            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+        ]
+        for change in changes:
+            for future in admin.alter_user_scram_credentials([change]).values():
+                future.result(30)
+        yield f"{HOST}:{sasl}"
+
+
+@pytest.fixture(scope="module")
+def gateway_with_sasl(
+    pulsar: PulsarStandalone, key_set: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    port = free_port(HOST)
+    listener = {
+        "name": "sasl", "host": HOST, "port": port, "protocol": "SASL_PLAINTEXT", "mechanisms": MECHANISMS,
+    }  # fmt: skip
+    server = gateway_on(
+        pulsar, tmp_path_factory.mktemp("gateway"),
+        kafka={"host": HOST, "port": free_port(HOST), "listeners": [listener]},
+        security={"users": USERS, "tokens": {"jwks_file": str(key_set)}, "max_reauth_ms": REAUTH_MS},
+    )  # fmt: skip
+    with running(server):
+        yield f"{HOST}:{port}"
+
+
+@pytest.fixture(scope="module")
+def pair(kafka_with_sasl: str, gateway_with_sasl: str) -> Pair:
+    run = uuid.uuid4().hex[:6]
+    kafka = Server("kafka", kafka_with_sasl, f"c{run}k-")
+    return Pair(kafka, Server("gateway", gateway_with_sasl, f"c{run}g-"), apply_table=True)
+
+
+def shake_hands(conversation: Conversation, mechanism: str, version: int = 1) -> None:
+    answer = conversation.client.call("SaslHandshake", version, mechanism=mechanism)
+    conversation.say((answer["error_code"], sorted(answer["mechanisms"])))
+
+
+def authenticate(conversation: Conversation, token: bytes, version: int = 2) -> dict[str, Any]:
+    """Notes the error with its text."""
+    answer = conversation.client.call("SaslAuthenticate", version, auth_bytes=token)
+    conversation.say((answer["error_code"], answer["error_message"], answer.get("session_lifetime_ms")))
+    return answer
+
+
+def plain(user: str, password: str, authorization_id: str = "") -> bytes:
+    return "\0".join((authorization_id, user, password)).encode()
+
+
+def bearer(token: str, authorization_id: str = "") -> bytes:
+    return f"n,{authorization_id and f'a={authorization_id}'},\x01auth=Bearer {token}\x01\x01".encode()
+
+
+def then_metadata(conversation: Conversation) -> None:
+    """Whether the connection serves requests."""
+    conversation.client.send("Metadata", 1, topics=[])
+    try:
+        conversation.client.read_frame()
+    except (ConnectionClosedError, TimeoutError) as error:
+        conversation.say(type(error).__name__)
+    else:
+        conversation.say("serves")
+
+
+# Logging in
+
+
+@case("SaslAuthenticate")
+def test_plain(conversation: Conversation, version: int) -> None:
+    conversation.client.call("ApiVersions", 3, **SOFTWARE)
+    shake_hands(conversation, "PLAIN")
+    authenticate(conversation, plain("alice", USERS["alice"]), version)
+    then_metadata(conversation)
+
+
+@case("SaslHandshake", [0])
+def test_plain_in_bare_tokens(conversation: Conversation, version: int) -> None:
+    shake_hands(conversation, "PLAIN", version)
+    conversation.client.send_frame(plain("alice", USERS["alice"]))
+    conversation.outcome()
+    then_metadata(conversation)
+
+
+def scram(
+    conversation: Conversation, mechanism: str, user: str, password: str, say: Callable[[bytes], bytes], **final: Any
+) -> None:
+    challenge = say(f"n,,n={user},r=abc".encode()).decode()
+    fields = dict(part.split("=", 1) for part in challenge.split(","))
+    conversation.say((sorted(fields), fields["i"], fields["r"][:3], len(fields["r"]) > 20))
+    client = HonestClient(Mechanism(mechanism), password)
+    answer = say(client.final(f"n={user},r=abc", challenge, **final))
+    conversation.say((answer[:2], len(base64.b64decode(answer[2:]))))
+
+
+@case("SaslAuthenticate")
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_scram(conversation: Conversation, version: int, mechanism: str) -> None:
+    shake_hands(conversation, mechanism)
+    scram(
+        conversation, mechanism, "alice", USERS["alice"],
+        lambda token: bytes(authenticate(conversation, token, version)["auth_bytes"]),
+    )  # fmt: skip
+    then_metadata(conversation)
+
+
+@case("SaslHandshake", [0])
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_scram_in_bare_tokens(conversation: Conversation, version: int, mechanism: str) -> None:
+    shake_hands(conversation, mechanism, version)
+
+    def say(token: bytes) -> bytes:
+        conversation.client.send_frame(token)
+        return conversation.client.read_frame()
+
+    scram(conversation, mechanism, "alice", USERS["alice"], say)
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate")
+def test_bearer(conversation: Conversation, version: int, issuer: Issuer) -> None:
+    shake_hands(conversation, "OAUTHBEARER")
+    token = signed(issuer, "alice")
+    answer = conversation.client.call("SaslAuthenticate", version, auth_bytes=bearer(token))
+    conversation.say((answer["error_code"], answer["error_message"], answer["auth_bytes"]))
+    then_metadata(conversation)
+
+
+def signed(issuer: Issuer, role: str, **claims: Any) -> str:
+    """As Kafka wants tokens: with the key's id, times and a scope."""
+    facts = {"sub": role, "iat": 1_700_000_000, "exp": 4_000_000_000, "scope": "x"} | claims
+    return jwt.encode(facts, issuer.key, algorithm="RS256", headers={"kid": "one"})
+
+
+# Failing
+
+
+@case("SaslAuthenticate")
+@pytest.mark.parametrize(
+    "token",
+    [
+        plain("alice", "wrong"), plain("nobody", "x"), plain("", "x"), plain("alice", ""), b"", b"alice",
+        b"a\0b\0c\0d", plain("alice", USERS["alice"], "bob"), plain("alice", USERS["alice"], "alice"),
+    ],
+)  # fmt: skip
+def test_plain_tokens(conversation: Conversation, version: int, token: bytes) -> None:
+    shake_hands(conversation, "PLAIN")
+    authenticate(conversation, token, version)
+    then_metadata(conversation)
+
+
+@case("SaslHandshake", [0])
+def test_a_wrong_password_in_a_bare_token(conversation: Conversation, version: int) -> None:
+    shake_hands(conversation, "PLAIN", version)
+    conversation.client.send_frame(plain("alice", "wrong"))
+    conversation.outcome()
+
+
+@case("SaslAuthenticate", [0, 2])
+@pytest.mark.parametrize("mechanism", SCRAM)
+@pytest.mark.parametrize("kind", ["password", "nonce", "form"])
+def test_wrong_proofs(conversation: Conversation, version: int, mechanism: str, kind: str) -> None:
+    shake_hands(conversation, mechanism)
+    challenge = authenticate(conversation, b"n,,n=alice,r=abc", version)["auth_bytes"].decode()
+    client = HonestClient(Mechanism(mechanism), "wrong" if kind == "password" else USERS["alice"])
+    nonce = "another" if kind == "nonce" else None
+    final = client.final("n=alice,r=abc", challenge, nonce=nonce)
+    authenticate(conversation, b"x" if kind == "form" else final, version)
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [0, 2])
+@pytest.mark.parametrize("token", [b"", b"x", b"y,,n=alice,r=x", b"n,a=bob,n=alice,r=x", b"n,,n=al=ice,r=x"])
+def test_first_messages(conversation: Conversation, version: int, token: bytes) -> None:
+    shake_hands(conversation, SCRAM[0])
+    authenticate(conversation, token, version)
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [2])
+def test_a_user_that_scram_does_not_know(conversation: Conversation, version: int) -> None:
+    """Kafka tells so at once, the gateway when the client has tried to prove itself. The error is the same."""
+    shake_hands(conversation, SCRAM[1])
+    answer = conversation.client.call("SaslAuthenticate", version, auth_bytes=b"n,,n=nobody,r=abc")
+    if not answer["error_code"]:
+        final = HonestClient(Mechanism(SCRAM[1]), "x").final("n=nobody,r=abc", answer["auth_bytes"].decode())
+        answer = conversation.client.call("SaslAuthenticate", version, auth_bytes=final)
+    conversation.say((answer["error_code"], answer["error_message"]))
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [0, 2])
+@pytest.mark.parametrize("kind", ["expired", "foreign", "unsigned", "no token"])
+def test_tokens_that_are_refused(conversation: Conversation, version: int, kind: str, issuer: Issuer) -> None:
+    shake_hands(conversation, "OAUTHBEARER")
+    tokens = {
+        "expired": signed(issuer, "alice", exp=1_700_000_100),
+        "foreign": signed(issuer, "alice")[:-8] + "AAAAAAAA",
+        "unsigned": jwt.encode({"sub": "alice", "exp": 4_000_000_000}, None, algorithm="none"),
+        "no token": "x",
+    }
+    answer = authenticate(conversation, bearer(tokens[kind]), version)
+    conversation.say(json.loads(answer["auth_bytes"])["status"])
+    authenticate(conversation, b"\x01", version)
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [0, 2])
+@pytest.mark.parametrize("token", [b"", b"x", b"\x01", b"n,,\x01\x01", b"n,,\x01auth=Bearer\x01\x01"])
+def test_bearer_messages(conversation: Conversation, version: int, token: bytes) -> None:
+    shake_hands(conversation, "OAUTHBEARER")
+    authenticate(conversation, token, version)
+    then_metadata(conversation)
+
+
+@case("SaslHandshake")
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "", "plain", "SCRAM-SHA-1"])
+def test_mechanisms_that_are_not_offered(conversation: Conversation, version: int, mechanism: str) -> None:
+    shake_hands(conversation, mechanism, version)
+    then_metadata(conversation)
+
+
+# Out of turn
+
+
+@case("SaslHandshake", [1])
+@pytest.mark.parametrize(
+    ("api", "number", "fields"),
+    [("Metadata", 1, {"topics": []}), ("SaslAuthenticate", 2, {"auth_bytes": plain("alice", USERS["alice"])})],
+)
+def test_requests_before_login(
+    conversation: Conversation, version: int, api: str, number: int, fields: dict[str, Any]
+) -> None:
+    conversation.client.send(api, number, **fields)
+    conversation.outcome()
+
+
+@case("SaslHandshake", [1])
+def test_versions_are_told_once(conversation: Conversation, version: int) -> None:
+    unknown = bytearray(encode_request("ApiVersions", 3, SOFTWARE))
+    unknown[2:4] = (99).to_bytes(2, "big")
+    conversation.client.send_frame(bytes(unknown))
+    conversation.client.read_frame()
+    wrong = conversation.client.call("ApiVersions", 3, client_software_name="-", client_software_version="-")
+    conversation.say(wrong["error_code"])
+    conversation.say(conversation.client.call("ApiVersions", 3, **SOFTWARE)["error_code"])
+    conversation.client.send("ApiVersions", 3, **SOFTWARE)
+    conversation.outcome()
+
+
+@case("SaslHandshake", [1])
+@pytest.mark.parametrize("api", ["ApiVersions", "SaslHandshake"])
+def test_other_requests_than_tokens(conversation: Conversation, version: int, api: str) -> None:
+    shake_hands(conversation, "PLAIN")
+    answer = conversation.client.call(api, 1, **({"mechanism": "PLAIN"} if api == "SaslHandshake" else {}))
+    conversation.say(answer["error_code"])
+    then_metadata(conversation)
+
+
+@case("SaslHandshake", [1])
+@pytest.mark.parametrize(
+    "frame", [b"\0", b"\x60\x01\x02", bytes(8), b"\0\x11\0\x09" + bytes(20), b"\0\x11\0\1\0\0\0\1\xff\xff"]
+)
+def test_first_frames_that_are_no_requests(conversation: Conversation, version: int, frame: bytes) -> None:
+    conversation.client.send_frame(frame)
+    conversation.outcome()
+
+
+@case("SaslHandshake", [1])
+@pytest.mark.parametrize("size", [TOO_LARGE, 2**31 - 1, -1])
+def test_a_first_frame_of_a_size_that_is_not_allowed(conversation: Conversation, version: int, size: int) -> None:
+    conversation.client.send_raw(size.to_bytes(4, "big", signed=True) + bytes(100))
+    conversation.outcome()
+
+
+# Again
+
+
+@case("SaslAuthenticate", [0, 1, 2])
+def test_again_as_the_same(conversation: Conversation, version: int) -> None:
+    for _ in range(2):
+        shake_hands(conversation, "PLAIN")
+        authenticate(conversation, plain("alice", USERS["alice"]), version)
+        then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [0, 2])
+def test_again_as_another(conversation: Conversation, version: int) -> None:
+    for user, password in USERS.items():
+        shake_hands(conversation, "PLAIN")
+        authenticate(conversation, plain(user, password), version)
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [2])
+def test_again_with_a_wrong_password(conversation: Conversation, version: int) -> None:
+    for password in (USERS["alice"], "wrong"):
+        shake_hands(conversation, "PLAIN")
+        authenticate(conversation, plain("alice", password), version)
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [2])
+def test_again_with_another_mechanism(conversation: Conversation, version: int) -> None:
+    shake_hands(conversation, "PLAIN")
+    authenticate(conversation, plain("alice", USERS["alice"]), version)
+    shake_hands(conversation, SCRAM[0])
+    conversation.client.send("SaslAuthenticate", version, auth_bytes=b"n,,n=alice,r=abc")
+    conversation.outcome()
+
+
+@case("SaslAuthenticate", [2])
+def test_again_at_once(conversation: Conversation, version: int) -> None:
+    """Not within a second of the last time; then a handshake is a request like others, and refused."""
+    for _ in range(2):
+        shake_hands(conversation, "PLAIN")
+        authenticate(conversation, plain("alice", USERS["alice"]), version)
+    shake_hands(conversation, "PLAIN")
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [0, 2])
+def test_a_token_when_logged_in(conversation: Conversation, version: int) -> None:
+    shake_hands(conversation, "PLAIN")
+    authenticate(conversation, plain("alice", USERS["alice"]), version)
+    authenticate(conversation, plain("alice", USERS["alice"]), version)
+    then_metadata(conversation)
+
+
+@case("SaslAuthenticate", [2])
+def test_requests_while_logging_in_again(conversation: Conversation, version: int) -> None:
+    shake_hands(conversation, "PLAIN")
+    authenticate(conversation, plain("alice", USERS["alice"]), version)
+    shake_hands(conversation, "PLAIN")
+    answer = conversation.client.call("ApiVersions", 1)
+    conversation.say(answer["error_code"])
+    then_metadata(conversation)
