@@ -2,76 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
+import kafka
+import kafka.net.sasl.oauth
 import pytest
-from confluent_kafka import Consumer, Producer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # type: ignore[import-untyped]
+from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S
-from tests.integration.servers import gateway_on, running
+from tests.integration.secured import MECHANISMS, PASSWORD, SASL_LISTENERS, TLS_LISTENERS, USER, Secured
+from tests.integration.servers import metric, running
 from tests.support.certificates import Authority
-from tests.support.gateway_process import HOST
+from tests.support.java_clients import CLIENTS, JavaClient, JavaClients
+from tests.support.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
-from tests.support.tokens import Issuer
 
-USER, PASSWORD = "alice", "canary-secret-of-alice"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 RECORDS = [b"%d" % number for number in range(200)]
-
-
-class Secured:
-    """A gateway with a listener of each kind, and what its clients need to know."""
-
-    def __init__(self, pulsar: PulsarStandalone, folder: Path) -> None:
-        self.authority = Authority(folder / "certificates")
-        self.issuer = Issuer(folder / "tokens")
-        self.server = self.authority.issue("gateway", hosts=[HOST, "localhost"])
-        self.client = self.authority.issue("client", unit="tests")
-        self.ports = {name: free_port() for name in ("sasl", "sasl_tls", "mutual", "tls")}
-        tls = {"certificate": str(self.server.certificate), "key": str(self.server.key)}
-        mutual = tls | {"authorities": str(self.authority.certificate)}
-        sasl: dict[str, Any] = {"mechanisms": list(MECHANISMS)}
-        listeners: list[dict[str, Any]] = [
-            {"name": "sasl", "protocol": "SASL_PLAINTEXT", **sasl},
-            {"name": "sasl_tls", "protocol": "SASL_SSL", "tls": tls, **sasl},
-            {
-                "name": "mutual", "protocol": "SSL", "tls": mutual, "client_auth": "required",
-                "principal_rules": "RULE:^CN=(.*?),OU=tests$/$1/U",
-            },
-            {"name": "tls", "protocol": "SSL", "tls": tls},
-        ]  # fmt: skip
-        for listener in listeners:
-            listener |= {"host": HOST, "port": self.ports[listener["name"]]}
-        self.gateway = gateway_on(
-            pulsar, folder / "gateway", kafka={"host": HOST, "port": free_port(), "listeners": listeners},
-            security={"users": {USER: PASSWORD}, "tokens": {"public_key_file": str(self.issuer.public_key_file)}},
-        )  # fmt: skip
-
-    def address(self, listener: str) -> str:
-        return f"{HOST}:{self.ports[listener]}"
-
-    def librdkafka(self, listener: str, mechanism: str = "", **more: Any) -> dict[str, Any]:
-        config: dict[str, Any] = {"bootstrap.servers": self.address(listener), "socket.timeout.ms": 10_000}
-        if listener != "sasl":
-            config |= {"security.protocol": "ssl", "ssl.ca.location": str(self.authority.certificate)}
-        if listener == "mutual":
-            config["ssl.certificate.location"] = str(self.client.certificate)
-            config["ssl.key.location"] = str(self.client.key)
-        if mechanism:
-            config["security.protocol"] = "sasl_ssl" if listener == "sasl_tls" else "sasl_plaintext"
-            config["sasl.mechanism"] = mechanism
-        if mechanism == "OAUTHBEARER":
-            config["oauth_cb"] = lambda _: (self.issuer.token(USER), __import__("time").time() + 3_600)
-        elif mechanism:
-            config |= {"sasl.username": USER, "sasl.password": PASSWORD}
-        return config | more
+JAVA = {client.version: client for client in CLIENTS}
+JAVA_CASES = [
+    ("0.10.2.2", "sasl_tls", "PLAIN"),
+    ("1.1.1", "sasl_tls", "SCRAM-SHA-256"),
+    ("2.8.2", "sasl", "PLAIN"),
+    ("2.8.2", "mutual", ""),
+    ("3.9.2", "sasl_tls", "SCRAM-SHA-512"),
+    ("4.3.0", "sasl_tls", "PLAIN"),
+    ("4.3.0", "mutual", ""),
+]
+ALLOW_FILES = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls"
+"""Since Kafka 3.9.1 a property says which addresses of tokens may be used."""
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +46,25 @@ def secured(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) 
     found = Secured(pulsar, tmp_path_factory.mktemp("login"))
     with running(found.gateway):
         yield found
+    # Whatever went wrong or right, nobody's secret is in the log.
+    log = found.gateway.log_path.read_text()
+    assert PASSWORD not in log and "eyJ" not in log
+
+
+@pytest.fixture(scope="module")
+def java_clients(tmp_path_factory: pytest.TempPathFactory) -> JavaClients:
+    return JavaClients(tmp_path_factory.mktemp("java"))
+
+
+def new_topic(config: dict[str, Any], partitions: int = 1) -> str:
+    topic = unique_topic("login")
+    admin = AdminClient(config)  # held, or it is closed before it answers
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_S)
+    return topic
 
 
 def round_trip(config: dict[str, Any]) -> None:
-    topic = unique_topic("login")
-    admin = AdminClient(config)
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(TIMEOUT_S)
+    topic = new_topic(config)
     producer = Producer(config)
     for record in RECORDS:
         producer.produce(topic, record)
@@ -100,11 +80,153 @@ def round_trip(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("listener", ["sasl", "sasl_tls"])
+@pytest.mark.parametrize("listener", SASL_LISTENERS)
 def test_librdkafka_logs_in(secured: Secured, listener: str, mechanism: str) -> None:
     round_trip(secured.librdkafka(listener, mechanism))
 
 
-@pytest.mark.parametrize("listener", ["tls", "mutual"])
+@pytest.mark.parametrize("listener", TLS_LISTENERS)
 def test_librdkafka_speaks_tls(secured: Secured, listener: str) -> None:
     round_trip(secured.librdkafka(listener))
+
+
+def test_a_token_as_password(secured: Secured) -> None:
+    token = "token:" + secured.issuer.token("role-1")
+    round_trip(secured.librdkafka("sasl_tls", "PLAIN", **{"sasl.username": "role-1", "sasl.password": token}))
+
+
+class Tokens(kafka.net.sasl.oauth.AbstractTokenProvider, AbstractTokenProvider):  # type: ignore[misc]
+    """Of kafka-python, and of aiokafka, whose method is a coroutine."""
+
+    def __init__(self, secured: Secured) -> None:
+        self.secured = secured
+
+    def token(self) -> Any:
+        return self.secured.issuer.token(USER)
+
+
+class AsyncTokens(Tokens):
+    async def token(self) -> str:
+        return self.secured.issuer.token(USER)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_logs_in(secured: Secured, mechanism: str) -> None:
+    topic = new_topic(secured.librdkafka("sasl", "PLAIN"))
+    config: dict[str, Any] = {
+        "bootstrap_servers": secured.address("sasl_tls"), "security_protocol": "SASL_SSL", "sasl_mechanism": mechanism,
+        "ssl_cafile": str(secured.authority.certificate),
+    }  # fmt: skip
+    if mechanism == "OAUTHBEARER":
+        config["sasl_oauth_token_provider"] = Tokens(secured)
+    else:
+        config |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    with closing(kafka.KafkaProducer(**config)) as producer:
+        for record in RECORDS:
+            producer.send(topic, record)
+        producer.flush(TIMEOUT_S)
+    consumer = kafka.KafkaConsumer(
+        topic, auto_offset_reset="earliest", consumer_timeout_ms=TIMEOUT_S * 1000, **config
+    )
+    with closing(consumer):
+        assert [next(consumer).value for _ in RECORDS] == RECORDS
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), [*(("sasl_tls", each) for each in MECHANISMS), ("mutual", "")])
+async def test_aiokafka_logs_in(secured: Secured, listener: str, mechanism: str) -> None:
+    topic = await asyncio.to_thread(new_topic, secured.librdkafka("sasl", "PLAIN"))
+    context = ssl.create_default_context(cafile=str(secured.authority.certificate))
+    if listener == "mutual":
+        context.load_cert_chain(secured.client.certificate, secured.client.key)
+    config: dict[str, Any] = {
+        "bootstrap_servers": secured.address(listener), "security_protocol": secured.protocols[listener],
+        "ssl_context": context,
+    }  # fmt: skip
+    if mechanism == "OAUTHBEARER":
+        config |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": AsyncTokens(secured)}
+    elif mechanism:
+        config |= {"sasl_mechanism": mechanism, "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    async with asyncio.timeout(TIMEOUT_S):
+        async with AIOKafkaProducer(**config) as producer:
+            for record in RECORDS:
+                await producer.send(topic, record)
+        async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **config) as consumer:
+            assert [(await consumer.getone()).value for _ in RECORDS] == RECORDS
+
+
+@pytest.mark.parametrize(("version", "listener", "mechanism"), JAVA_CASES)
+def test_java_logs_in(
+    secured: Secured, java_clients: JavaClients, version: str, listener: str, mechanism: str
+) -> None:
+    client: JavaClient = JAVA[version]
+    topic = new_topic(secured.librdkafka("sasl", "PLAIN"), partitions=2)
+    steps = [f"produce:{topic}:none:{str(client.idempotent).lower()}", f"consume:{topic}:80"]
+    events = java_clients.run(client, secured.address(listener), steps, secured.java(listener, mechanism))
+    produced, consumed = (
+        sorted((each["partition"], each["offset"]) for each in events if each["event"] == kind)
+        for kind in ("produced", "consumed")
+    )
+    assert produced == consumed and len(produced) == 80
+
+
+def test_java_tools_log_in(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`--command-config` with each mechanism, a wrong password, and no login at all."""
+    folder = tmp_path_factory.mktemp("tools")
+    compile_tools(folder)
+    topics = "org.apache.kafka.tools.TopicCommand"
+    topic = unique_topic("login")
+    token_file = secured.java("sasl_tls", "OAUTHBEARER").parent / "token"
+    with KafkaTools(folder, secured.address("sasl_tls"), f"{ALLOW_FILES}={token_file.as_uri()}") as run:
+        for number, mechanism in enumerate(MECHANISMS):
+            config = ("--command-config", str(secured.java("sasl_tls", mechanism)))
+            made = run(topics, *config, "--create", "--topic", f"{topic}-{number}")
+            assert made.status == 0, made.text
+            assert f"{topic}-{number}" in run(topics, *config, "--list").text.split()
+        for mechanism, text in (
+            ("PLAIN", "Authentication failed: Invalid username or password"),
+            ("SCRAM-SHA-256", "due to invalid credentials with SASL mechanism"),
+        ):
+            wrong = secured.java("sasl_tls", mechanism, password="wrong")
+            printed = run(topics, "--command-config", str(wrong), "--list")
+            assert printed.status == 1 and text in printed.text
+
+
+# Who does not get in
+
+
+def failure(config: dict[str, Any]) -> list[KafkaError]:
+    """What librdkafka says when it cannot connect."""
+    errors: list[KafkaError] = []
+    admin = AdminClient({**config, "error_cb": errors.append})
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=3)
+    admin.poll(0)
+    return errors
+
+
+def test_wrong_certificates(secured: Secured) -> None:
+    before = metric(secured.gateway, "kafka_gateway_connections_closed_total", reason="TLS handshake failed")
+    stranger = Authority(secured.folder / "stranger").issue("client", unit="tests")
+    files = {"ssl.certificate.location": str(stranger.certificate), "ssl.key.location": str(stranger.key)}
+    assert failure(secured.librdkafka("mutual", **files))
+    config = secured.librdkafka("mutual")
+    for key in files:
+        del config[key]
+    assert failure(config)
+    after = metric(secured.gateway, "kafka_gateway_connections_closed_total", reason="TLS handshake failed")
+    assert after >= before + 2
+
+
+def test_a_certificate_that_no_rule_names(secured: Secured) -> None:
+    other = secured.authority.issue("other", unit="others")
+    files = {"ssl.certificate.location": str(other.certificate), "ssl.key.location": str(other.key)}
+    assert failure(secured.librdkafka("mutual", **files))
+    reason = "a certificate of nobody who is let in"
+    assert metric(secured.gateway, "kafka_gateway_connections_closed_total", reason=reason) >= 1
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_wrong_passwords(secured: Secured, mechanism: str) -> None:
+    errors = failure(secured.librdkafka("sasl_tls", mechanism, **{"sasl.password": "wrong"}))
+    assert any(error.code() == KafkaError._AUTHENTICATION for error in errors)
+    assert metric(secured.gateway, "kafka_gateway_logins_total", mechanism=mechanism, outcome="failed") >= 1

@@ -11,9 +11,17 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
 
 LIFETIME = datetime.timedelta(days=2)
+STORE_PASSWORD = "store-password"
 
 
 class Issued(NamedTuple):
@@ -21,10 +29,14 @@ class Issued(NamedTuple):
     key: Path
 
     @property
-    def store(self) -> Path:
-        """Both in one file, as Java takes them (`ssl.keystore.type=PEM`)."""
-        path = self.key.with_suffix(".store.pem")
-        path.write_bytes(self.key.read_bytes() + self.certificate.read_bytes())
+    def key_store(self) -> Path:
+        """Both in one file (PKCS12), as Java takes them."""
+        key = load_pem_private_key(self.key.read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
+        path = self.key.with_suffix(".p12")
+        encryption = BestAvailableEncryption(STORE_PASSWORD.encode())
+        path.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, certificate, None, encryption))
         return path
 
 
@@ -41,6 +53,17 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         """What clients and gateways trust."""
         self.certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+    @property
+    def trust_store(self) -> Path:
+        """Its certificate (PKCS12), as Java takes it."""
+        certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
+        path = self.certificate.with_suffix(".p12")
+        trusted = [pkcs12.PKCS12Certificate(certificate, b"authority")]
+        path.write_bytes(
+            pkcs12.serialize_java_truststore(trusted, BestAvailableEncryption(STORE_PASSWORD.encode()))
+        )
+        return path
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), unit: str | None = None) -> Issued:
         """For a server with its hosts, or for a client. The name is CN=name[,OU=unit]."""

@@ -53,9 +53,13 @@ class JavaClients:
     def __init__(self, work_dir: Path) -> None:
         self._work_dir = work_dir
 
-    def run(self, client: JavaClient, bootstrap: str, steps: Iterable[str]) -> list[Event]:
-        """Run RoundTrip's steps in one JVM; returns what it printed."""
-        command = [*self._java(client), "RoundTrip", bootstrap, *steps]
+    def run(
+        self, client: JavaClient, bootstrap: str, steps: Iterable[str], config: Path | None = None
+    ) -> list[Event]:
+        """Run RoundTrip's steps in one JVM; returns what it printed. `config` has more of the clients' properties."""
+        java, *options = self._java(client)
+        more = [] if config is None else [f"-Dclient.config={config}"]
+        command = [java, *more, *options, "RoundTrip", bootstrap, *steps]
         return [_decode(json.loads(line)) for line in _run(command, RUN_TIMEOUT_S).splitlines()]
 
     def group_member(self, bootstrap: str, group: str, topic: str, *options: str) -> list[str]:

@@ -30,10 +30,11 @@ def compile_tools(folder: Path) -> None:
 class KafkaTools:
     """Call it with a tool's class and arguments. A context manager; `folder` holds what `compile_tools` made."""
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, *options: str) -> None:
+        """`options` of the JVM."""
         self._bootstrap = bootstrap
         log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
-        command = [java_executable(), *JVM_OPTIONS, log4j, "-cp", f"{folder}:{classpath('kafka')}", "Tools"]
+        command = [java_executable(), *JVM_OPTIONS, *options, log4j, "-cp", f"{folder}:{classpath('kafka')}", "Tools"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

@@ -1,3 +1,6 @@
+import java.io.FileReader;
+import java.io.IOException;
+import java.io.Reader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -42,8 +45,7 @@ public final class RoundTrip {
     }
 
     static void produce(String bootstrap, String topic, String codec, boolean idempotent) throws Exception {
-        Properties config = new Properties();
-        config.put("bootstrap.servers", bootstrap);
+        Properties config = common(bootstrap);
         config.put("compression.type", codec);
         config.put("acks", "all");
         config.put("retries", "10");
@@ -67,6 +69,19 @@ public final class RoundTrip {
         }
     }
 
+    /** With what the file says that the property client.config names, if it is there. */
+    static Properties common(String bootstrap) throws IOException {
+        Properties config = new Properties();
+        String file = System.getProperty("client.config");
+        if (file != null) {
+            try (Reader reader = new FileReader(file)) {
+                config.load(reader);
+            }
+        }
+        config.put("bootstrap.servers", bootstrap);
+        return config;
+    }
+
     static byte[] key(int i) {
         return i % 7 == 3 ? null : ("key-" + i).getBytes(StandardCharsets.UTF_8);
     }
@@ -83,9 +98,8 @@ public final class RoundTrip {
         return i % 13 == 1 ? new byte[0] : ("välue-" + i).getBytes(StandardCharsets.UTF_8);
     }
 
-    static void consume(String bootstrap, String topic, int count) {
-        Properties config = new Properties();
-        config.put("bootstrap.servers", bootstrap);
+    static void consume(String bootstrap, String topic, int count) throws IOException {
+        Properties config = common(bootstrap);
         config.put("auto.offset.reset", "none");
         config.put("enable.auto.commit", "false");
         ByteArrayDeserializer bytes = new ByteArrayDeserializer();
