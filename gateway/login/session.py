@@ -86,6 +86,7 @@ class Logins(NamedTuple):
     offered: tuple[str, ...]
     max_reauth_ms: int
     audit: LoginAudit
+    failure_delay_s: float = FAILURE_DELAY_S
 
 
 class LoginSession:
@@ -142,7 +143,7 @@ class LoginSession:
         mechanism, offered = call.request.mechanism, [*self._logins.offered]
         if mechanism not in offered:
             self._logins.audit.failed(self._context, "", "unknown mechanism")
-            await asyncio.sleep(FAILURE_DELAY_S)
+            await asyncio.sleep(self._logins.failure_delay_s)
             response = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
             return LoginAnswer(self._encode(call, response), "authentication failed")
         if self._principal is not None and mechanism != self._mechanism:
@@ -202,7 +203,7 @@ class LoginSession:
 
     async def _failed(self, failed: LoginFailed) -> None:
         self._logins.audit.failed(self._context, self._mechanism, str(failed))
-        await asyncio.sleep(FAILURE_DELAY_S)
+        await asyncio.sleep(self._logins.failure_delay_s)
 
     def _invalid_credentials(self) -> str:
         doing = "authentication" if self._principal is None else "re-authentication"
@@ -215,7 +216,7 @@ class LoginSession:
         response = _ILLEGAL_NOW.get(api_key)
         if self._state is _State.AUTHENTICATION and response is not None:
             call = self._dispatcher.begin(frame, self._context)
-            await asyncio.sleep(FAILURE_DELAY_S)
+            await asyncio.sleep(self._logins.failure_delay_s)
             buffers = self._encode(call, response(error_code=ErrorCode.ILLEGAL_SASL_STATE))
         return LoginAnswer(buffers, "request before login")
 

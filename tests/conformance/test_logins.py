@@ -14,12 +14,8 @@ from typing import Any
 
 import jwt
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from deploy.local.kafka import HOST, KafkaBroker
 from deploy.local.process import free_port
@@ -273,7 +269,7 @@ def test_tokens_that_are_refused(conversation: Conversation, version: int, kind:
     tokens = {
         "expired": signed(issuer, "alice", exp=1_700_000_100),
         "foreign": signed(issuer, "alice")[:-8] + "AAAAAAAA",
-        "unsigned": jwt.encode({"sub": "alice", "exp": 4_000_000_000}, None, algorithm="none"),
+        "unsigned": jwt.encode({"sub": "alice", "exp": 4_000_000_000}, "", algorithm="none"),
         "no token": "x",
     }
     answer = authenticate(conversation, bearer(tokens[kind]), version)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.fuzz.targets import internal, pulsar, records, requests
+from tests.fuzz.targets import internal, logins, pulsar, records, requests
 
-TARGETS = {target.name: target for room in (requests, records, pulsar, internal) for target in room.TARGETS}
+TARGETS = {target.name: target for room in (requests, logins, records, pulsar, internal) for target in room.TARGETS}

@@ -95,14 +95,14 @@ class Behind:
     def stop(self) -> None:
         self._haproxy.stop()
 
-    def config(self, name: str, client: Issued | None = None, **more: str) -> dict[str, Any]:
+    def config(self, name: str, client: Issued | None = None) -> dict[str, Any]:
         config: dict[str, Any] = {
             "bootstrap.servers": f"{HOST}:{self.outside[name]}", "security.protocol": "ssl",
             "ssl.ca.location": str(self.authority.certificate),
         }  # fmt: skip
         if client is not None:
             config |= {"ssl.certificate.location": str(client.certificate), "ssl.key.location": str(client.key)}
-        return config | more
+        return config
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_the_certificate_names_the_client(behind: Behind, name: str) -> None:
 
 def test_a_password_through_tls_that_haproxy_ends(behind: Behind) -> None:
     sasl = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
-    round_trip(behind.config("ended_sasl", **{**sasl, "security.protocol": "sasl_ssl"}))
+    round_trip(behind.config("ended_sasl") | sasl | {"security.protocol": "sasl_ssl"})
 
 
 @pytest.mark.parametrize("name", ["passed", "ended"])

@@ -197,7 +197,8 @@ def test_java_tools_log_in(secured: Secured, tmp_path_factory: pytest.TempPathFa
 def failure(config: dict[str, Any]) -> list[KafkaError]:
     """What librdkafka says when it cannot connect."""
     errors: list[KafkaError] = []
-    admin = AdminClient({**config, "error_cb": errors.append})
+    noted: dict[str, Any] = {**config, "error_cb": errors.append}
+    admin = AdminClient(noted)
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=3)
     admin.poll(0)

@@ -225,6 +225,8 @@ def _proxy_seeds(random: Random) -> Sequence[bytes]:
         signature + b"\x21\x21\x00\x24" + random.randbytes(36),
         signature + b"\x20\x00\x00\x00",
         signature + b"\x21\x11\x01\x00" + random.randbytes(256),
+        signature + b"\x21\x11\x00\x2c" + random.randbytes(12) + b"\x02\0\x05a.b.c" + b"\x20\0\x15\x07" + bytes(4)
+        + b"\x22\0\x05alice" + b"\x21\0\x05TLSv1",
     ]
 
 
@@ -241,7 +243,8 @@ def check_proxy_header(data: bytes) -> str:
         assert 0 <= header.source.port < 65_536
         assert header.source.host.isascii()
         assert set(header.source.host) <= set("0123456789abcdef.:"), header.source.host
-    return f"{header.source is None}"
+    tls = "no TLS" if header.tls is None else f"a name: {header.tls.common_name is not None}"
+    return f"{header.source is None}, {tls}, {header.authority is None}"
 
 
 TARGETS = (

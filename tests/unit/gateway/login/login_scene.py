@@ -33,7 +33,7 @@ class Scene:
         self.metrics = Metrics()
         cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=self.metrics))
         self.mechanisms = Mechanisms(USERS, tokens, "kafka/default")
-        logins = Logins(self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics))
+        logins = Logins(self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics), failure_delay_s=0)
         dispatcher = Dispatcher(cluster)
         context = dispatcher.context(Client("192.0.2.7:5"), Listener("outside"))
         self.session = LoginSession(logins, dispatcher, context)
@@ -66,5 +66,4 @@ class Scene:
 
 
 def without_waiting(monkeypatch: Any) -> None:
-    monkeypatch.setattr(session, "FAILURE_DELAY_S", 0.0)
     monkeypatch.setattr(session, "REAUTH_PAUSE_S", 0.0)
