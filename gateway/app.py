@@ -110,6 +110,8 @@ class Gateway:
         self._server = KafkaServer(self.config, dispatcher, self.metrics, self._unread, self._logins)
         ports = await self._server.bind()
         await self._join_fleet(ports)
+        self._not_ready = "loading ACLs"
+        await self._services.load_rights()
         await self._server.start()
         self._tasks.keep_running("housekeeping", self._keep_house)
         self._not_ready = "loading consumer groups and transactions"

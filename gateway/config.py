@@ -224,6 +224,23 @@ class SecuritySection(Section):
     that cannot is disconnected. 0 is never, unless its token expires."""
 
 
+class AuthorizationSection(Section):
+    """Who may do what."""
+
+    authorizer: Literal["none", "acl"] = "none"
+    """`acl` is Kafka's: ACLs are set with `kafka-acls.sh`. With `none` everybody may do everything."""
+    super_users: tuple[str, ...] = Field(default=(), strict=False)
+    """Kafka's `super.users`, such as `User:admin`: they may do everything."""
+    allow_everyone_if_no_acl_found: bool = False
+    """Kafka's setting of that name: a resource without any ACL is open to all."""
+
+    @model_validator(mode="after")
+    def _names_have_types(self) -> AuthorizationSection:
+        if any(":" not in user for user in self.super_users):
+            raise ValueError("write super users as User:name")
+        return self
+
+
 class HttpSection(Section):
     """Metrics and health, without a password."""
 
@@ -331,6 +348,7 @@ class Config(Section):
     transactions: TransactionsSection = TransactionsSection()
     fleet: FleetSection = FleetSection()
     security: SecuritySection = SecuritySection()
+    authorization: AuthorizationSection = AuthorizationSection()
     http: HttpSection = HttpSection()
     limits: Limits = Limits()
     log_level: Literal["debug", "info", "warning", "error"] = "info"

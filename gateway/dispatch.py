@@ -7,13 +7,18 @@ from typing import NamedTuple, Protocol
 
 from kafka.protocol.api_key import ApiKey
 
+from gateway.authorization.table import GUARDS
+from gateway.config import FORWARDING_LISTENER
 from gateway.forwarding.forwarder import Forwarder, Forwarding
 from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.handlers.table import APIS
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
+from gateway.requests.policy import ALL_ALLOWED, Authorized, Policy
 from gateway.requests.reply import RelayedResponse, Reply, Response
+from gateway.security.acls import Requester
+from gateway.security.authorizer import Authorizer
 from protocol.kafka import codec
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
@@ -38,6 +43,8 @@ class ServedCluster(NamedTuple):
     cluster: Cluster
     forwarding: Forwarding | None = None
     """There when a listener has a single address."""
+    authorizer: Authorizer | None = None
+    """Without one, all is allowed."""
 
 
 class RequestHandler(Protocol):
@@ -59,22 +66,47 @@ class LocalHandler:
         """It holds nothing."""
 
 
+class GuardedHandler:
+    """Of a client that may not do everything."""
+
+    def __init__(self, handler: RequestHandler) -> None:
+        """What is allowed is handled by it."""
+        self._handler = handler
+
+    def handle(self, call: Call) -> Reply:
+        return GUARDS[call.api.key](call, self._handler.handle)
+
+    def close(self) -> None:
+        self._handler.close()
+
+
 class Dispatcher:
     """Turns frames into calls of the handler table, and their responses into frames."""
 
-    def __init__(self, cluster: Cluster, forwarding: Forwarding | None = None) -> None:
-        """`forwarding` is there when a listener has a single address."""
+    def __init__(
+        self, cluster: Cluster, forwarding: Forwarding | None = None, authorizer: Authorizer | None = None
+    ) -> None:
+        """`forwarding` is there when a listener has a single address. Without an authorizer all is allowed."""
         self._cluster = cluster
         self._forwarding = forwarding
+        self._authorizer = authorizer
 
     def context(self, client: Client, listener: Listener, principal: Principal = ANONYMOUS) -> RequestContext:
         """Of a new connection, and of one whose client has said who it is."""
-        return RequestContext(client, listener, self._cluster, principal)
+        return RequestContext(client, listener, self._cluster, principal, self._policy(client, listener, principal))
+
+    def _policy(self, client: Client, listener: Listener, principal: Principal) -> Policy:
+        """What other gateways forward, those have judged by who asked them."""
+        authorizer = self._authorizer
+        if authorizer is None or listener.name == FORWARDING_LISTENER:
+            return ALL_ALLOWED
+        return Authorized(authorizer, lambda: Requester(str(principal), client.ip))
 
     def handler(self, context: RequestContext) -> RequestHandler:
+        handler: RequestHandler = LocalHandler()
         if self._forwarding is not None and context.listener.single_address:
-            return Forwarder(self._forwarding, context.client)
-        return LocalHandler()
+            handler = Forwarder(self._forwarding, context.client)
+        return handler if context.policy is ALL_ALLOWED else GuardedHandler(handler)
 
     def begin(self, frame: bytearray, context: RequestContext) -> Call:
         """Decode a request. Raises MalformedRequest when the connection has to end."""

@@ -29,6 +29,8 @@ from gateway.pulsar.client import PulsarClient
 from gateway.requests.broker_configs import topic_defaults
 from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.partition_rows import PartitionRows
+from gateway.security.security import new_security
+from gateway.security.security_log import TOPIC as SECURITY
 from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -68,6 +70,9 @@ class ClusterServices:
             self._write_markers, parts.metrics,
         )  # fmt: skip
         self._verifier = Verifier(self._transactions.coordinators, fleet, to_coordinators)
+        self._security = new_security(
+            client, admin, config.pulsar.full_system_namespace, config.authorization, lambda: fleet.leads(SECURITY, 0)
+        )
         self._tasks = TaskGroup()
         self._changes = Changes(
             fleet, self._topics, partition_rows, self._logs, self._groups, self._transactions, self._tasks
@@ -78,9 +83,9 @@ class ClusterServices:
             config, parts.metrics, fleet, self._topics, self._logs, shared.producer_ids,
             FetchSessions(config.limits.max_fetch_sessions), parts.unread,
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
-            partition_rows,
+            self._security, partition_rows,
         )  # fmt: skip
-        self.served = ServedCluster(cluster, self._new_forwarding(cluster))
+        self.served = ServedCluster(cluster, self._new_forwarding(cluster), self._security.authorizer)
 
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
         if not any(listener.single_address for listener in self._config.kafka.all_listeners):
@@ -91,6 +96,11 @@ class ClusterServices:
         )  # fmt: skip
         return Forwarding(self._peers, FleetLeaders(cluster), elsewhere)
 
+    async def load_rights(self) -> None:
+        """To be waited for before clients may ask: what is denied before, they would take for an answer."""
+        self._security.start()
+        await self._security.wait_authorizing()
+
     async def start(self) -> None:
         """Return when each partition of the internal topics that is placed here was tried once."""
         await asyncio.gather(self._groups.start(), self._transactions.start())
@@ -99,6 +109,7 @@ class ClusterServices:
         """What is in flight is in Pulsar, or has failed, on return."""
         await asyncio.gather(self._groups.stop(), self._transactions.stop())
         await self._verifier.close()
+        await self._security.close()
         for requests in self._peer_requests:
             requests.close()
         await self._tasks.close()

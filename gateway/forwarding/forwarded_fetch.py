@@ -26,7 +26,14 @@ from gateway.fetching.fetch_session import (
     names_all,
     record_if_changed,
 )
-from gateway.handlers.records.fetch import ISOLATION_LEVELS, TOPIC_ID_VERSION, fetch, requested
+from gateway.handlers.records.fetch import (
+    ISOLATION_LEVELS,
+    TOPIC_ID_VERSION,
+    fetch,
+    may_read,
+    requested,
+    while_allowed,
+)
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Unread
@@ -51,6 +58,8 @@ Ask = Callable[[Call, Member | None], Coroutine[object, object, Response]]
 class _Part(NamedTuple):
     fetched: FetchedPartition
     leader: Member | None
+    name: str | None
+    """Of the topic, if there is one."""
 
 
 class _Offsets(NamedTuple):
@@ -92,7 +101,9 @@ class ForwardedFetches:
         parts = []
         for each in fetched:
             name = await _name(call, each.topic)
-            parts.append(_Part(each, None if name is None else leaders.of_partition(name, each.partition)))
+            # What the client may not read, this gateway refuses.
+            is_asked = name is not None and may_read(call, name)
+            parts.append(_Part(each, leaders.of_partition(name or "", each.partition) if is_asked else None, name))
         self._forget_all_but(fetched)
         if all(part.leader is None for part in parts):
             return fetch(call, fetched, session)
@@ -229,7 +240,11 @@ class _ForwardedFetch:
 
     def _answer(self) -> FetchAnswer:
         request = self._call.request
-        rows = [row for part in self._parts if (row := self._row(part.fetched)) is not None]
+        rows = [
+            while_allowed(self._call, part.name, row)
+            for part in self._parts
+            if (row := self._row(part.fetched)) is not None
+        ]
         return FetchAnswer(
             session_id=self._session.session_id if self._session is not None else 0,
             responses=group_by_topic(

@@ -36,6 +36,7 @@ from gateway.handlers.records import (
     produce,
     write_txn_markers,
 )
+from gateway.handlers.security import create_acls, delete_acls, describe_acls
 from gateway.handlers.topics import (
     alter_partition_reassignments,
     create_partitions,
@@ -58,7 +59,7 @@ from gateway.requests import routes
 from gateway.requests.call import Api, Call, Right, at_once, awaited
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.handwritten.produce_request import decode_produce
-from protocol.kafka.messages import cluster, groups, login, records, topics, transactions
+from protocol.kafka.messages import cluster, groups, login, records, security, topics, transactions
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
@@ -203,6 +204,21 @@ _ROWS = (
         transactions.EndTxnRequest, transactions.EndTxnResponse,
         0, 5, end_txn.handle,
         _rights((_TRANSACTIONAL_ID, _WRITE)), route=routes.BY_TRANSACTIONAL_ID,
+    ),
+    Api(
+        security.DescribeAclsRequest, security.DescribeAclsResponse,
+        1, 3, at_once(describe_acls.handle),
+        _rights((_CLUSTER, _DESCRIBE)),
+    ),
+    Api(
+        security.CreateAclsRequest, security.CreateAclsResponse,
+        1, 3, awaited(create_acls.handle),
+        _rights((_CLUSTER, _ALTER)),
+    ),
+    Api(
+        security.DeleteAclsRequest, security.DeleteAclsResponse,
+        1, 3, awaited(delete_acls.handle),
+        _rights((_CLUSTER, _ALTER)),
     ),
     Api(
         cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from kafka.protocol.api_key import ApiKey
 from typing_extensions import TypeIs, TypeVar
@@ -25,6 +25,12 @@ Request_co = TypeVar("Request_co", bound=Message, default=Message, covariant=Tru
 Response_co = TypeVar("Response_co", bound=Message, default=Message, covariant=True)
 """A response."""
 Other = TypeVar("Other", bound=Message)
+
+
+Handle = Callable[["Call[Any]"], Reply]
+"""Answers a call."""
+Guard = Callable[["Call[Any]", Handle], Reply]
+"""Answers what the client may not ask for, and has the rest handled."""
 
 
 class Right(NamedTuple):

@@ -17,6 +17,7 @@ from gateway.log.registry import LogRegistry
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.observability.metrics import Metrics
 from gateway.requests.partition_rows import PartitionRows
+from gateway.security.security import Security
 from gateway.topics.catalog import TopicCatalog
 
 
@@ -54,6 +55,7 @@ class Cluster:
     transactions: Coordinators[TransactionCoordinator]
     verifier: Verifier
     marker_links: MarkerLinks
+    security: Security
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
 
     @property

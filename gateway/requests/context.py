@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, ip_address
 from itertools import count
 
 from gateway.log.writing.refused_batches import RefusedBatches
@@ -40,6 +41,20 @@ class Client:
         """As Kafka writes it: a slash and the address without its port."""
         return "/" + self.address.rpartition(":")[0]
 
+    @property
+    def ip(self) -> str:
+        """As ACLs name it: IPv6 in eight groups, as Java writes it."""
+        text = self.address.rpartition(":")[0]
+        try:
+            found = ip_address(text.partition("%")[0])
+        except ValueError:
+            return text
+        if isinstance(found, IPv4Address):
+            return str(found)
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return ":".join(f"{int(group, 16):x}" for group in found.exploded.split(":"))
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:
@@ -56,6 +71,13 @@ class Principal:
 
     type: str = "User"
     name: str = "ANONYMOUS"
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal()
+"""Who has not logged in, or need not."""
 
 
 ANONYMOUS = Principal()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Protocol
 
-from protocol.kafka.acl import AclOperation
+from gateway.security.acls import Requester
+from gateway.security.authorizer import Authorizer
+from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 
 CLUSTER_OPERATIONS = frozenset(
     {
@@ -20,10 +22,17 @@ TOPIC_OPERATIONS = frozenset(
     }
 )  # fmt: skip
 GROUP_OPERATIONS = frozenset({AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE})
+MAX_KNOWN = 10_000
+"""Decisions that are kept for one connection."""
 
 
 class Policy(Protocol):
     """Asked with each request."""
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool: ...
+
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """On at least one resource of the type."""
 
     def cluster_operations(self) -> Set[AclOperation]: ...
 
@@ -37,6 +46,12 @@ class Policy(Protocol):
 
 class AllAllowed:
     """Without an authorizer and quotas."""
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        return True
+
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        return True
 
     def cluster_operations(self) -> Set[AclOperation]:
         return CLUSTER_OPERATIONS
@@ -52,3 +67,55 @@ class AllAllowed:
 
 
 ALL_ALLOWED = AllAllowed()
+
+
+class Authorized:
+    """As an authorizer decides for one principal on one connection. Decisions are kept until anything changes."""
+
+    __slots__ = ("_authorizer", "_find_requester", "_known", "_requester", "_version")
+
+    def __init__(self, authorizer: Authorizer, find_requester: Callable[[], Requester]) -> None:
+        """`find_requester` is asked with the first request: then the client's address is known."""
+        self._authorizer = authorizer
+        self._find_requester = find_requester
+        self._requester: Requester | None = None
+        self._known: dict[tuple[AclOperation, ResourceType, str], bool] = {}
+        self._version = -1
+
+    @property
+    def requester(self) -> Requester:
+        if self._requester is None:
+            self._requester = self._find_requester()
+        return self._requester
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        version = self._authorizer.version
+        if version != self._version or len(self._known) > MAX_KNOWN:
+            self._known.clear()
+            self._version = version
+        key = (operation, resource_type, name)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._authorizer.allows(self.requester, operation, resource_type, name)
+        return known
+
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        return self._authorizer.allows_any(self.requester, operation, resource_type)
+
+    def cluster_operations(self) -> Set[AclOperation]:
+        """None if the cluster may not even be described, as in Kafka."""
+        if not self.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return frozenset()
+        return self._allowed(CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def topic_operations(self, topic: str) -> Set[AclOperation]:
+        return self._allowed(TOPIC_OPERATIONS, ResourceType.TOPIC, topic)
+
+    def group_operations(self, group_id: str) -> Set[AclOperation]:
+        return self._allowed(GROUP_OPERATIONS, ResourceType.GROUP, group_id)
+
+    def _allowed(self, operations: Set[AclOperation], resource_type: ResourceType, name: str) -> Set[AclOperation]:
+        return {operation for operation in operations if self.allows(operation, resource_type, name)}
+
+    def throttle_time_ms(self, api_name: str) -> int:
+        return 0

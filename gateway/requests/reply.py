@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from protocol.kafka.messages.message import Message
 
@@ -51,6 +51,17 @@ class Reply:
         reply.preparation = preparation
         return reply
 
+    def then(self, change: Callable[[Any], Response]) -> Reply:
+        """The same with a response made of this one's, which is no relayed one. Produce with acks=0 has None."""
+        if self.preparation is not None:
+            return Reply.after(self._prepared_then(change))
+        if self.future is not None:
+            return Reply.later(asyncio.ensure_future(_changed(self.future, change)))
+        return Reply(change(self.response))
+
+    async def _prepared_then(self, change: Callable[[Any], Response]) -> Reply:
+        return (await self.prepared()).then(change)
+
     async def prepared(self) -> Reply:
         """The reply behind all preparations."""
         reply = self
@@ -62,3 +73,7 @@ class Reply:
         """The response, waited for."""
         reply = await self.prepared()
         return reply.response if reply.future is None else await reply.future
+
+
+async def _changed(future: asyncio.Future[Response], change: Callable[[Any], Response]) -> Response:
+    return change(await future)

@@ -7,13 +7,31 @@ from enum import IntEnum
 
 
 class ResourceType(IntEnum):
+    """Below TOPIC are those of filters, and what a client may name without meaning."""
+
+    UNKNOWN = 0
+    ANY = 1
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    """Of filters: whatever covers the name, by itself, by a prefix or by `*`."""
+    LITERAL = 3
+    PREFIXED = 4
 
 
 class AclOperation(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -24,8 +42,23 @@ class AclOperation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
 
 
+class Permission(IntEnum):
+    """Kafka's AclPermissionType."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+CLUSTER_NAME = "kafka-cluster"
+"""The only resource of type CLUSTER."""
+WILDCARD = "*"
+"""A literal pattern that means every name; as a host, every host."""
 NOT_ASKED = -(2**31)
 """Authorized operations that the client did not ask for."""
 

@@ -29,8 +29,10 @@ from gateway.log.reading.log_start import START_AGE_S
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers, check_leader, preferred_reader
 from gateway.requests.call import Call
+from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
+from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
@@ -113,11 +115,24 @@ def is_room_for_answers(call: Call) -> bool:
     return call.cluster.unread.size_bytes <= call.cluster.config.limits.fetch_budget_bytes
 
 
+def may_read(call: Call, topic: str) -> bool:
+    return call.context.policy.allows(AclOperation.READ, ResourceType.TOPIC, topic)
+
+
+def while_allowed(call: Call, topic: str | None, row: PartitionAnswer) -> PartitionAnswer:
+    """The row, if the client may still read the topic: it may have waited for long."""
+    if row.error_code or topic is None or may_read(call, topic):
+        return row
+    return PartitionAnswer(row.fetched, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 def _respond(
     call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None,
     rows: list[PartitionAnswer],
 ) -> FetchAnswer:
     endpoints: list[FetchResponse.NodeEndpoint] = []
+    if call.context.policy is not ALL_ALLOWED:
+        rows = [while_allowed(call, part.name, row) for part, row in zip(parts, rows, strict=True)]
     for part, row in zip(parts, rows, strict=True):
         if row.error_code:
             call.count_error(ErrorCode(row.error_code))
@@ -166,6 +181,8 @@ async def _open(call: Call[FetchRequest], part: FetchPartitionState) -> None:
             part.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return
         part.name, part.error = topic.name, _check(call, topic, fetched)
+        if not may_read(call, topic.name):  # an id, of which the name was not known before
+            part.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if not part.error:
             part.log = await call.cluster.logs.open(topic, fetched.partition)
             _name_reader(call, topic, part)
@@ -178,6 +195,9 @@ def _resolve(call: Call[FetchRequest], fetched: FetchedPartition) -> FetchPartit
     part = FetchPartitionState(fetched)
     topics = call.cluster.topics
     name = topics.cached_name(fetched.topic) if isinstance(fetched.topic, uuid.UUID) else fetched.topic
+    if call.context.policy is not ALL_ALLOWED and name is not None and not may_read(call, name):
+        part.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return part
     topic = topics.cached(name) if name is not None else None
     if topic is not None:
         part.name, part.error = topic.name, _check(call, topic, fetched)

@@ -14,7 +14,7 @@ from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.topics import topic_names
 from gateway.topics.topic import Topic
-from protocol.kafka.acl import NOT_ASKED, bit_field
+from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType, bit_field
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
@@ -57,7 +57,11 @@ async def _found(call: Call[DescribeTopicPartitionsRequest]) -> dict[str, Topic 
         topics, unknown = await catalog.all()
         everything: list[tuple[str, Topic | ErrorCode]] = [(topic.name, topic) for topic in topics]
         everything += [(name, ErrorCode.LEADER_NOT_AVAILABLE) for name in unknown]
-        found = {name: topic for name, topic in sorted(everything, key=itemgetter(0)) if name >= first}
+        found = {
+            name: topic
+            for name, topic in sorted(everything, key=itemgetter(0))
+            if name >= first and call.context.policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        }
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's partition is {cursor.partition_index}")
     return found

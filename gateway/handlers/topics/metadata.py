@@ -21,7 +21,7 @@ from gateway.requests.call import Call
 from gateway.requests.partition_rows import MetadataPartition
 from gateway.topics import topic_names
 from gateway.topics.topic import Topic
-from protocol.kafka.acl import NOT_ASKED, bit_field
+from protocol.kafka.acl import CLUSTER_NAME, NOT_ASKED, AclOperation, ResourceType, bit_field
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import MetadataRequest, MetadataResponse
 
@@ -142,10 +142,18 @@ class _NamedTopics:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if name in topic_names.INTERNAL_TOPICS or not self._creates:  # coordinators create internal ones
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not self._is_allowed_to_create(name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._may_create == 0:  # enough for one request: the client asks again
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
         self._may_create -= 1
         return await _create(self._call, name)
+
+    def _is_allowed_to_create(self, name: str) -> bool:
+        allows = self._call.context.policy.allows
+        return allows(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or allows(
+            AclOperation.CREATE, ResourceType.TOPIC, name
+        )
 
 
 async def _create(call: Call, name: str) -> Topic:

@@ -30,6 +30,10 @@ ROOMS = {
         "IncrementalAlterConfigs", "ListConfigResources",
     ),
     "login": ("SaslAuthenticate", "SaslHandshake"),
+    "security": (
+        "AlterClientQuotas", "AlterUserScramCredentials", "CreateAcls", "DeleteAcls", "DescribeAcls",
+        "DescribeClientQuotas", "DescribeUserScramCredentials",
+    ),
 }  # fmt: skip
 """The APIs that are served, in the rooms of their handlers."""
 

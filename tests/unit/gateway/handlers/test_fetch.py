@@ -14,6 +14,7 @@ from gateway.fetching.fetch_session import FetchedPartition
 from gateway.handlers.records import fetch
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
+from gateway.requests.policy import ALL_ALLOWED
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.fetching.test_delayed_fetch import FakeLog
 from tests.unit.gateway.requests.test_brokers import OWN, racked_fleet
@@ -21,9 +22,7 @@ from tests.unit.gateway.requests.test_brokers import OWN, racked_fleet
 READER = 2
 
 
-async def fetched(
-    offset: int, *, rack: str = "b", opened: bool = True, doubtful: bool = False
-) -> tuple[Any, FakeLog]:
+async def fetched(offset: int, *, rack: str = "b", opened: bool = True, doubtful: bool = False) -> tuple[Any, FakeLog]:
     """The row of a partition that this gateway leads, and its log from 5 to 9."""
     log = FakeLog(9)
     log.start = SimpleNamespace(offset=5, refresh_ahead=Mock())
@@ -41,7 +40,7 @@ async def fetched(
     request = SimpleNamespace(
         max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack
     )
-    context = SimpleNamespace(listener=Listener("inside"))
+    context = SimpleNamespace(listener=Listener("inside"), policy=ALL_ALLOWED)
     call = SimpleNamespace(
         request=request, version=12, cluster=cluster, context=context, client_id="test", count_error=lambda code: None
     )

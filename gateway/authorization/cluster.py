@@ -1,0 +1,123 @@
+"""Guards of configurations, of what concerns the whole cluster, and of security itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.authorization.guard import (
+    DENIED,
+    MESSAGES,
+    changed,
+    may,
+    needs_cluster,
+    needs_each,
+    with_error,
+    with_error_and_text,
+)
+from gateway.requests.call import Call, Guard
+from gateway.requests.config_resources import ResourceType as ConfigResource
+from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.cluster import (
+    AlterConfigsResponse,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+)
+from protocol.kafka.messages.security import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+_OF_CONFIGS = {
+    ConfigResource.TOPIC: ResourceType.TOPIC,
+    ConfigResource.GROUP: ResourceType.GROUP,
+    ConfigResource.BROKER: ResourceType.CLUSTER,
+    ConfigResource.BROKER_LOGGER: ResourceType.CLUSTER,
+    ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
+}
+"""Of what the configurations are a right is needed. Other types are no resources, and the handler says so."""
+
+
+def _configs(operation: AclOperation, answered: str, row_class: type[Any]) -> Guard:
+    def allows(call: Call, row: Any) -> bool:
+        resource_type = _OF_CONFIGS.get(row.resource_type)
+        if resource_type is None:
+            return True
+        name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else row.resource_name
+        return may(call, operation, resource_type, name)
+
+    def refuse(call: Call, row: Any) -> Any:
+        code = DENIED[_OF_CONFIGS[row.resource_type]]
+        call.count_error(code)
+        return row_class(
+            error_code=code, error_message=MESSAGES[code], resource_type=row.resource_type,
+            resource_name=row.resource_name,
+        )  # fmt: skip
+
+    return needs_each("resources", allows, answered, refuse)
+
+
+DESCRIBE_CONFIGS = _configs(AclOperation.DESCRIBE_CONFIGS, "results", DescribeConfigsResponse.DescribeConfigsResult)
+ALTER_CONFIGS = _configs(AclOperation.ALTER_CONFIGS, "responses", AlterConfigsResponse.AlterConfigsResourceResponse)
+INCREMENTAL_ALTER_CONFIGS = _configs(
+    AclOperation.ALTER_CONFIGS, "responses", IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+)
+LIST_CONFIG_RESOURCES = needs_cluster(AclOperation.DESCRIBE_CONFIGS, with_error)
+DESCRIBE_LOG_DIRS = needs_cluster(AclOperation.DESCRIBE, with_error)
+
+# Security
+
+
+def _refuse_creations(call: Call[CreateAclsRequest], code: ErrorCode) -> CreateAclsResponse:
+    row = CreateAclsResponse.AclCreationResult
+    return CreateAclsResponse(
+        results=[row(error_code=code, error_message=MESSAGES[code])] * len(call.request.creations)
+    )
+
+
+def _refuse_deletions(call: Call[DeleteAclsRequest], code: ErrorCode) -> DeleteAclsResponse:
+    row = DeleteAclsResponse.DeleteAclsFilterResult
+    results = [row(error_code=code, error_message=MESSAGES[code])] * len(call.request.filters)
+    return DeleteAclsResponse(filter_results=results)
+
+
+def _refuse_credentials(
+    call: Call[AlterUserScramCredentialsRequest], code: ErrorCode
+) -> AlterUserScramCredentialsResponse:
+    row = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+    users = {each.name for each in call.request.deletions} | {each.name for each in call.request.upsertions}
+    results = [row(user=user, error_code=code, error_message=MESSAGES[code]) for user in sorted(users)]
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _refuse_quotas(call: Call[AlterClientQuotasRequest], code: ErrorCode) -> AlterClientQuotasResponse:
+    row = AlterClientQuotasResponse.EntryData
+    entries = [
+        row(
+            error_code=code, error_message=MESSAGES[code],
+            entity=[
+                row.EntityData(entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity
+            ],
+        )
+        for entry in call.request.entries
+    ]  # fmt: skip
+    return AlterClientQuotasResponse(entries=entries)
+
+
+def _refuse_quota_description(call: Call, code: ErrorCode) -> Any:
+    return changed(with_error_and_text(call, code), "entries", None)
+
+
+DESCRIBE_ACLS = needs_cluster(AclOperation.DESCRIBE, with_error_and_text)
+CREATE_ACLS = needs_cluster(AclOperation.ALTER, _refuse_creations)
+DELETE_ACLS = needs_cluster(AclOperation.ALTER, _refuse_deletions)
+DESCRIBE_SCRAM = needs_cluster(AclOperation.DESCRIBE, with_error_and_text)
+ALTER_SCRAM = needs_cluster(AclOperation.ALTER, _refuse_credentials)
+DESCRIBE_QUOTAS = needs_cluster(AclOperation.DESCRIBE_CONFIGS, _refuse_quota_description)
+ALTER_QUOTAS = needs_cluster(AclOperation.ALTER_CONFIGS, _refuse_quotas)

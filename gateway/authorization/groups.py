@@ -1,0 +1,324 @@
+"""Guards of groups: GROUP Read, Describe and Delete, and what they show of topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from gateway.authorization.guard import (
+    DENIED,
+    MESSAGES,
+    TopicRows,
+    chain,
+    changed,
+    may,
+    may_cluster,
+    needs,
+    needs_cluster,
+    needs_each,
+    topic_name,
+    with_error,
+)
+from gateway.requests.call import Call, Guard, Handle
+from gateway.requests.reply import Reply
+from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType, bit_field
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    JoinGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitResponse,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    TxnOffsetCommitResponse,
+)
+
+_GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_group_id = attrgetter("group_id")
+
+
+def _reads_group(refuse: Callable[[Call, ErrorCode], Any]) -> Guard:
+    return needs(AclOperation.READ, ResourceType.GROUP, _group_id, refuse)
+
+
+def _may_describe(call: Call, group_id: str) -> bool:
+    return may(call, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+
+
+def _may_describe_topic(call: Call, topic: str) -> bool:
+    return may(call, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+MEMBER = _reads_group(with_error)
+"""Of SyncGroup, Heartbeat and LeaveGroup."""
+NULL_PROTOCOL_VERSION = 7
+
+
+def _refuse_join(call: Call, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, protocol_name="" if call.version < NULL_PROTOCOL_VERSION else None)
+
+
+JOIN_GROUP = _reads_group(_refuse_join)
+
+# Offsets
+
+_Committed = OffsetCommitResponse.OffsetCommitResponseTopic
+_CommittedInTransaction = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_Removed = OffsetDeleteResponse.OffsetDeleteResponseTopic
+_commits = TopicRows(AclOperation.READ, "topics", "topics", _Committed, _Committed.OffsetCommitResponsePartition)
+_commits_in_transactions = TopicRows(
+    AclOperation.READ, "topics", "topics", _CommittedInTransaction,
+    _CommittedInTransaction.TxnOffsetCommitResponsePartition,
+)  # fmt: skip
+_removals = TopicRows(AclOperation.READ, "topics", "topics", _Removed, _Removed.OffsetDeleteResponsePartition)
+
+OFFSET_COMMIT = chain(_reads_group(_commits.refuse_all), _commits.guard)
+TXN_OFFSET_COMMIT = chain(
+    needs(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, attrgetter("transactional_id"),
+        _commits_in_transactions.refuse_all,
+    ),
+    _reads_group(_commits_in_transactions.refuse_all),
+    _commits_in_transactions.guard,
+)  # fmt: skip
+OFFSET_DELETE = chain(needs(AclOperation.DELETE, ResourceType.GROUP, _group_id, with_error), _removals.guard)
+
+_Fetched = OffsetFetchResponse.OffsetFetchResponseTopic
+_FetchedGroup = OffsetFetchResponse.OffsetFetchResponseGroup
+_FetchedOfGroup = _FetchedGroup.OffsetFetchResponseTopics
+_NO_OFFSET = -1
+OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
+
+
+def _offset_rows(topic: type[Any], partition: type[Any]) -> TopicRows:
+    return TopicRows(
+        AclOperation.DESCRIBE, "topics", "topics", topic,
+        lambda **fields: partition(committed_offset=_NO_OFFSET, metadata="", **fields),
+        asked_partitions="partition_indexes", asked_index=None,
+    )  # fmt: skip
+
+
+_offsets = _offset_rows(_Fetched, _Fetched.OffsetFetchResponsePartition)
+_offsets_of_group = _offset_rows(_FetchedOfGroup, _FetchedOfGroup.OffsetFetchResponsePartitions)
+
+
+def offset_fetch(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
+    return (_several_groups if call.version >= SEVERAL_VERSION else _one_group)(call, handle)
+
+
+def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
+    request = call.request
+    if not _may_describe(call, request.group_id):
+        call.count_error(_GROUP_DENIED)
+        rows = [_offsets.refused(row, _GROUP_DENIED) for row in request.topics or ()]
+        own = _GROUP_DENIED if call.version >= OWN_ERROR_VERSION else ErrorCode.NONE
+        return Reply(OffsetFetchResponse(error_code=own, topics=rows if call.version < OWN_ERROR_VERSION else []))
+    if request.topics is not None:
+        return _offsets.guard(call, handle)
+    return handle(call.asking(request)).then(
+        lambda response: changed(
+            response, "topics", [row for row in response.topics if _may_describe_topic(call, row.name)]
+        )
+    )
+
+
+def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
+    """The names of what is committed, and each group's topics, only where the client may describe them."""
+    asked, refused, hidden = [], [], {}
+    for group in call.request.groups:
+        if not _may_describe(call, group.group_id):
+            call.count_error(_GROUP_DENIED)
+            refused.append(_FetchedGroup(group_id=group.group_id, error_code=_GROUP_DENIED))
+            continue
+        denied = [row for row in group.topics or () if not _may_describe_topic(call, row.name)]
+        if denied:
+            call.count_error(_TOPIC_DENIED)
+            hidden[group.group_id] = [_offsets_of_group.refused(row) for row in denied]
+        shown_topics = [row for row in group.topics or () if _may_describe_topic(call, row.name)]
+        asked.append(changed(group, "topics", shown_topics) if denied else group)
+    if not asked:
+        return Reply(OffsetFetchResponse(groups=refused))
+
+    def shown(group: _FetchedGroup) -> _FetchedGroup:
+        if group.error_code:
+            return group
+        rows = [row for row in group.topics if _may_describe_topic(call, row.name)]
+        return changed(group, "topics", rows + hidden.get(group.group_id, []))  # type: ignore[no-any-return]
+
+    if not refused and not hidden and all(group.topics is not None for group in asked):
+        return handle(call)
+    return handle(call.asking(changed(call.request, "groups", asked))).then(
+        lambda response: changed(response, "groups", [*map(shown, response.groups), *refused])
+    )
+
+
+# Coordinators and descriptions
+
+_GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
+_SEVERAL_KEYS_VERSION = 4
+_KEY_TYPES = {_GROUP_KEY: ResourceType.GROUP, _TRANSACTION_KEY: ResourceType.TRANSACTIONAL_ID}
+_NO_NODE = -1
+_Coordinator = FindCoordinatorResponse.Coordinator
+
+
+def find_coordinator(call: Call[FindCoordinatorRequest], handle: Handle) -> Reply:
+    if call.request.key_type not in _KEY_TYPES:
+        return _share_coordinator(call, handle)
+    if call.version >= _SEVERAL_KEYS_VERSION:
+        return _several_keys(call, handle)
+    if _may_find(call, call.request.key):
+        return handle(call)
+    code = DENIED[_KEY_TYPES[call.request.key_type]]
+    call.count_error(code)
+    text = MESSAGES[code]
+    return Reply(FindCoordinatorResponse(error_code=code, error_message=text, node_id=_NO_NODE, host="", port=_NO_NODE))
+
+
+def _may_find(call: Call[FindCoordinatorRequest], key: str) -> bool:
+    return may(call, AclOperation.DESCRIBE, _KEY_TYPES[call.request.key_type], key)
+
+
+def _refused_key(call: Call[FindCoordinatorRequest], key: str) -> _Coordinator:
+    code = DENIED[_KEY_TYPES[call.request.key_type]]
+    call.count_error(code)
+    return _Coordinator(key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=code, error_message="")
+
+
+_several_keys = needs_each("coordinator_keys", _may_find, "coordinators", _refused_key)
+
+
+def _refuse_keys(call: Call[FindCoordinatorRequest], code: ErrorCode) -> FindCoordinatorResponse:
+    rows = [
+        _Coordinator(key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=code, error_message="")
+        for key in call.request.coordinator_keys or ()
+    ]
+    return FindCoordinatorResponse(coordinators=rows)
+
+
+_share_coordinator = needs_cluster(AclOperation.CLUSTER_ACTION, _refuse_keys)
+
+
+def _with_operations(call: Call[Any], group: Any) -> Any:
+    """As this client may: another gateway, which led the group, does not know it."""
+    if group.authorized_operations == NOT_ASKED:
+        return group
+    operations = call.context.policy.group_operations(group.group_id)
+    return changed(group, "authorized_operations", bit_field(operations))
+
+
+def _operations_of_groups(call: Call[DescribeGroupsRequest | ConsumerGroupDescribeRequest], handle: Handle) -> Reply:
+    if not call.request.include_authorized_operations:
+        return handle(call)
+    return handle(call.asking(call.request)).then(
+        lambda response: changed(response, "groups", [_with_operations(call, group) for group in response.groups])
+    )
+
+
+def _refused_group(call: Call, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+    call.count_error(_GROUP_DENIED)
+    return DescribeGroupsResponse.DescribedGroup(
+        group_id=group_id, error_code=_GROUP_DENIED, authorized_operations=NOT_ASKED
+    )
+
+
+DESCRIBE_GROUPS = chain(needs_each("groups", _may_describe, "groups", _refused_group), _operations_of_groups)
+
+
+def list_groups(call: Call[ListGroupsRequest], handle: Handle) -> Reply:
+    if may_cluster(call, AclOperation.DESCRIBE):
+        return handle(call)
+
+    def shown(response: ListGroupsResponse) -> ListGroupsResponse:
+        rows = [group for group in response.groups if _may_describe(call, group.group_id)]
+        return changed(response, "groups", rows)  # type: ignore[no-any-return]
+
+    return handle(call.asking(call.request)).then(shown)
+
+
+def _refused_deletion(call: Call, group_id: str) -> DeleteGroupsResponse.DeletableGroupResult:
+    call.count_error(_GROUP_DENIED)
+    return DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=_GROUP_DENIED)
+
+
+def _may_delete(call: Call, group_id: str) -> bool:
+    return may(call, AclOperation.DELETE, ResourceType.GROUP, group_id)
+
+
+DELETE_GROUPS = needs_each("groups_names", _may_delete, "results", _refused_deletion)
+
+# KIP-848
+
+
+def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle) -> Reply:
+    """By name; of what an expression matches, the client hears only what it may describe (KAFKA-18813)."""
+    request = call.request
+    if not all(_may_describe_topic(call, name or "") for name in request.subscribed_topic_names or ()):
+        call.count_error(_TOPIC_DENIED)
+        return Reply(ConsumerGroupHeartbeatResponse(error_code=_TOPIC_DENIED))
+    return Reply.later(asyncio.ensure_future(_describable(call, handle(call.asking(request)))))
+
+
+async def _describable(call: Call, reply: Reply) -> ConsumerGroupHeartbeatResponse:
+    response = await reply.result()
+    assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    if response.assignment is None:
+        return response
+    rows = [
+        row
+        for row in response.assignment.topic_partitions
+        if (name := await topic_name(call, row.topic_id)) is not None and _may_describe_topic(call, name)
+    ]
+    return changed(response, "assignment", changed(response.assignment, "topic_partitions", rows))  # type: ignore[no-any-return]
+
+
+CONSUMER_GROUP_HEARTBEAT = chain(_reads_group(with_error), _subscribed_topics)
+
+_DescribedGroup = ConsumerGroupDescribeResponse.DescribedGroup
+_UNDESCRIBABLE = "The group has described topic(s) that the client is not authorized to describe."
+
+
+def _refused_consumer_group(call: Call, group_id: str) -> _DescribedGroup:
+    call.count_error(_GROUP_DENIED)
+    return _DescribedGroup(group_id=group_id, error_code=_GROUP_DENIED, authorized_operations=NOT_ASKED)
+
+
+def _topics_of_groups(call: Call[ConsumerGroupDescribeRequest], handle: Handle) -> Reply:
+    """A group that reads what the client may not describe is not described."""
+
+    def names(group: _DescribedGroup) -> set[str]:
+        assignments = [each for member in group.members for each in (member.assignment, member.target_assignment)]
+        assigned = {row.topic_name for each in assignments if each is not None for row in each.topic_partitions}
+        return assigned.union(*(member.subscribed_topic_names for member in group.members))
+
+    def shown(group: _DescribedGroup) -> _DescribedGroup:
+        if all(_may_describe_topic(call, name) for name in names(group)):
+            return group
+        call.count_error(_TOPIC_DENIED)
+        return _DescribedGroup(
+            group_id=group.group_id, error_code=_TOPIC_DENIED, error_message=_UNDESCRIBABLE,
+            authorized_operations=NOT_ASKED,
+        )  # fmt: skip
+
+    return handle(call.asking(call.request)).then(
+        lambda response: changed(response, "groups", [shown(group) for group in response.groups])
+    )
+
+
+CONSUMER_GROUP_DESCRIBE = chain(
+    needs_each("group_ids", _may_describe, "groups", _refused_consumer_group),
+    _operations_of_groups,
+    _topics_of_groups,
+)

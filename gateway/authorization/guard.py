@@ -1,0 +1,185 @@
+"""What guards are made of.
+
+A guard stands before the handler of an API, and before forwarding. It passes on what the client may ask for, and puts
+its own answers for the rest into the response: to the handler, a request names nothing that is denied.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call, Guard, Handle
+from gateway.requests.reply import Reply
+from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
+from protocol.kafka.errors import ErrorCode
+
+Message = Any
+Row = Any
+"""A request or a response, or a row of one: guards know their fields by name."""
+
+DENIED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+MESSAGES = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
+"""As Kafka has them."""
+
+
+def may(call: Call, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+    return call.context.policy.allows(operation, resource_type, name)
+
+
+def may_cluster(call: Call, operation: AclOperation) -> bool:
+    return may(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+async def topic_name(call: Call, topic_id: uuid.UUID | None) -> str | None:
+    """None if there is no topic of that id, or Pulsar does not say."""
+    topics = call.cluster.topics
+    name = topics.cached_name(topic_id)
+    if name is not None:
+        return name
+    try:
+        found = await topics.get_by_id(topic_id)
+    except PulsarError:
+        return None
+    return None if found is None else found.name
+
+
+def nothing_needed(call: Call, handle: Handle) -> Reply:
+    """Everybody may ask; or the handler asks the policy itself."""
+    return handle(call)
+
+
+def chain(*guards: Guard) -> Guard:
+    """One behind the other."""
+    first, *others = guards
+    if not others:
+        return first
+    rest = chain(*others)
+    return lambda call, handle: first(call, lambda passed: rest(passed, handle))
+
+
+def needs(
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: Callable[[Message], str],
+    refuse: Callable[[Call[Any], ErrorCode], Message],
+) -> Guard:
+    """One right for the whole request."""
+    code = DENIED[resource_type]
+
+    def guard(call: Call, handle: Handle) -> Reply:
+        if may(call, operation, resource_type, name(call.request)):
+            return handle(call)
+        call.count_error(code)
+        return Reply(refuse(call, code))
+
+    return guard
+
+
+def needs_cluster(operation: AclOperation, refuse: Callable[[Call[Any], ErrorCode], Message]) -> Guard:
+    return needs(operation, ResourceType.CLUSTER, lambda _request: CLUSTER_NAME, refuse)
+
+
+def _response(call: Call[Any], **fields: object) -> Message:
+    response: Callable[..., Message] = call.api.response
+    return response(**fields)
+
+
+def with_error(call: Call, code: ErrorCode) -> Message:
+    """A response that has an error of its own, and nothing else to say."""
+    return _response(call, error_code=code)
+
+
+def with_error_and_text(call: Call, code: ErrorCode) -> Message:
+    return _response(call, error_code=code, error_message=MESSAGES[code])
+
+
+def needs_each(
+    asked: str,
+    allows: Callable[[Call[Any], Row], bool],
+    answered: str,
+    refuse: Callable[[Call[Any], Row], Row],
+) -> Guard:
+    """A right for each row of the request's field `asked`; what is denied has rows in the response's `answered`."""
+
+    def guard(call: Call, handle: Handle) -> Reply:
+        rows: Sequence[Row] = getattr(call.request, asked) or ()
+        allowed, refused = [], []
+        for row in rows:
+            if allows(call, row):
+                allowed.append(row)
+            else:
+                refused.append(refuse(call, row))
+        if not refused:
+            return handle(call)
+        if not allowed:
+            return Reply(_response(call, **{answered: refused}))
+        return handle(call.asking(changed(call.request, asked, allowed))).then(
+            lambda response: changed(response, answered, [*getattr(response, answered), *refused])
+        )
+
+    return guard
+
+
+def changed(message: Message, field: str, value: object) -> Message:
+    """A copy with another value in one field."""
+    result = copy.copy(message)
+    setattr(result, field, value)
+    return result
+
+
+@dataclass(frozen=True)
+class TopicRows:
+    """How a request names topics and partitions, and how its response answers each; the names of their fields."""
+
+    operation: AclOperation
+    asked: str
+    answered: str
+    topic: Callable[..., Row]
+    partition: Callable[..., Row]
+    name: str = "name"
+    asked_partitions: str = "partitions"
+    asked_index: str | None = "partition_index"
+    """None if the row is the number."""
+    partitions: str = "partitions"
+    index: str = "partition_index"
+    error: str = "error_code"
+
+    def allows(self, call: Call, row: Row) -> bool:
+        return may(call, self.operation, ResourceType.TOPIC, getattr(row, self.name))
+
+    def refused(self, row: Row, code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> Row:
+        """The answer to a row, the same for all its partitions."""
+        numbers = [
+            each if self.asked_index is None else getattr(each, self.asked_index)
+            for each in getattr(row, self.asked_partitions)
+        ]
+        partitions = [self.partition(**{self.index: number, self.error: code}) for number in numbers]
+        return self.topic(**{self.name: getattr(row, self.name), self.partitions: partitions})
+
+    def refuse_all(self, call: Call, code: ErrorCode) -> Message:
+        rows = [self.refused(row, code) for row in getattr(call.request, self.asked)]
+        return _response(call, **{self.answered: rows})
+
+    def _refuse(self, call: Call, row: Row) -> Row:
+        call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return self.refused(row)
+
+    @property
+    def guard(self) -> Guard:
+        return needs_each(self.asked, self.allows, self.answered, self._refuse)

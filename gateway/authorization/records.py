@@ -1,0 +1,139 @@
+"""Guards of records: TOPIC Read, Write, Describe and Delete."""
+
+from __future__ import annotations
+
+from gateway.authorization.guard import MESSAGES, TopicRows, chain, changed, may, may_cluster
+from gateway.handlers.records.produce import look_up_names, names_known
+from gateway.requests.call import Call, ClosesConnection, Guard, Handle
+from gateway.requests.reply import Reply, Response
+from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import (
+    DeleteRecordsResponse,
+    DescribeProducersResponse,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochResponse,
+    ProduceRequest,
+    ProduceResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+_ListedOffsets = ListOffsetsResponse.ListOffsetsTopicResponse
+_Deleted = DeleteRecordsResponse.DeleteRecordsTopicResult
+_Epochs = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+_Producers = DescribeProducersResponse.TopicResponse
+_Produced = ProduceResponse.TopicProduceResponse
+_Marked = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_INVALID = -1
+
+LIST_OFFSETS = TopicRows(
+    AclOperation.DESCRIBE, "topics", "topics", _ListedOffsets, _ListedOffsets.ListOffsetsPartitionResponse
+).guard
+DELETE_RECORDS = TopicRows(
+    AclOperation.DELETE, "topics", "topics", _Deleted,
+    lambda **fields: _Deleted.DeleteRecordsPartitionResult(low_watermark=_INVALID, **fields),
+).guard  # fmt: skip
+DESCRIBE_PRODUCERS = TopicRows(
+    AclOperation.READ, "topics", "topics", _Producers,
+    lambda **fields: _Producers.PartitionResponse(
+        error_message=MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED], **fields
+    ),
+    asked_partitions="partition_indexes", asked_index=None,
+).guard  # fmt: skip
+_TOPICS_OF_EPOCHS = TopicRows(
+    AclOperation.DESCRIBE, "topics", "topics", _Epochs, _Epochs.EpochEndOffset,
+    name="topic", asked_index="partition", index="partition",
+).guard  # fmt: skip
+
+
+def offset_for_leader_epoch(call: Call, handle: Handle) -> Reply:
+    """Brokers once asked this of each other, and their right still counts."""
+    return handle(call) if may_cluster(call, AclOperation.CLUSTER_ACTION) else _TOPICS_OF_EPOCHS(call, handle)
+
+
+def write_txn_markers(call: Call[WriteTxnMarkersRequest], handle: Handle) -> Reply:
+    """Administrators abort hanging transactions by it."""
+    if may_cluster(call, AclOperation.ALTER) or may_cluster(call, AclOperation.CLUSTER_ACTION):
+        return handle(call)
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    call.count_error(code)
+    topic = _Marked.WritableTxnMarkerTopicResult
+    rows = [
+        _Marked(
+            producer_id=marker.producer_id,
+            topics=[
+                topic(
+                    name=each.name,
+                    partitions=[
+                        topic.WritableTxnMarkerPartitionResult(partition_index=number, error_code=code)
+                        for number in each.partition_indexes
+                    ],
+                )
+                for each in marker.topics
+            ],
+        )
+        for marker in call.request.markers
+    ]
+    return Reply(WriteTxnMarkersResponse(markers=rows))
+
+
+# Produce
+
+
+def _transactional_id(call: Call[ProduceRequest], handle: Handle) -> Reply:
+    transactional_id = call.request.transactional_id
+    if transactional_id is None or may(call, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return handle(call)
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    call.count_error(code)
+    if call.request.acks == 0:
+        raise ClosesConnection("a batch with acks=0 was denied")
+    return Reply(ProduceResponse(responses=[_refused(topic, code) for topic in call.request.topic_data]))
+
+
+def _named(call: Call[ProduceRequest], handle: Handle) -> Reply:
+    return handle(call) if names_known(call) else Reply.after(_when_named(call, handle))
+
+
+async def _when_named(call: Call[ProduceRequest], handle: Handle) -> Reply:
+    await look_up_names(call)
+    return handle(call)
+
+
+def _topics(call: Call[ProduceRequest], handle: Handle) -> Reply:
+    """A topic without a name is unknown, and the handler says so."""
+    allows, refused, allowed = call.context.policy.allows, [], []
+    for topic in call.request.topic_data:
+        if not topic.name or allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name):
+            allowed.append(topic)
+        else:
+            refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    if not refused:
+        return handle(call)
+    call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    is_answered = call.request.acks != 0
+
+    def add_refused(response: ProduceResponse | None) -> Response:
+        if response is None:
+            raise ClosesConnection("a batch with acks=0 was denied")
+        return changed(response, "responses", [*response.responses, *refused])  # type: ignore[no-any-return]
+
+    if not allowed:
+        return Reply(add_refused(ProduceResponse() if is_answered else None))
+    return handle(call.asking(changed(call.request, "topic_data", allowed))).then(add_refused)
+
+
+def _refused(topic: ProduceRequest.TopicProduceData, code: ErrorCode) -> _Produced:
+    row = _Produced.PartitionProduceResponse
+    return _Produced(
+        name=topic.name, topic_id=topic.topic_id,
+        partition_responses=[
+            row(index=each.index, error_code=code, base_offset=_INVALID, log_append_time_ms=_INVALID,
+                log_start_offset=_INVALID)
+            for each in topic.partition_data
+        ],
+    )  # fmt: skip
+
+
+PRODUCE: Guard = chain(_transactional_id, _named, _topics)

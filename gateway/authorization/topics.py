@@ -1,0 +1,227 @@
+"""Guards of topics: Create, Delete, Alter and Describe; CLUSTER Alter to elect and to reassign."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from gateway.authorization.guard import (
+    MESSAGES,
+    TopicRows,
+    changed,
+    may,
+    may_cluster,
+    needs_cluster,
+    needs_each,
+    topic_name,
+    with_error_and_text,
+)
+from gateway.requests.call import Call, Handle
+from gateway.requests.reply import Reply
+from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_UNKNOWN_COUNT = -1
+
+
+def _may(call: Call, operation: AclOperation, topic: str) -> bool:
+    return may(call, operation, ResourceType.TOPIC, topic)
+
+
+# Metadata
+
+_Described = MetadataResponse.MetadataResponseTopic
+
+
+def metadata(call: Call[MetadataRequest], handle: Handle) -> Reply:
+    """Nobody learns of topics that it may not describe, unless it has their names or their ids already."""
+    wanted = call.request.topics
+    if wanted is None or (call.version == 0 and not wanted):
+        return handle(call).then(
+            lambda response: changed(response, "topics", [row for row in response.topics if _is_describable(call, row)])
+        )
+    allowed, refused = [], []
+    for item in wanted:
+        if item.topic_id is None and item.name is not None and not _may(call, AclOperation.DESCRIBE, item.name):
+            call.count_error(_DENIED)
+            refused.append(_Described(error_code=_DENIED, name=item.name))
+        else:
+            allowed.append(item)
+
+    def shown(response: MetadataResponse) -> MetadataResponse:
+        rows = [row if _is_describable(call, row) else _without_name(call, row) for row in response.topics]
+        rows = [_without_operations(row) if row.error_code == _DENIED else row for row in rows]  # may not be created
+        # Without names, v0 asks for all.
+        return changed(response, "topics", (rows if allowed else []) + refused)  # type: ignore[no-any-return]
+
+    return handle(call.asking(changed(call.request, "topics", allowed))).then(shown)
+
+
+def _is_describable(call: Call, row: _Described) -> bool:
+    return not row.name or _may(call, AclOperation.DESCRIBE, row.name)
+
+
+def _without_operations(row: _Described) -> _Described:
+    return changed(row, "topic_authorized_operations", NOT_ASKED)  # type: ignore[no-any-return]
+
+
+def _without_name(call: Call, row: _Described) -> _Described:
+    call.count_error(_DENIED)
+    return _Described(error_code=_DENIED, name=None, topic_id=row.topic_id)
+
+
+_Page = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+
+
+def _refused_description(call: Call, row: DescribeTopicPartitionsRequest.TopicRequest) -> _Page:
+    call.count_error(_DENIED)
+    return _Page(error_code=_DENIED, name=row.name, topic_authorized_operations=NOT_ASKED)
+
+
+DESCRIBE_TOPIC_PARTITIONS = needs_each(
+    "topics", lambda call, row: _may(call, AclOperation.DESCRIBE, row.name), "topics", _refused_description
+)
+
+# Creation
+
+_Created = CreateTopicsResponse.CreatableTopicResult
+
+
+def create_topics(call: Call[CreateTopicsRequest], handle: Handle) -> Reply:
+    """A name that comes twice is wrong before it is denied."""
+    times = Counter(topic.name for topic in call.request.topics)
+    may_all = may_cluster(call, AclOperation.CREATE)
+    allowed, refused = [], []
+    for topic in call.request.topics:
+        if may_all or times[topic.name] > 1 or _may(call, AclOperation.CREATE, topic.name):
+            allowed.append(topic)
+        else:
+            call.count_error(_DENIED)
+            refused.append(_refused_creation(topic.name))
+    if not allowed:
+        return Reply(CreateTopicsResponse(topics=refused))
+
+    def shown(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        return changed(response, "topics", [_with_configs(call, row) for row in response.topics] + refused)  # type: ignore[no-any-return]
+
+    return handle(call.asking(changed(call.request, "topics", allowed))).then(shown)
+
+
+def _refused_creation(name: str) -> _Created:
+    return _Created(
+        name=name, error_code=_DENIED, error_message="Authorization failed.", num_partitions=_UNKNOWN_COUNT,
+        replication_factor=_UNKNOWN_COUNT, configs=[],
+    )  # fmt: skip
+
+
+def _with_configs(call: Call, row: _Created) -> _Created:
+    """If the client may describe them (KIP-525)."""
+    if row.error_code or _may(call, AclOperation.DESCRIBE_CONFIGS, row.name):
+        return row
+    return _Created(
+        name=row.name, topic_id=row.topic_id, topic_config_error_code=_DENIED, error_message=row.error_message,
+        num_partitions=_UNKNOWN_COUNT, replication_factor=_UNKNOWN_COUNT, configs=[],
+    )  # fmt: skip
+
+
+_Extended = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+def create_partitions(call: Call[CreatePartitionsRequest], handle: Handle) -> Reply:
+    times = Counter(topic.name for topic in call.request.topics)
+    guard = needs_each(
+        "topics",
+        lambda call, row: times[row.name] > 1 or _may(call, AclOperation.ALTER, row.name),
+        "results",
+        _refused_partitions,
+    )
+    return guard(call, handle)
+
+
+def _refused_partitions(call: Call, row: CreatePartitionsRequest.CreatePartitionsTopic) -> _Extended:
+    call.count_error(_DENIED)
+    return _Extended(name=row.name, error_code=_DENIED, error_message=None)
+
+
+# Deletion
+
+_Deleted = DeleteTopicsResponse.DeletableTopicResult
+BY_ID_VERSION = 6
+
+
+def delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
+    if may_cluster(call, AclOperation.DELETE):
+        return handle(call)
+    return Reply.after(_delete_topics(call, handle))
+
+
+async def _delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
+    if call.version < BY_ID_VERSION:
+        return _delete_by_name(call, handle)
+    allowed: list[Any] = []
+    refused = []
+    for item in call.request.topics or ():
+        name = item.name if item.topic_id is None else await topic_name(call, item.topic_id)
+        if name is None or _may_delete(call, name):
+            allowed.append(item)
+        else:
+            call.count_error(_DENIED)
+            told = name if item.topic_id is None or _may(call, AclOperation.DESCRIBE, name) else None
+            refused.append(_refused_deletion(told, item.topic_id))
+    if not allowed:
+        return Reply(DeleteTopicsResponse(responses=refused))
+    return handle(call.asking(changed(call.request, "topics", allowed))).then(
+        lambda response: changed(response, "responses", response.responses + refused)
+    )
+
+
+def _may_delete(call: Call, name: str) -> bool:
+    return _may(call, AclOperation.DESCRIBE, name) and _may(call, AclOperation.DELETE, name)
+
+
+def _refused_deletion(name: str | None, topic_id: Any) -> _Deleted:
+    return _Deleted(name=name, topic_id=topic_id, error_code=_DENIED, error_message=MESSAGES[_DENIED])
+
+
+def _refused_name(call: Call, name: str) -> _Deleted:
+    call.count_error(_DENIED)
+    return _refused_deletion(name, None)
+
+
+_delete_by_name = needs_each("topic_names", _may_delete, "responses", _refused_name)
+
+# Leaders and replicas
+
+_Elected = ElectLeadersResponse.ReplicaElectionResult
+_elections = TopicRows(
+    AclOperation.ALTER, "topic_partitions", "replica_election_results", _Elected,
+    lambda **fields: _Elected.PartitionResult(
+        error_message=MESSAGES[ErrorCode.CLUSTER_AUTHORIZATION_FAILED], **fields
+    ),
+    name="topic", asked_index=None, partitions="partition_result", index="partition_id",
+)  # fmt: skip
+
+
+def _refuse_elections(call: Call[ElectLeadersRequest], code: ErrorCode) -> ElectLeadersResponse:
+    rows = [_elections.refused(row, code) for row in call.request.topic_partitions or ()]
+    return ElectLeadersResponse(error_code=code, replica_election_results=rows)
+
+
+ELECT_LEADERS = needs_cluster(AclOperation.ALTER, _refuse_elections)
+ALTER_PARTITION_REASSIGNMENTS = needs_cluster(AclOperation.ALTER, with_error_and_text)
+LIST_PARTITION_REASSIGNMENTS = needs_cluster(AclOperation.DESCRIBE, with_error_and_text)

@@ -1,0 +1,154 @@
+"""Guards of transactions: TRANSACTIONAL_ID Write and Describe, and the topics and groups that take part."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from gateway.authorization.guard import (
+    chain,
+    changed,
+    may,
+    may_cluster,
+    needs,
+    needs_cluster,
+    needs_each,
+    with_error,
+)
+from gateway.requests.call import Call, Handle
+from gateway.requests.reply import Reply
+from gateway.topics.topic_names import INTERNAL_TOPICS
+from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+)
+
+_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_NO_ID = -1
+
+
+def _may(call: Call, operation: AclOperation, transactional_id: str) -> bool:
+    return may(call, operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def init_producer_id(call: Call[InitProducerIdRequest], handle: Handle) -> Reply:
+    transactional_id = call.request.transactional_id
+    if transactional_id is not None:
+        code = ErrorCode.NONE if _may(call, AclOperation.WRITE, transactional_id) else _DENIED
+    else:
+        code = ErrorCode.NONE if _may_be_idempotent(call) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if not code:
+        return handle(call)
+    call.count_error(code)
+    return Reply(InitProducerIdResponse(error_code=code, producer_id=_NO_ID, producer_epoch=_NO_ID))
+
+
+def _may_be_idempotent(call: Call) -> bool:
+    """Whoever may write somewhere, may (KIP-679)."""
+    return may_cluster(call, AclOperation.IDEMPOTENT_WRITE) or call.context.policy.allows_any(
+        AclOperation.WRITE, ResourceType.TOPIC
+    )
+
+
+# AddPartitionsToTxn
+
+FIRST_BROKER_VERSION = 4
+"""From then on, leaders ask for clients."""
+_Result = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+
+
+def add_partitions_to_txn(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
+    guard = _of_brokers if call.version >= FIRST_BROKER_VERSION else _of_client
+    return guard(call, handle)
+
+
+_of_brokers = needs_cluster(AclOperation.CLUSTER_ACTION, with_error)
+
+
+def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
+    """One topic that is denied, and none is added."""
+    request = call.request
+    if not _may(call, AclOperation.WRITE, request.v3_and_below_transactional_id):
+        call.count_error(_DENIED)
+        return Reply(_answer(request, lambda _topic: _DENIED))
+    denied = {
+        topic.name
+        for topic in request.v3_and_below_topics
+        if topic.name in INTERNAL_TOPICS or not may(call, AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+    }
+    if not denied:
+        return handle(call)
+    call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return Reply(
+        _answer(
+            request,
+            lambda topic: (
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic in denied else ErrorCode.OPERATION_NOT_ATTEMPTED
+            ),
+        )
+    )
+
+
+def _answer(request: AddPartitionsToTxnRequest, code: Any) -> AddPartitionsToTxnResponse:
+    row = _Result.AddPartitionsToTxnPartitionResult
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            _Result(
+                name=topic.name,
+                results_by_partition=[
+                    row(partition_index=number, partition_error_code=code(topic.name)) for number in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+# The others
+
+_writes = needs(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, attrgetter("transactional_id"), with_error)
+END_TXN = _writes
+ADD_OFFSETS_TO_TXN = chain(_writes, needs(AclOperation.READ, ResourceType.GROUP, attrgetter("group_id"), with_error))
+
+
+def list_transactions(call: Call[ListTransactionsRequest], handle: Handle) -> Reply:
+    return handle(call.asking(call.request)).then(
+        lambda response: changed(
+            response,
+            "transaction_states",
+            [row for row in response.transaction_states if _may(call, AclOperation.DESCRIBE, row.transactional_id)],
+        )
+    )
+
+
+_State = DescribeTransactionsResponse.TransactionState
+
+
+def _refused_description(call: Call, transactional_id: str) -> _State:
+    call.count_error(_DENIED)
+    return _State(transactional_id=transactional_id, error_code=_DENIED)
+
+
+def _describable_topics(call: Call, handle: Handle) -> Reply:
+    def shown(state: _State) -> _State:
+        rows = [row for row in state.topics if may(call, AclOperation.DESCRIBE, ResourceType.TOPIC, row.topic)]
+        return changed(state, "topics", rows)  # type: ignore[no-any-return]
+
+    return handle(call.asking(call.request)).then(
+        lambda response: changed(response, "transaction_states", [*map(shown, response.transaction_states)])
+    )
+
+
+DESCRIBE_TRANSACTIONS = chain(
+    needs_each(
+        "transactional_ids", lambda call, row: _may(call, AclOperation.DESCRIBE, row), "transaction_states",
+        _refused_description,
+    ),
+    _describable_topics,
+)  # fmt: skip

@@ -1,0 +1,31 @@
+"""DescribeAcls (key 29), v1-v3. v1 prefixed patterns (KIP-290); v2 flexible; v3 resources of type USER (KIP-373)."""
+
+from __future__ import annotations
+
+from gateway.handlers.security.acl_fields import to_filter
+from gateway.requests.call import Call
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.security import DescribeAclsRequest, DescribeAclsResponse
+
+_Resource = DescribeAclsResponse.DescribeAclsResource
+
+
+def handle(call: Call[DescribeAclsRequest]) -> DescribeAclsResponse:
+    wanted, security = to_filter(call.request), call.cluster.security
+    if not security.has_acls:
+        call.count_error(ErrorCode.SECURITY_DISABLED)
+        text = "No Authorizer is configured on the broker"
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=text)
+    resources: dict[tuple[int, int, str], _Resource] = {}
+    for acl in sorted(acl for acl in security.state.acls if wanted.matches(acl)):
+        key = (acl.resource_type, acl.pattern, acl.name)
+        if key not in resources:
+            resources[key] = _Resource(
+                resource_type=acl.resource_type, resource_name=acl.name, pattern_type=acl.pattern
+            )
+        resources[key].acls.append(
+            _Resource.AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+            )
+        )
+    return DescribeAclsResponse(resources=[*resources.values()])

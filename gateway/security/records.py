@@ -1,0 +1,125 @@
+"""The records of `~security`: what administrators set for all gateways, in JSON.
+
+A record's key says what it is about, and its value what holds from now on; no value means that it holds no more:
+
+    key    ["acl", resource type, pattern type, name, principal, host, operation, permission]    Kafka's codes
+    value  {"version": 1}
+    key    ["scram", mechanism, user]                       Kafka's code of the mechanism
+    value  {"version": 1, "salt", "stored_key", "server_key": hex, "iterations"}
+    key    ["quota", {entity type: name or null}, quota]    null is the default entity
+    value  {"version": 1, "value": number}
+
+A gateway passes over kinds that it does not know. What it cannot read of the others denies everything: it may be an ACL
+that denies.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from gateway.security.acls import Acl
+from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+
+VERSION = 1
+_ACL, _SCRAM, _QUOTA = "acl", "scram", "quota"
+Record = tuple[bytes, bytes | None]
+"""Key and value, as a message of Pulsar has them."""
+
+
+class ScramKey(NamedTuple):
+    mechanism: int
+    """1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+    user: str
+
+
+class ScramCredential(NamedTuple):
+    """RFC 5802; the password cannot be found from it."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+Entity = frozenset[tuple[str, str | None]]
+"""Pairs of `user`, `client-id` or `ip` and a name; None is the default entity of the type."""
+
+
+class QuotaKey(NamedTuple):
+    entity: Entity
+    quota: str
+
+
+Subject = Acl | ScramKey | QuotaKey
+Value = bool | ScramCredential | float | None
+"""True for an ACL; None if the subject is to be gone."""
+
+
+class UnreadableRecordError(Exception):
+    """Of a newer gateway, or not a record."""
+
+
+def acl_record(acl: Acl, *, present: bool) -> Record:
+    return _key(_ACL, *acl), _value() if present else None
+
+
+def scram_record(key: ScramKey, credential: ScramCredential | None) -> Record:
+    if credential is None:
+        return _key(_SCRAM, *key), None
+    return _key(_SCRAM, *key), _value(
+        salt=credential.salt.hex(), stored_key=credential.stored_key.hex(), server_key=credential.server_key.hex(),
+        iterations=credential.iterations,
+    )  # fmt: skip
+
+
+def quota_record(key: QuotaKey, value: float | None) -> Record:
+    return _key(_QUOTA, dict(key.entity), key.quota), None if value is None else _value(value=value)
+
+
+def _key(kind: str, *parts: object) -> bytes:
+    return json.dumps([kind, *parts], sort_keys=True, separators=(",", ":")).encode()
+
+
+def _value(**fields: object) -> bytes:
+    return json.dumps({"version": VERSION, **fields}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_record(key: bytes, value: bytes | None) -> tuple[Subject, Value] | None:
+    """None for a kind that is not known. Raises UnreadableRecordError."""
+    try:
+        kind, *parts = json.loads(key)
+        decode = _DECODERS.get(kind)
+        if decode is None:
+            return None
+        fields = None if value is None else json.loads(value)
+        if fields is not None and fields["version"] != VERSION:
+            raise UnreadableRecordError(f"version {fields['version']}")
+        return decode(parts, fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableRecordError(repr(error)) from error
+
+
+def _decode_acl(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
+    resource_type, pattern, name, principal, host, operation, permission = parts
+    acl = Acl(
+        ResourceType(resource_type), PatternType(pattern), str(name), str(principal), str(host),
+        AclOperation(operation), Permission(permission),
+    )  # fmt: skip
+    return acl, None if fields is None else True
+
+
+def _decode_scram(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
+    mechanism, user = parts
+    if fields is None:
+        return ScramKey(mechanism, user), None
+    salt, stored_key, server_key = (bytes.fromhex(fields[name]) for name in ("salt", "stored_key", "server_key"))
+    return ScramKey(mechanism, user), ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
+
+
+def _decode_quota(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
+    entity, quota = parts
+    return QuotaKey(frozenset(entity.items()), quota), None if fields is None else float(fields["value"])
+
+
+_DECODERS = {_ACL: _decode_acl, _SCRAM: _decode_scram, _QUOTA: _decode_quota}

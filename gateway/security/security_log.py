@@ -1,0 +1,286 @@
+"""`~security`: a topic that every gateway reads, and to which any of them writes.
+
+What a gateway has written holds when it has read it back, in the same order as all others read it. So nobody leads.
+The log stays short by snapshots: a copy of the state as of one entry, written behind it by one gateway of the fleet.
+Who reads the log from there takes the copy first, then the other records behind that entry (`replay`). Only then the
+subscription `~trimming` moves to that entry, and lets Pulsar delete what lies before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+
+import structlog
+
+from gateway.background import TaskGroup
+from gateway.coordination.partition.trimming_cursor import SUBSCRIPTION, TakenSnapshot, TrimmingCursor
+from gateway.log.entries.entry_stream import read_entries
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError, RequestTimeoutError
+from gateway.pulsar.flow_window import FlowWindow
+from gateway.pulsar.position import Position
+from gateway.pulsar.producer import STALLED_S, Producer
+from gateway.pulsar.reader import Entry, Reader, Start
+from gateway.security.records import Record, UnreadableRecordError
+from gateway.security.snapshots import MAX_ENTRY_BYTES, Replay, encode_snapshot
+from gateway.security.state import SecurityState
+from gateway.topics.local_topics import keep_local
+from protocol.pulsar.entry import EntryError, encode_message, iter_messages
+
+TOPIC = "~security"
+"""Not a Kafka name: clients do not see it."""
+RETENTION = {"retentionTimeInMinutes": 3 * 24 * 60, "retentionSizeInMB": -1}
+"""Of what no reader needs any more."""
+PERMITS = 1_000
+BACKOFF_MAX_MS = 200
+"""A revoked right is to be gone within a second, as soon as a broker has the topic again."""
+PAUSE_S = 0.5
+"""Between two attempts to read."""
+SNAPSHOT_CHECK_S = 10.0
+MIN_SNAPSHOT_BYTES = 1024 * 1024
+SNAPSHOT_RATIO = 4
+"""A snapshot is taken when so many times its size has been written since the last one."""
+NOTHING = Position(-1, -1)
+
+log = structlog.get_logger()
+
+
+class SecurityLog:
+    """Keeps a `SecurityState` as the log has it."""
+
+    def __init__(
+        self,
+        client: PulsarClient,
+        admin: AdminClient,
+        namespace: str,
+        state: SecurityState,
+        takes_snapshots: Callable[[], bool],
+    ) -> None:
+        """`takes_snapshots` is true in one gateway of the fleet, or for a moment in none or two."""
+        self.loaded = asyncio.Event()
+        """The state is complete, and stays so: who is cut off goes on with what was known."""
+        self._client = client
+        self._admin = admin
+        self._namespace = namespace
+        self._topic = f"persistent://{namespace}/{TOPIC}"
+        self._state = state
+        self._takes_snapshots = takes_snapshots
+        self._read_up_to = NOTHING
+        self._bytes_since_snapshot = 0
+        self._reader: Reader | None = None
+        self._reader_closed = asyncio.Event()
+        self._window = FlowWindow()
+        self._producer: Producer | None = None
+        self._opening = asyncio.Lock()
+        self._sent: dict[int, asyncio.Future[Position]] = {}
+        """By sequence id, of the open producer."""
+        self._awaited: list[tuple[Position, asyncio.Future[None]]] = []
+        """Who waits for what to be read."""
+        self._tasks = TaskGroup()
+
+    def start(self) -> None:
+        self._tasks.keep_running("security log", self._follow)
+        self._tasks.keep_running("snapshots of the security log", self._keep_short)
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        try:
+            if self._reader is not None:
+                await self._reader.close()
+            if self._producer is not None:
+                await self._producer.close()
+        except PulsarError as error:
+            log.info("security log not closed in order", error=str(error))
+
+    # Writing
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """Return when the records hold here. Raises PulsarError when that is not known."""
+        if not self.loaded.is_set():
+            raise RequestTimeoutError("the security log is not loaded yet")
+        try:
+            async with asyncio.timeout(STALLED_S):
+                position = await self._write([encode_message(value, key=key) for key, value in records])
+                await self._read(position)
+        except TimeoutError:
+            raise RequestTimeoutError(f"{TOPIC} does not confirm a change") from None
+
+    async def _read(self, position: Position) -> None:
+        if self._read_up_to < position:
+            read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaited.append((position, read))
+            await read
+
+    async def _write(self, messages: Sequence[bytes]) -> Position:
+        """Where the last of their entries is."""
+        receipts = []
+        async with self._opening:
+            if self._producer is None or self._producer.closed:
+                self._producer = await self._client.open_producer(self._topic, self, backoff_max_ms=BACKOFF_MAX_MS)
+            for entry in _entries(messages):
+                sequence_id = self._producer.send(
+                    entry, num_messages=len(entry), publish_time_ms=int(time.time() * 1000)
+                )
+                receipt = asyncio.get_running_loop().create_future()
+                self._sent[sequence_id] = receipt
+                receipts.append(receipt)
+        return max(await asyncio.gather(*receipts), default=NOTHING)
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None:
+        receipt = self._sent.pop(sequence_id, None)
+        if receipt is not None and not receipt.done():
+            receipt.set_result(position)
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
+        receipt = self._sent.pop(sequence_id, None)
+        if receipt is not None and not receipt.done():
+            receipt.set_exception(error)
+
+    def on_producer_closed(self, error: PulsarError) -> None:
+        for sequence_id in tuple(self._sent):
+            self.on_send_error(sequence_id, error)
+
+    # Reading
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                if not self.loaded.is_set():
+                    await self._load()
+                await self._read_on()
+            except (PulsarError, TimeoutError, UnreadableRecordError) as error:
+                log.warning("cannot read the security log", error=str(error) or type(error).__name__)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _load(self) -> None:
+        await self._prepare_topic()
+        snapshot = await TrimmingCursor(self._client, self._admin, self._topic).find()
+        behind = NOTHING if snapshot is None else snapshot.position
+        last = await self._client.last_position(self._topic)
+        replay = Replay(behind)
+        if last.entry_id >= 0 and last > behind:
+            start: Start = "earliest" if snapshot is None else behind
+            async with aclosing(read_entries(self._client, self._topic, start, last)) as entries:
+                async for entry in entries:
+                    if entry.position > behind:
+                        replay.take(_records(entry))
+                        self._bytes_since_snapshot += len(entry.payload)
+        records = list(replay.records())
+        self._state.clear()
+        for record in records:
+            self._state.apply(record)
+        self._read_up_to = max(last, behind) if last.entry_id >= 0 else behind
+        self._state.complete()
+        self.loaded.set()
+        log.info("security log loaded", acls=len(self._state.acls))
+
+    async def _prepare_topic(self) -> None:
+        topics = self._admin.topics
+        try:
+            await topics.create(self._topic)
+        except AdminError as error:
+            if not error.conflict:
+                raise
+        await keep_local(self._admin, self._namespace, self._topic, [self._topic])
+        try:
+            await topics.create_subscription(self._topic, SUBSCRIPTION)
+        except AdminError as error:
+            if not error.conflict:
+                raise
+
+    async def _read_on(self) -> None:
+        """Until the reader is closed."""
+        self._reader_closed.clear()
+        start: Start = "earliest" if self._read_up_to == NOTHING else self._read_up_to
+        self._reader = await self._client.open_reader(
+            self._topic, start, self, inclusive=start == "earliest", backoff_max_ms=BACKOFF_MAX_MS
+        )
+        self._window = FlowWindow()
+        self._window.top_up(self._reader, PERMITS)
+        await self._reader_closed.wait()
+
+    def on_entry(self, entry: Entry) -> None:
+        self._window.used(entry)
+        if self._reader is not None:
+            self._window.top_up(self._reader, PERMITS)
+        if entry.position <= self._read_up_to:
+            return
+        for record in Replay.changes(_records(entry)):
+            self._state.apply(record)
+        self._read_up_to = entry.position
+        self._bytes_since_snapshot += len(entry.payload)
+        for position, read in self._awaited:
+            if position <= entry.position and not read.done():
+                read.set_result(None)
+        self._awaited = [each for each in self._awaited if not each[1].done()]
+
+    def on_reader_closed(self, error: PulsarError) -> None:
+        self._reader_closed.set()
+
+    # Snapshots
+
+    async def _keep_short(self) -> None:
+        await self.loaded.wait()
+        await self._limit_retention()
+        while True:
+            await asyncio.sleep(SNAPSHOT_CHECK_S)
+            size_bytes = sum(len(key) + len(value) for key, value in self._state.records())
+            if self._bytes_since_snapshot < max(MIN_SNAPSHOT_BYTES, SNAPSHOT_RATIO * size_bytes):
+                continue
+            if not self._takes_snapshots():
+                continue
+            try:
+                await self.take_snapshot()
+            except (PulsarError, TimeoutError) as error:
+                log.warning("no snapshot of the security log", error=str(error) or type(error).__name__)
+
+    async def _limit_retention(self) -> None:
+        """Otherwise the namespace's holds, and more is kept."""
+        try:
+            await self._admin.topics.set_policy(self._topic, TopicPolicy.RETENTION, RETENTION)
+        except PulsarError as error:
+            log.warning("the security log is kept for long", error=str(error))
+
+    async def take_snapshot(self) -> None:
+        """Raises PulsarError and TimeoutError."""
+        behind = self._read_up_to
+        messages = encode_snapshot(behind, self._state.records())
+        async with asyncio.timeout(STALLED_S):
+            await self._write([encode_message(value, key=key) for key, value in messages])
+        self._bytes_since_snapshot = 0
+        size_bytes = sum(len(value) for _, value in messages)
+        taken = TakenSnapshot(behind, int(time.time() * 1000), size_bytes)
+        await TrimmingCursor(self._client, self._admin, self._topic).move(taken)
+
+
+def _entries(messages: Sequence[bytes]) -> list[list[bytes]]:
+    """The messages of one change share an entry, and hold together, unless they are too many."""
+    entries: list[list[bytes]] = [[]]
+    size_bytes = 0
+    for message in messages:
+        if entries[-1] and size_bytes + len(message) > MAX_ENTRY_BYTES:
+            entries.append([])
+            size_bytes = 0
+        entries[-1].append(message)
+        size_bytes += len(message)
+    return entries
+
+
+def _records(entry: Entry) -> list[Record]:
+    if entry.is_marker:
+        return []
+    try:
+        return [
+            (message.key, None if message.null_value else bytes(message.value))
+            for message in iter_messages(entry.metadata, entry.payload, 2 * MAX_ENTRY_BYTES)
+            if message.key is not None
+        ]
+    except EntryError as error:
+        log.warning("unreadable entry in the security log", position=entry.position, error=str(error))
+        return []

@@ -1,0 +1,94 @@
+"""What the records of `~security` say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import structlog
+
+from gateway.security.acls import Acl, Acls
+from gateway.security.records import (
+    Entity,
+    QuotaKey,
+    Record,
+    ScramCredential,
+    ScramKey,
+    UnreadableRecordError,
+    decode_record,
+)
+
+log = structlog.get_logger()
+
+
+class SecurityState:
+    """Changed by `apply` and `clear` alone."""
+
+    def __init__(self) -> None:
+        self.acls = Acls()
+        self.scram: dict[ScramKey, ScramCredential] = {}
+        self.quotas: dict[Entity, dict[str, float]] = {}
+        self.quotas_version = 0
+        """Rises with each change of a quota."""
+        self._is_complete = False
+        self._records: dict[bytes, bytes] = {}
+        self._unreadable: set[bytes] = set()
+
+    @property
+    def knows_all_acls(self) -> bool:
+        """Otherwise there may be ACLs that deny what the others allow."""
+        return self._is_complete and not self._unreadable
+
+    def complete(self) -> None:
+        """All records were applied that there are."""
+        self._is_complete = True
+        self.acls.version += 1
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """That make the same state, also those of kinds that are not known here."""
+        return iter(tuple(self._records.items()))
+
+    def clear(self) -> None:
+        for key, _ in self.records():
+            self.apply((key, None))
+
+    def apply(self, record: Record) -> None:
+        key, value = record
+        if value is None:
+            self._records.pop(key, None)
+        else:
+            self._records[key] = value
+        try:
+            decoded = decode_record(key, value)
+        except UnreadableRecordError as error:
+            log.error("a security record cannot be read: until it is gone, ACLs deny everything", error=str(error))
+            self._count_unreadable(key, unreadable=value is not None)
+            return
+        self._count_unreadable(key, unreadable=False)
+        if decoded is None:
+            return
+        subject, new = decoded
+        if isinstance(subject, Acl):
+            (self.acls.remove if new is None else self.acls.add)(subject)
+        elif isinstance(subject, ScramKey):
+            if isinstance(new, ScramCredential):
+                self.scram[subject] = new
+            else:
+                self.scram.pop(subject, None)
+        else:
+            self._set_quota(subject, new if isinstance(new, float) else None)
+
+    def _count_unreadable(self, key: bytes, *, unreadable: bool) -> None:
+        if unreadable == (key in self._unreadable):
+            return
+        self._unreadable.symmetric_difference_update({key})
+        self.acls.version += 1
+
+    def _set_quota(self, key: QuotaKey, value: float | None) -> None:
+        self.quotas_version += 1
+        quotas = self.quotas.setdefault(key.entity, {})
+        if value is None:
+            quotas.pop(key.quota, None)
+        else:
+            quotas[key.quota] = value
+        if not quotas:
+            del self.quotas[key.entity]

@@ -1,0 +1,113 @@
+"""What the records of the security log make of each other."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.pulsar.position import Position
+from gateway.security.acls import Acl, Requester
+from gateway.security.authorizer import AclAuthorizer
+from gateway.security.records import (
+    QuotaKey,
+    Record,
+    ScramCredential,
+    ScramKey,
+    acl_record,
+    quota_record,
+    scram_record,
+)
+from gateway.security.snapshots import Replay, encode_snapshot
+from gateway.security.state import SecurityState
+from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+
+ANN = Requester("User:ann", "10.0.0.1")
+ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "straße", "User:ann", "*", AclOperation.READ, Permission.ALLOW)
+CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
+DEFAULT_USER = frozenset({("user", None), ("client-id", "c")})
+
+subjects = st.sampled_from(
+    [
+        acl_record(ACL, present=True),
+        acl_record(ACL, present=False),
+        acl_record(ACL._replace(name="b"), present=True),
+        scram_record(ScramKey(1, "ann"), CREDENTIAL),
+        scram_record(ScramKey(1, "ann"), None),
+        scram_record(ScramKey(2, "ann"), CREDENTIAL),
+        quota_record(QuotaKey(DEFAULT_USER, "producer_byte_rate"), 1.5),
+        quota_record(QuotaKey(DEFAULT_USER, "producer_byte_rate"), None),
+        quota_record(QuotaKey(DEFAULT_USER, "consumer_byte_rate"), 2.0),
+        (b'["later","x"]', b'{"version": 7}'),
+    ]
+)
+
+
+def state_of(records: list[Record]) -> SecurityState:
+    state = SecurityState()
+    for record in records:
+        state.apply(record)
+    state.complete()
+    return state
+
+
+def contents(state: SecurityState) -> tuple[object, ...]:
+    return set(state.acls), state.scram, state.quotas, dict(state.records())
+
+
+@given(st.lists(subjects), st.integers(0, 30))
+def test_a_snapshot_and_what_follows_make_the_same_state(records: list[Record], at: int) -> None:
+    """Also what others wrote between the entry of the snapshot and the snapshot itself."""
+    behind = Position(3, at)
+    snapshot = encode_snapshot(behind, state_of(records[:at]).records())
+    replay = Replay(behind)
+    replay.take(records[at : at + 2])
+    replay.take([*snapshot])
+    replay.take(records[at + 2 :])
+    assert contents(state_of([*replay.records()])) == contents(state_of(records))
+    assert [*Replay.changes(snapshot)] == []
+
+
+@given(st.lists(subjects))
+def test_a_state_can_be_cleared(records: list[Record]) -> None:
+    state = state_of(records)
+    state.clear()
+    assert contents(state) == (set(), {}, {}, {})
+
+
+def test_a_large_snapshot_has_several_messages() -> None:
+    records = [acl_record(ACL._replace(name=f"{number:0200}"), present=True) for number in range(6_000)]
+    state = state_of(records)
+    snapshot = encode_snapshot(Position(1, 1), state.records())
+    assert len(snapshot) > 1
+    replay = Replay(Position(1, 1))
+    for message in reversed(snapshot):
+        replay.take([message])
+    assert contents(state_of([*replay.records()])) == contents(state)
+
+
+def test_everything_is_denied_until_all_acls_are_known() -> None:
+    state = SecurityState()
+    authorizer = AclAuthorizer(state, ["User:root"], allow_everyone=True)
+
+    def may_read(who: Requester = ANN) -> bool:
+        return authorizer.allows(who, AclOperation.READ, ResourceType.TOPIC, "straße")
+
+    state.apply(acl_record(ACL, present=True))
+    assert not may_read()
+    assert may_read(Requester("User:root", "10.0.0.1"))
+    before = authorizer.version
+    state.complete()
+    assert may_read() and authorizer.version > before
+
+
+def test_an_acl_that_cannot_be_read_denies_everything_while_it_is_there() -> None:
+    state = state_of([acl_record(ACL, present=True)])
+    authorizer = AclAuthorizer(state, [], allow_everyone=False)
+    key, _ = acl_record(ACL._replace(permission=Permission.DENY), present=True)
+    for value in (b'{"version": 2}', b"no JSON"):
+        before = authorizer.version
+        state.apply((key, value))
+        assert authorizer.version > before
+        assert not authorizer.allows(ANN, AclOperation.READ, ResourceType.TOPIC, "straße")
+        state.apply((key, None))
+        assert authorizer.allows(ANN, AclOperation.READ, ResourceType.TOPIC, "straße")
