@@ -74,7 +74,10 @@ class Gateway:
         self._unread = Unread()
         self._services = ClusterServices(
             config, self._fleet,
-            ProcessParts(self._client, self._admin, self._shared, Peers(self._fleet), self._unread, self.metrics),
+            ProcessParts(
+                self._client, self._admin, self._shared, Peers(self._fleet, config.kafka.open_listener), self._unread,
+                self.metrics,
+            ),
         )  # fmt: skip
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)

@@ -60,6 +60,12 @@ class KafkaSection(ListenerSection):
         return self
 
     @property
+    def open_listener(self) -> str | None:
+        """The first where a gateway is asked for itself, and whoever connects need not log in."""
+        found = (each.name for each in self.all_listeners if each.protocol == "PLAINTEXT" and not each.single_address)
+        return next(found, None)
+
+    @property
     def advertised(self) -> str:
         """host:port as clients are told."""
         return f"{self.advertised_host or self.host}:{self.advertised_port or self.port}"

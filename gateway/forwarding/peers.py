@@ -15,7 +15,7 @@ from typing import cast
 
 import structlog
 
-from coordinator.fleet.messages import Member
+from coordinator.fleet.messages import Address, Member
 from gateway.background import run_once
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.listener import FleetListener
@@ -43,11 +43,16 @@ class PeerLink(asyncio.BufferedProtocol):
     """One client's connection to one leader, or this gateway's own. Lost, it stays so."""
 
     def __init__(
-        self, member: Member, client_address: str | None, read_buffer: memoryview, on_lost: Callable[[PeerLink], None]
+        self,
+        member: Member,
+        client_address: str | None,
+        read_buffer: memoryview,
+        on_lost: Callable[[PeerLink], None],
+        fallback: Address | None = None,
     ) -> None:
         """Without a client the link is for requests of this gateway itself.
 
-        They go where clients go if the member has no listener for forwarded ones.
+        `fallback` is where it connects if the member has no [fleet.forwarding].
         """
         self.member = member
         self.unanswered = False
@@ -55,6 +60,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self.failure: str | None = None
         """Why it was lost."""
         self._client_address = client_address
+        self._fallback = fallback
         self._receiver = FrameReceiver(read_buffer, MAX_ANSWER_BYTES)
         self._on_lost = on_lost
         self._waiting: dict[int, OnAnswer] = {}
@@ -114,9 +120,7 @@ class PeerLink(asyncio.BufferedProtocol):
 
     async def _open(self) -> None:
         try:
-            address = self.member.forwarding
-            if address is None and self._client_address is None:
-                address = next(iter(self.member.addresses.values()), None)
+            address = self.member.forwarding or self._fallback
             if address is None:
                 raise ConnectionError("it has no [fleet.forwarding]")
             async with asyncio.timeout(CONNECT_S):
@@ -192,8 +196,10 @@ def _detect_silence(connection: socket.socket) -> None:
 class Peers(FleetListener):
     """Opens the links of all clients, and closes those to members that are no more."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, open_listener: str | None = None) -> None:
+        """`open_listener` is one where clients need not log in, and a gateway without [fleet.forwarding] is asked."""
         self._fleet = fleet
+        self._open_listener = open_listener
         self._links: set[PeerLink] = set()
         self._read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._failing: set[Member] = set()
@@ -206,7 +212,8 @@ class Peers(FleetListener):
             self._complain(link)
             on_lost(link)
 
-        link = PeerLink(member, client_address, self._read_buffer, forget)
+        fallback = member.addresses.get(self._open_listener or "") if client_address is None else None
+        link = PeerLink(member, client_address, self._read_buffer, forget, fallback)
         self._links.add(link)
         return link
 

@@ -27,7 +27,7 @@ class Scene:
     def __init__(self, peer: FakePeer, member: Member) -> None:
         self.peer, self.member = peer, member
         fleet = SimpleNamespace(subscribe=lambda listener: None, is_member=lambda member: False)
-        self.requests = PeerRequests(Peers(cast(Fleet, fleet)), iter(["first", "second"]))
+        self.requests = PeerRequests(Peers(cast(Fleet, fleet), "default"), iter(["first", "second"]))
 
     def ask(self, timeout_s: float = WAIT_S) -> asyncio.Task[WriteTxnMarkersResponse]:
         asking = self.requests.ask(self.member, VERSION, WriteTxnMarkersRequest(), WriteTxnMarkersResponse, timeout_s)
