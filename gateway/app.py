@@ -14,6 +14,7 @@ from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
 from gateway.clusters.services import ClusterServices, ProcessParts
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
+from gateway.coordination.transactions.transaction_service import TRANSACTION_VERSION
 from gateway.dispatch import Dispatcher
 from gateway.fleet.fleet import Fleet, NodeIdInUse
 from gateway.forwarding.peers import Peers
@@ -170,7 +171,7 @@ class Gateway:
         inside = None if forwarding is None else _advertised(forwarding, ports[FORWARDING_LISTENER])
         instance = f"{socket.gethostname()} {kafka.host}:{ports[DEFAULT_LISTENER]}"
         await self._until_pulsar_is_there(
-            lambda: self._fleet.join(kafka.node_id, instance, addresses, inside, kafka.rack)
+            lambda: self._fleet.join(kafka.node_id, instance, addresses, inside, kafka.rack, TRANSACTION_VERSION)
         )
 
     async def _keep_house(self) -> None:

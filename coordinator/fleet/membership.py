@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from coordinator.fleet.leadership import LeadershipState, PartitionRole, Silence, Standing, leadership_state
 from coordinator.fleet.messages import (
     NO_EPOCH,
+    NO_TRANSACTIONS,
     Address,
     Eviction,
     Goodbye,
@@ -44,6 +45,7 @@ class Identity:
     started_ms: int
     rack: str | None = None
     forwarding: Address | None = None
+    transaction_version: int = NO_TRANSACTIONS
 
 
 class Membership:
@@ -124,6 +126,7 @@ class Membership:
             addresses=self._identity.addresses,
             forwarding=self._identity.forwarding,
             rack=self._identity.rack,
+            transaction_version=self._identity.transaction_version,
             lease_ms=self._times.lease_ms,
             started_ms=self._identity.started_ms,
         )

@@ -13,6 +13,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, Va
 MAX_NODE_ID = 2**31 - 1
 NO_EPOCH = -1
 """Before the first gateway joined."""
+NO_TRANSACTIONS = -1
+"""Of a gateway of before there were any, which says nothing of them."""
 
 
 class LogPosition(NamedTuple):
@@ -44,6 +46,8 @@ class Member(_Part):
     forwarding: Address | None = None
     """Where other gateways pass on what their clients want of this one."""
     rack: str | None = None
+    transaction_version: int = NO_TRANSACTIONS
+    """The highest of Kafka's `transaction.version` that it serves."""
     lease_ms: int = Field(gt=0)
     started_ms: int
 

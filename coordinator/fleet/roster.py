@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from coordinator.fleet.messages import (
     NO_EPOCH,
+    NO_TRANSACTIONS,
     Eviction,
     Goodbye,
     Heartbeat,
@@ -64,6 +65,12 @@ class Roster:
         states = [self.members[node_id] for node_id in sorted(self.members)]
         staying = [state.member for state in states if not state.leaving]
         return staying or [state.member for state in states]
+
+    @property
+    def transaction_version(self) -> int:
+        """What every member serves: none may come to lead, or still lead, who does not know it."""
+        versions = (state.member.transaction_version for state in self.members.values())
+        return min(versions, default=NO_TRANSACTIONS)
 
     # The log
 

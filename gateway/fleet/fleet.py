@@ -12,7 +12,7 @@ import structlog
 
 from coordinator.fleet.leadership import LeadershipState, PartitionRole, Silence
 from coordinator.fleet.membership import Identity, Membership
-from coordinator.fleet.messages import Address, Deletion, LogPosition, Member, Message
+from coordinator.fleet.messages import NO_TRANSACTIONS, Address, Deletion, LogPosition, Member, Message
 from coordinator.fleet.placement import PartitionKey
 from coordinator.topics import DeletedTopic
 from gateway.background import TaskGroup
@@ -78,6 +78,7 @@ class Fleet:
         addresses: Mapping[str, Address],
         forwarding: Address | None = None,
         rack: str | None = None,
+        transaction_version: int = NO_TRANSACTIONS,
     ) -> None:
         """Become a member. Raises NodeIdInUse, PulsarError and TimeoutError."""
         topic = await prepare_fleet_topic(self._admin, self._namespace)
@@ -85,7 +86,7 @@ class Fleet:
         self._log = FleetLog(self._client, topic, self._read)
         snapshot = await self._log.open()
         started_ms = int(time.time() * 1000)
-        identity = Identity(node_id, instance, dict(addresses), started_ms, rack, forwarding)
+        identity = Identity(node_id, instance, dict(addresses), started_ms, rack, forwarding, transaction_version)
         times = self._config.times
         self._membership = Membership(identity, times, lambda: str(uuid.uuid4()), lease_now_ms(), snapshot)
         await self._log.start()
@@ -153,6 +154,11 @@ class Fleet:
     def epoch(self) -> int:
         """Rises when leaders change, and never goes back: the leader epoch of every partition."""
         return 0 if self._membership is None else max(0, self._membership.roster.epoch)
+
+    @property
+    def transaction_version(self) -> int:
+        """Kafka's `transaction.version` of the whole fleet; NO_TRANSACTIONS while a member serves none."""
+        return NO_TRANSACTIONS if self._membership is None else self._membership.roster.transaction_version
 
     @property
     def members(self) -> list[Member]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from coordinator.fleet.leadership import LeadershipState, PartitionRole
-from coordinator.fleet.messages import Address, Member
+from coordinator.fleet.messages import NO_TRANSACTIONS, Address, Member
 from coordinator.topics import DeletedTopic
 from gateway.fleet.listener import FleetListener
 
@@ -25,6 +25,9 @@ class FleetView(Protocol):
 
     @property
     def epoch(self) -> int: ...
+
+    @property
+    def transaction_version(self) -> int: ...
 
     @property
     def members(self) -> Sequence[Member]: ...
@@ -54,6 +57,7 @@ class LeadsNothing:
 
     node_id = -1
     epoch = 0
+    transaction_version = NO_TRANSACTIONS
     members: Sequence[Member] = ()
     state = LeadershipState.OUTSIDE
 

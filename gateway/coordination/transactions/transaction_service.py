@@ -26,7 +26,7 @@ from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic_names import TRANSACTION_STATE
 
 TRANSACTION_VERSION = 0
-"""Kafka's `transaction.version`: 2 begins when the producers' side of KIP-890 is served."""
+"""The highest of Kafka's `transaction.version` that this gateway serves."""
 
 
 class TransactionService:
@@ -43,6 +43,7 @@ class TransactionService:
         metrics: Metrics,
     ) -> None:
         """`write_here` writes markers to the partitions that this gateway leads, `peers` those to others."""
+        self._fleet = fleet
         self._config = _transaction_config(config)
         self._producer_ids = producer_ids
         self._markers = MarkerSender(fleet, topics, peers, write_here, self._in_turn)
@@ -78,7 +79,7 @@ class TransactionService:
             self._markers,
             self._producer_ids.allocate,
             lambda: log.epoch,
-            lambda: TRANSACTION_VERSION,
+            lambda: max(0, self._fleet.transaction_version),
         )
 
 

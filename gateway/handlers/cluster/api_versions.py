@@ -1,6 +1,7 @@
 """ApiVersions (key 18), v0-v4: what the handler table holds.
 
-v1 throttle time; v3 flexible body, client software name and version (KIP-511); v4 features may start at version 0.
+v1 throttle time; v3 flexible body, client software name and version (KIP-511), features; v4 these may begin at 0.
+`transaction.version` is what the whole fleet serves: clients go by the answer with the highest epoch, the fleet's.
 The response header is never flexible. An unknown version is answered as v0 with UNSUPPORTED_VERSION and this API alone.
 """
 
@@ -9,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from gateway.coordination.transactions.transaction_service import TRANSACTION_VERSION
 from gateway.requests.call import Api, Call
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 
+FROM_ZERO_VERSION = 4
+_TRANSACTION = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -36,7 +40,23 @@ def handle(call: Call[ApiVersionsRequest], apis: Iterable[Api]) -> ApiVersionsRe
         call.client.software_name, call.client.software_version = name, version
         call.cluster.metrics.software(name, version)
     rows = [_row(api.key, api.min_version, api.max_version) for api in apis]
-    return _response(ErrorCode.NONE, rows)
+    response = _response(ErrorCode.NONE, rows)
+    _add_features(call, response)
+    return response
+
+
+def _add_features(call: Call, response: ApiVersionsResponse) -> None:
+    """What is not said of a feature is level 0."""
+    fleet = call.cluster.fleet
+    if call.version >= FROM_ZERO_VERSION:
+        supported = ApiVersionsResponse.SupportedFeatureKey(name=_TRANSACTION, max_version=TRANSACTION_VERSION)
+        response.supported_features.append(supported)
+    response.finalized_features_epoch = fleet.epoch
+    level = fleet.transaction_version
+    if level > 0:
+        response.finalized_features.append(
+            ApiVersionsResponse.FinalizedFeatureKey(name=_TRANSACTION, max_version_level=level, min_version_level=level)
+        )
 
 
 def _row(key: int, low: int, high: int) -> ApiVersionsResponse.ApiVersion:

@@ -1,13 +1,15 @@
 """FindCoordinator (key 10), v0-v6. v1 key type; v3 flexible; v4 several keys (KIP-699); v6 share groups' key type.
 
 The coordinator of a group is the leader of its partition of `__consumer_offsets`, that of a transactional id the leader
-of its partition of `__transaction_state`.
+of its partition of `__transaction_state`. None is available while the fleet has a member of before there were
+transactions.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
+from coordinator.fleet.messages import NO_TRANSACTIONS
 from gateway.requests.brokers import NOBODY, Brokers
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node
@@ -45,6 +47,8 @@ def _find(call: Call[FindCoordinatorRequest], key: str) -> tuple[ErrorCode, str,
     match call.request.key_type:
         case KeyType.GROUP:
             code, text, node = _leader(call, CONSUMER_OFFSETS, call.cluster.groups.partition_of(key))
+        case KeyType.TRANSACTION if call.cluster.fleet.transaction_version == NO_TRANSACTIONS:
+            code, text, node = ErrorCode.COORDINATOR_NOT_AVAILABLE, "not every gateway serves transactions yet", NOBODY
         case KeyType.TRANSACTION:
             code, text, node = _leader(call, TRANSACTION_STATE, call.cluster.transactions.partition_of(key))
         case _:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from coordinator.fleet.messages import NO_TRANSACTIONS
 from coordinator.transaction import messages
 from coordinator.transaction.messages import NO_PRODUCER, Producer
 from coordinator.transaction.version_errors import Api, error_for_version
@@ -25,6 +26,8 @@ def handle(call: Call[InitProducerIdRequest]) -> Reply:
         return Reply(_response(call, messages.InitProducerIdResponse(ErrorCode.INVALID_REQUEST)))
     if request.transactional_id is None:
         return Reply(InitProducerIdResponse(producer_id=call.cluster.producer_ids.allocate(), producer_epoch=0))
+    if call.cluster.fleet.transaction_version == NO_TRANSACTIONS:  # leaders of before would take what they must not
+        return Reply(_response(call, messages.InitProducerIdResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
     asked = messages.InitProducerIdRequest(
         request.transactional_id, request.transaction_timeout_ms, expected=None if own == NO_PRODUCER else own
     )
