@@ -33,11 +33,15 @@ class FakeLog:
 class Gateway:
     """What it sends lies in `outbox` until `deliver`. Its clock runs at `rate` times the world's."""
 
-    def __init__(self, log: FakeLog, instance: str, now_ms: int, node_id: int | None, rate: float) -> None:
+    def __init__(
+        self, log: FakeLog, instance: str, now_ms: int, node_id: int | None, rate: float, transaction_version: int = 0
+    ) -> None:
         self.log, self.instance, self.rate = log, instance, rate
         self.outbox: list[Message] = []
         self.paused = False
-        identity = Identity(node_id, instance, {"": Address(host=instance, port=9092)}, started_ms=0)
+        identity = Identity(
+            node_id, instance, {"": Address(host=instance, port=9092)}, 0, transaction_version=transaction_version
+        )
         snapshot = log[len(log) - 1].snapshot if len(log) else None
         self.next_index = snapshot.position.entry_id + 1 if snapshot and snapshot.position else 0
         self.membership = Membership(identity, TIMES, lambda: f"i{next(_incarnations)}", self.clock(now_ms), snapshot)
@@ -80,8 +84,10 @@ class World:
         self.now_ms = 0
         self.gateways: list[Gateway] = []
 
-    def start(self, instance: str, node_id: int | None = None, rate: float = 1) -> Gateway:
-        gateway = Gateway(self.log, instance, self.now_ms, node_id, rate)
+    def start(
+        self, instance: str, node_id: int | None = None, rate: float = 1, transaction_version: int = 0
+    ) -> Gateway:
+        gateway = Gateway(self.log, instance, self.now_ms, node_id, rate, transaction_version)
         self.gateways.append(gateway)
         return gateway
 

@@ -3,6 +3,7 @@
 import pytest
 
 from coordinator.fleet.messages import (
+    NO_TRANSACTIONS,
     Deletion,
     Heartbeat,
     LogPosition,
@@ -38,6 +39,31 @@ def test_two_share_and_agree() -> None:
     assert all(gateway.leads(world.now_ms) for gateway in world.gateways)
     assert {gateway.membership.member.node_id for gateway in world.gateways} == {0, 1, 2}
     assert epochs(world) == {2}
+
+
+def test_the_fleet_serves_what_each_member_does() -> None:
+    world = World()
+    new = world.start("new", transaction_version=2)
+    old = world.start("old", transaction_version=1)
+    world.run(1_000)
+    assert {each.membership.roster.transaction_version for each in world.gateways} == {1}
+    old.membership.leave(world.now_ms)
+    world.run(100)
+    assert new.membership.roster.transaction_version == 1  # it may still lead
+    world.log.append(old.membership.goodbye())
+    world.kill(old)
+    world.run(1_000)
+    assert new.membership.roster.transaction_version == 2
+
+
+def test_a_member_of_before_transactions_says_nothing_of_them() -> None:
+    world = World()
+    world.start("new", transaction_version=2)
+    world.run(1_000)
+    known = world.log[len(world.log) - 1].snapshot.members[0].member
+    fields = known.model_dump(by_alias=True)
+    del fields["transaction_version"]
+    assert Member.model_validate(fields).transaction_version == NO_TRANSACTIONS
 
 
 def test_a_newcomer_waits_until_the_old_leader_has_let_go() -> None:

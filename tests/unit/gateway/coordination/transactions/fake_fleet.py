@@ -29,6 +29,7 @@ class FakeFleet:
     epoch = 1
     address = Address(host="h", port=1)
     state = LeadershipState.LEADING
+    transaction_version = 2
 
     def __init__(self) -> None:
         self.members: Sequence[Member] = [member(number) for number in range(3)]
