@@ -1,0 +1,116 @@
+"""Transactions of librdkafka's producer: commit, abort, fence, time out; the same against Apache Kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tests.integration.confluent import (
+    TIMEOUT_S,
+    Record,
+    assigned,
+    consume,
+    create_topic,
+    offsets_of,
+    produce,
+    read_all_values,
+    take,
+)
+from tests.support.names import unique_topic
+
+COMMITTED = {"isolation_level": "read_committed"}
+UNCOMMITTED = {"isolation_level": "read_uncommitted"}
+
+
+def transactional(bootstrap: str, name: str, **config: Any) -> Producer:
+    """Its transactions are initialized."""
+    settings = {f"{key.replace('_', '.')}": value for key, value in config.items()}
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, **settings})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def write(producer: Producer, topic: str, *values: bytes, partition: int = 0) -> None:
+    """Behind it, they are in the log."""
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def values(bootstrap: str, topic: str, count: int, partition: int = 0, **options: Any) -> list[bytes | None]:
+    return [message.value() for message in consume(bootstrap, topic, count, partition=partition, **options)]
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    name = unique_topic("transactions")
+    create_topic(bootstrap, name, partitions=3)
+    return name
+
+
+def test_what_is_committed_is_read_and_what_is_aborted_is_not(bootstrap: str, topic: str) -> None:
+    producer = transactional(bootstrap, unique_topic("id"))
+    for number in range(6):
+        producer.begin_transaction()
+        for partition in range(3):
+            write(producer, topic, b"%d" % number, partition=partition)
+        if number % 2:
+            producer.abort_transaction(TIMEOUT_S)
+        else:
+            producer.commit_transaction(TIMEOUT_S)
+    for partition in range(3):
+        produce(bootstrap, topic, [Record(b"plain")], partition=partition)
+        assert values(bootstrap, topic, 4, partition, **COMMITTED) == [b"0", b"2", b"4", b"plain"]
+        every = consume(bootstrap, topic, 7, partition=partition, **UNCOMMITTED)
+        assert [message.value() for message in every] == [b"0", b"1", b"2", b"3", b"4", b"5", b"plain"]
+        assert offsets_of(every) == [0, 2, 4, 6, 8, 10, 12]  # a marker has an offset of its own
+
+
+def test_an_open_transaction_holds_back_what_comes_behind(bootstrap: str, topic: str) -> None:
+    producer = transactional(bootstrap, unique_topic("id"))
+    producer.begin_transaction()
+    write(producer, topic, b"open")
+    produce(bootstrap, topic, [Record(b"plain")])
+    assert values(bootstrap, topic, 2, **UNCOMMITTED) == [b"open", b"plain"]
+    with assigned(bootstrap, topic, **COMMITTED) as consumer:
+        assert consumer.consume(1, 1.0) == []
+        producer.commit_transaction(TIMEOUT_S)
+        assert [message.value() for message in take(consumer, 2)] == [b"open", b"plain"]
+
+
+def test_a_newer_producer_fences_the_older_one(bootstrap: str, topic: str) -> None:
+    name = unique_topic("id")
+    old = transactional(bootstrap, name)
+    old.begin_transaction()
+    write(old, topic, b"old")
+    new = transactional(bootstrap, name)
+    with pytest.raises(KafkaException) as raised:
+        old.commit_transaction(TIMEOUT_S)
+    assert raised.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
+    new.begin_transaction()
+    write(new, topic, b"new")
+    new.commit_transaction(TIMEOUT_S)
+    assert [value for _, value in read_all_values(bootstrap, topic)] == [b"new"]
+
+
+def test_a_transaction_whose_producer_is_gone_times_out(bootstrap: str, topic: str) -> None:
+    gone = transactional(bootstrap, unique_topic("id"), transaction_timeout_ms=1_000)
+    gone.begin_transaction()
+    write(gone, topic, b"gone")
+    produce(bootstrap, topic, [Record(b"plain")])
+    assert values(bootstrap, topic, 1, **COMMITTED) == [b"plain"]
+
+
+def test_a_transaction_of_nothing(bootstrap: str, topic: str) -> None:
+    producer = transactional(bootstrap, unique_topic("id"))
+    for _ in range(2):
+        producer.begin_transaction()
+        producer.commit_transaction(TIMEOUT_S)
+        producer.begin_transaction()
+        producer.abort_transaction(TIMEOUT_S)
+    producer.begin_transaction()
+    write(producer, topic, b"something")
+    producer.commit_transaction(TIMEOUT_S)
+    assert values(bootstrap, topic, 1, **COMMITTED) == [b"something"]

@@ -1,0 +1,112 @@
+"""Transactions whose coordinator and whose partitions' leaders are on different gateways; a coordinator that dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.process import free_port
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S, Record, consume, create_topic, produce
+from tests.integration.servers import gateway_on, running
+from tests.integration.test_transactions import COMMITTED, transactional, write
+from tests.support.gateway_process import HOST, GatewayProcess
+from tests.support.names import unique_topic
+from tests.support.raw_client import connected
+
+PARTITIONS = 6
+TRANSACTION = 1
+FORMS = ("listeners of clients", "listeners for gateways", "single address")
+
+
+@contextmanager
+def fleet_of_two(pulsar: PulsarStandalone, folder: Path, form: str) -> Iterator[list[GatewayProcess]]:
+    namespace, shared_port = {"namespace": unique_topic("fleet")}, free_port()
+    with ExitStack() as stack:
+        gateways = []
+        for number in range(2):
+            sections: dict[str, dict[str, Any]] = {"pulsar": namespace}
+            if form != FORMS[0]:
+                sections["fleet"] = {"forwarding": {"host": HOST, "port": free_port()}}
+            if form == "single address":
+                port = shared_port if number == 0 else free_port()
+                sections["kafka"] = {"port": port, "advertised_port": shared_port, "single_address": True}
+            gateways.append(stack.enter_context(running(gateway_on(pulsar, folder / str(number), **sections))))
+        yield gateways
+
+
+@pytest.fixture(params=FORMS, scope="module")
+def fleet(
+    request: pytest.FixtureRequest, pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[GatewayProcess]]:
+    with fleet_of_two(pulsar, tmp_path_factory.mktemp("fleet"), request.param) as gateways:
+        yield gateways
+
+
+def coordinator_port(gateway: GatewayProcess, transactional_id: str) -> int:
+    with connected(gateway.bootstrap) as client:
+        found = client.call("FindCoordinator", 4, key_type=TRANSACTION, coordinator_keys=[transactional_id])
+    [row] = found["coordinators"]
+    assert row["error_code"] == 0
+    return int(row["port"])
+
+
+def leaders(gateway: GatewayProcess, topic: str) -> dict[int, int]:
+    """Partition to port."""
+    with connected(gateway.bootstrap) as client:
+        answer = client.call("Metadata", 9, topics=[{"name": topic}])
+    ports = {node["node_id"]: node["port"] for node in answer["brokers"]}
+    return {part["partition_index"]: ports[part["leader_id"]] for part in answer["topics"][0]["partitions"]}
+
+
+def port(gateway: GatewayProcess) -> int:
+    return int(gateway.config["kafka"]["port"])
+
+
+def test_a_transaction_over_all_gateways(fleet: list[GatewayProcess]) -> None:
+    bootstrap, topic = fleet[0].bootstrap, unique_topic("transactions")
+    create_topic(bootstrap, topic, partitions=PARTITIONS)
+    for number in range(8):
+        producer = transactional(bootstrap, unique_topic("id"))
+        for round_number in range(2):
+            producer.begin_transaction()
+            for partition in range(PARTITIONS):
+                write(producer, topic, b"%d %d" % (number, round_number), partition=partition)
+            (producer.commit_transaction if round_number else producer.abort_transaction)(TIMEOUT_S)
+    for partition in range(PARTITIONS):
+        produce(bootstrap, topic, [Record(b"plain")], partition=partition)
+        read = [message.value() for message in consume(bootstrap, topic, 9, partition=partition, **COMMITTED)]
+        assert read == [*(b"%d 1" % number for number in range(8)), b"plain"]
+
+
+def test_a_coordinator_dies_before_the_markers_are_written(pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    """The transaction is committed: the next coordinator reads that, and has the markers written."""
+    with fleet_of_two(pulsar, tmp_path, FORMS[0]) as gateways:
+        topic, name = unique_topic("transactions"), unique_topic("id")
+        create_topic(gateways[0].bootstrap, topic, partitions=16)
+        coordinator_at = coordinator_port(gateways[0], name)
+        coordinator, other = sorted(gateways, key=lambda gateway: port(gateway) != coordinator_at)
+        elsewhere = next(number for number, leader in leaders(other, topic).items() if leader == port(other))
+        producer = transactional(coordinator.bootstrap, name)
+        producer.begin_transaction()
+        write(producer, topic, b"committed", partition=elsewhere)
+        os.kill(other.pid, signal.SIGSTOP)  # it writes no marker
+        try:
+            producer.commit_transaction(TIMEOUT_S)
+            coordinator.kill()
+        finally:
+            os.kill(other.pid, signal.SIGCONT)
+        [message] = consume(other.bootstrap, topic, 1, partition=elsewhere, **COMMITTED)
+        assert message.value() == b"committed"
+        producer = transactional(other.bootstrap, name)
+        producer.begin_transaction()
+        write(producer, topic, b"next", partition=elsewhere)
+        producer.commit_transaction(TIMEOUT_S)
+        read = consume(other.bootstrap, topic, 2, partition=elsewhere, **COMMITTED)
+        assert [message.value() for message in read] == [b"committed", b"next"]
