@@ -45,6 +45,7 @@ from coordinator.transaction.messages import (
     VerifyPartitionsResponse,
 )
 from coordinator.transaction.metadata import EPOCH_BUMP_VERSION, TransactionMetadata
+from coordinator.transaction.open_transactions import OnComplete, OpenTransactions
 from coordinator.transaction.ports import CoordinatorEpoch, Markers, NewProducerId, TransactionVersion
 from coordinator.transaction.producers import may_go_on, next_producer
 from coordinator.transaction.records.transaction_log import MAX_ID_BYTES, decode_transaction
@@ -68,12 +69,14 @@ class TransactionCoordinator:
         new_producer_id: NewProducerId,
         coordinator_epoch: CoordinatorEpoch,
         version: TransactionVersion,
+        on_complete: OnComplete = lambda state: None,
     ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
         self._version = version
         self._phase = Phase.LOADING
         self._ids: dict[str, TransactionalId] = {}
+        self.open_transactions = OpenTransactions(on_complete)
         self._timers: Timers[TimerKey] = Timers()
         self._background = Background()
         self._transitions = Transitions(log, version, self._serves, self._on_ended, self.resign)
@@ -100,6 +103,7 @@ class TransactionCoordinator:
             if entry.metadata.state in PREPARED:
                 prepared.append(entry)
             self._await_timeout(entry)
+            self.open_transactions.loaded(entry)
             if counter.is_full(1):
                 yield
         self._phase = Phase.ACTIVE
@@ -117,6 +121,7 @@ class TransactionCoordinator:
         """Another coordinator has the partition. Appends under way still end, and are answered NOT_COORDINATOR."""
         self._phase = Phase.RESIGNED
         self._timers.clear()
+        self.open_transactions.clear()
         self._background.clear()
         ids, self._ids = self._ids, {}
         self._background.start(_discard(ids))
@@ -262,6 +267,7 @@ class TransactionCoordinator:
     def _on_ended(self, entry: TransactionalId, error: ErrorCode, now_ms: int) -> None:
         """A transition is in the log, or refused."""
         self._await_timeout(entry, now_ms + self._config.abort_retry_ms if error else 0)
+        self.open_transactions.changed(entry)
         if entry.metadata.state in PREPARED and entry.writing is None:
             self._writers.start(entry, now_ms)
 

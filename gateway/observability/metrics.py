@@ -106,6 +106,15 @@ class Metrics(Collector):
         self.log_snapshots = self._make(
             Counter, "internal_log_snapshots", "Snapshots of internal logs, before which Pulsar may delete them"
         )
+        self.transactions = self._make(
+            Counter, "transactions", "Transactions that were completed here: all markers are written", "result"
+        )
+        self.transactions_open = self._make(
+            Gauge, "transactions_open", "Transactions coordinated here that are not complete"
+        )
+        self.transactions_oldest_seconds = self._make(
+            Gauge, "transactions_oldest_seconds", "For how long the oldest of them has been open"
+        )
         self.tasks = self._make(Gauge, "tasks", "Tasks of the event loop")
         self.loop_stalls = self._make(
             Histogram, "event_loop_stall_seconds", "Times for which the event loop stood still, above 100 ms",

@@ -20,8 +20,8 @@ from tests.integration.confluent import (
 )
 from tests.support.names import unique_topic
 
-COMMITTED = {"isolation_level": "read_committed"}
-UNCOMMITTED = {"isolation_level": "read_uncommitted"}
+COMMITTED: dict[str, Any] = {"isolation_level": "read_committed"}
+UNCOMMITTED: dict[str, Any] = {"isolation_level": "read_uncommitted"}
 
 
 def transactional(bootstrap: str, name: str, **config: Any) -> Producer:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.coordinator import TransactionCoordinator
+from coordinator.transaction.open_transactions import OpenTransactions
 from coordinator.transaction.records.transaction_log import BARRIER
+from coordinator.transaction.states import TransactionState
 from gateway.config import TransactionsSection
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partitions import (
@@ -29,6 +31,9 @@ TRANSACTION_VERSION = 0
 """The highest of Kafka's `transaction.version` that this gateway serves."""
 
 
+_RESULTS = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLETE_ABORT: "abort"}
+
+
 class TransactionService:
     def __init__(
         self,
@@ -47,10 +52,14 @@ class TransactionService:
         self._config = _transaction_config(config)
         self._producer_ids = producer_ids
         self._markers = MarkerSender(fleet, topics, peers, write_here, self._in_turn)
+        self._clock = WallClock()
+        self._metrics = metrics
         spec = InternalTopicSpec(TRANSACTION_STATE, config.state_topic_partitions, config.state_topic_segment_bytes)
         self.coordinators: CoordinatorPartitions[TransactionCoordinator] = CoordinatorPartitions(
-            spec, CoordinatorKind(self._new_coordinator, BARRIER), client, admin, topics, fleet, metrics, WallClock()
+            spec, CoordinatorKind(self._new_coordinator, BARRIER), client, admin, topics, fleet, metrics, self._clock
         )
+        metrics.transactions_open.set_function(self._count_open)
+        metrics.transactions_oldest_seconds.set_function(self._oldest_s)
         self._starting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -69,6 +78,14 @@ class TransactionService:
         await self.coordinators.stop()
         await self._markers.close()
 
+    def _count_open(self) -> int:
+        return sum(len(partition.run(_open_transactions)) for partition in self.coordinators.partitions)
+
+    def _oldest_s(self) -> float:
+        found = (partition.run(_open_transactions).oldest_ms for partition in self.coordinators.partitions)
+        oldest_ms = min((began_ms for began_ms in found if began_ms is not None), default=None)
+        return 0 if oldest_ms is None else max(0, self._clock.now_ms() - oldest_ms) / 1000
+
     def _in_turn(self, transactional_id: str, call: Callable[[int], None]) -> None:
         self.coordinators.run(transactional_id, lambda coordinator, now_ms: call(now_ms))
 
@@ -80,7 +97,12 @@ class TransactionService:
             self._producer_ids.allocate,
             lambda: log.epoch,
             lambda: max(0, self._fleet.transaction_version),
+            lambda state: self._metrics.transactions.labels(_RESULTS[state]).inc(),
         )
+
+
+def _open_transactions(coordinator: TransactionCoordinator, now_ms: int) -> OpenTransactions:
+    return coordinator.open_transactions
 
 
 def _transaction_config(section: TransactionsSection) -> TransactionConfig:

@@ -3,6 +3,7 @@
 import pytest
 
 from coordinator.transaction.messages import ListTransactionsRequest
+from coordinator.transaction.states import TransactionState
 from coordinator.transaction.version_errors import SUBSTITUTES, Api, error_for_version
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.transaction.transaction_harness import Harness
@@ -45,6 +46,41 @@ def test_markers_of_a_coordinator_that_resigned_change_nothing() -> None:
     h.coordinator.resign(h.now_ms)
     h.finish_marker()
     assert not h.log.waiting
+
+
+def test_who_watches_sees_what_is_open_and_what_is_complete() -> None:
+    h = Harness(auto=False)
+    opened = h.coordinator
+    assert (len(opened.open_transactions), opened.open_transactions.oldest_ms) == (0, None)
+    for committed, state in ((True, TransactionState.COMPLETE_COMMIT), (False, TransactionState.COMPLETE_ABORT)):
+        h.auto = True
+        producer = h.producer()
+        h.advance(10)
+        began_ms = h.now_ms
+        h.add(producer)
+        h.advance(10)
+        h.auto = False
+        h.end(producer, committed)
+        h.finish_append()
+        assert (len(opened.open_transactions), opened.open_transactions.oldest_ms) == (1, began_ms)
+        assert not h.completed
+        h.settle()
+        assert (len(opened.open_transactions), opened.open_transactions.oldest_ms) == (0, None)
+        assert h.completed == [state]
+        h.completed.clear()
+
+
+def test_what_was_open_when_it_was_loaded_counts() -> None:
+    h = Harness()
+    h.add(h.producer("open"), name="open")
+    done = h.producer("done")
+    h.add(done, name="done")
+    h.end(done, name="done")
+    later = h.reloaded(auto=False)
+    assert len(later.coordinator.open_transactions) == 1
+    assert not later.completed
+    later.coordinator.resign(later.now_ms)
+    assert len(later.coordinator.open_transactions) == 0
 
 
 def listed(h: Harness, **filters: object) -> list[str]:

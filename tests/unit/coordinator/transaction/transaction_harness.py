@@ -17,6 +17,7 @@ from coordinator.transaction.messages import (
 from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.ports import MarkerOutcome, OnMarker, TransactionMarkers
 from coordinator.transaction.records.transaction_log import decode_transaction, encode_transaction
+from coordinator.transaction.states import TransactionState
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.memory_log import MemoryLog
 
@@ -77,6 +78,7 @@ class Harness:
         self.log = TransactionLog()
         self.markers = MemoryMarkers()
         self.written: list[TransactionMarkers] = []
+        self.completed: list[TransactionState] = []
         self.next_id = 100
         self.coordinator_epoch = 7
         self.coordinator = TransactionCoordinator(
@@ -86,6 +88,7 @@ class Harness:
             self._new_id,
             lambda: self.coordinator_epoch,
             lambda: self.version,
+            self.completed.append,
         )
         if load:
             self.load()
