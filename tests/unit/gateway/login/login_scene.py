@@ -31,7 +31,8 @@ class Scene:
         self, *, offered: tuple[str, ...] = EVERY, max_reauth_ms: int = 0, tokens: TokenVerifier | None = None
     ) -> None:
         self.metrics = Metrics()
-        cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=self.metrics))
+        fleet = SimpleNamespace(epoch=0, transaction_version=0)
+        cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=self.metrics, fleet=fleet))
         self.mechanisms = Mechanisms(USERS, tokens, "kafka/default")
         logins = Logins(self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics), failure_delay_s=0)
         dispatcher = Dispatcher(cluster)
