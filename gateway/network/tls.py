@@ -51,6 +51,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw: asyncio.Transport | None = None
         self._carried: asyncio.BufferedProtocol | None = None
         self._reading = True
+        self._takes_answers = True
         self._ended = False
         """The client sends nothing more."""
 
@@ -70,7 +71,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return self._read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.is_closing():
+        if self.is_closing() or self._ended:  # behind the end of TLS, anything may come
             return
         data = self._read_buffer[:nbytes]
         if self._proxy_header is not None:
@@ -83,10 +84,17 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return self._end_of_stream()
 
     def pause_writing(self) -> None:
+        # TLS itself answers some of what a client sends, new keys for example.
+        self._takes_answers = False
+        if self._raw is not None:
+            self._raw.pause_reading()
         if self._carried is not None:
             self._carried.pause_writing()
 
     def resume_writing(self) -> None:
+        self._takes_answers = True
+        if self._raw is not None and self._reading:
+            self._raw.resume_reading()
         if self._carried is not None:
             self._carried.resume_writing()
 
@@ -225,7 +233,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         if self._raw is None or not self._reading or self.is_closing():
             return
         self._decrypt()
-        if self._reading and not self.is_closing():
+        if self._reading and self._takes_answers and not self.is_closing():
             self._raw.resume_reading()
 
     def is_reading(self) -> bool:
@@ -239,14 +247,20 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
         if self.is_closing():
             return
-        for data in list_of_data:
-            view = memoryview(data).cast("B")
-            while view:
-                written = self._ssl.write(view[:ENCRYPT_BYTES])
-                view = view[written:]
-                if self._outgoing.pending >= ENCRYPT_BYTES:
-                    self._flush()
-        self._flush()
+        try:
+            for data in list_of_data:
+                self._encrypt(memoryview(data).cast("B"))
+        except ssl.SSLError as error:  # what the client sent behind its request was no TLS
+            self._broken(error)
+        else:
+            self._flush()
+
+    def _encrypt(self, view: memoryview) -> None:
+        while view:
+            written = self._ssl.write(view[:ENCRYPT_BYTES])
+            view = view[written:]
+            if self._outgoing.pending >= ENCRYPT_BYTES:
+                self._flush()
 
     def _flush(self) -> None:
         if self._outgoing.pending and self._raw is not None:

@@ -1,0 +1,166 @@
+"""Clients that speak TLS as nobody should: what they pin stays small, and what they break is theirs alone."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.gateway.network.test_tls import HOST, TIMEOUT_S, Echo, Lab
+
+FLOOD_BYTES = 16 * 1024 * 1024
+SMALL_BYTES = 2 * 1024 * 1024
+"""What one client may pin: far less than it sends."""
+POINTER_TO_SSL = 24
+"""Where CPython's `_ssl._SSLSocket` has it: behind its header and one pointer."""
+UPDATE_REQUESTED = 1
+
+
+class Pending(Echo):
+    """Has a request to answer yet, as one that waits for records has."""
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        return True
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    found = Lab(tmp_path)
+    await found.start()
+    try:
+        yield found
+    finally:
+        assert found.server is not None
+        found.server.close()
+        for each in found.carried:
+            each.tls.abort()
+        while clients:
+            clients.pop().socket.close()
+        await asyncio.sleep(0)
+
+
+clients: list[HandMadeClient] = []
+
+
+class HandMadeClient:
+    """TLS whose records and bytes the test sends by itself."""
+
+    def __init__(
+        self, lab: Lab, maximum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, *, receive_bytes: int = 65_536
+    ) -> None:
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.connect((HOST, lab.port))
+        self.socket.setblocking(False)
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = lab.client_context()
+        context.maximum_version = maximum
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname=HOST)
+        self._loop = asyncio.get_running_loop()
+        clients.append(self)
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.wait_for(self._loop.sock_sendall(self.socket, data), TIMEOUT_S)
+
+    async def flush(self) -> None:
+        await self.send(self.outgoing.read())
+
+    async def shake_hands(self) -> None:
+        while True:
+            try:
+                self.tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                await self.flush()
+                self.incoming.write(await self._loop.sock_recv(self.socket, 65_536))
+        await self.flush()
+
+    async def echoed(self, data: bytes) -> bytes:
+        self.tls.write(data)
+        await self.flush()
+        while True:
+            try:
+                return self.tls.read(len(data))
+            except ssl.SSLWantReadError:
+                self.incoming.write(await self._loop.sock_recv(self.socket, 65_536))
+
+    async def ask_for_new_keys(self, most: int, enough: asyncio.Event) -> None:
+        """Again and again; the server has to answer each with new keys of its own."""
+        pointer = ctypes.c_void_p.from_address(id(self.tls._sslobj) + POINTER_TO_SSL)  # type: ignore[attr-defined]
+        update = ctypes.CDLL("libssl.so.3").SSL_key_update
+        update.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        for asked in range(most):
+            assert update(pointer, UPDATE_REQUESTED) == 1
+            self.tls.write(b"")
+            if asked % 1_000 == 999:
+                await self.flush()
+            if enough.is_set():
+                return
+
+    async def take_all(self) -> None:
+        while True:
+            self.incoming.write(await self._loop.sock_recv(self.socket, 65_536))
+
+
+async def test_what_comes_behind_the_end_of_tls_is_not_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.gateway.network.test_tls.Echo", Pending)
+    client = HandMadeClient(lab)
+    await client.shake_hands()
+    await client.echoed(b"x")
+    (carried,) = lab.carried
+    with pytest.raises(ssl.SSLError):
+        client.tls.unwrap()
+    await client.flush()
+    for _ in range(FLOOD_BYTES // SMALL_BYTES):
+        await client.send(bytes(SMALL_BYTES))
+    await asyncio.sleep(0.1)
+    assert carried.ended
+    assert carried.tls._incoming.pending < SMALL_BYTES
+
+
+async def test_new_keys_are_not_answered_without_end(lab: Lab) -> None:
+    """Each asks for an answer, and the client takes none."""
+    client = HandMadeClient(lab, receive_bytes=4_096)
+    await client.shake_hands()
+    await client.echoed(b"x")
+    (carried,) = lab.carried
+    carried.tls.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    flooding = asyncio.create_task(client.ask_for_new_keys(100_000, carried.paused))
+    await asyncio.wait_for(carried.paused.wait(), TIMEOUT_S)
+    assert not cast(asyncio.Transport, carried.tls._raw).is_reading()
+    taking = asyncio.create_task(client.take_all())
+    await asyncio.wait_for(flooding, TIMEOUT_S)
+    while carried.writing_paused:
+        await asyncio.sleep(0.01)
+    assert cast(asyncio.Transport, carried.tls._raw).is_reading()
+    taking.cancel()
+    assert await asyncio.wait_for(client.echoed(b"y"), TIMEOUT_S) == b"y"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_record_that_is_broken_behind_a_good_one(lab: Lab, version: ssl.TLSVersion) -> None:
+    """Both are read at once: the answer to the first cannot be encrypted any more."""
+    unexpected: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+    client = HandMadeClient(lab, version)
+    await client.shake_hands()
+    await client.echoed(b"x")
+    (carried,) = lab.carried
+    client.tls.write(b"good")
+    good = client.outgoing.read()
+    client.tls.write(b"bad")
+    bad = bytearray(client.outgoing.read())
+    bad[-1] ^= 1
+    await client.send(good + bad)
+    await asyncio.wait_for(carried.lost.wait(), TIMEOUT_S)
+    assert carried.received == b"xgood"
+    assert unexpected == []
+    assert lab.closed("TLS failed") == 1
+    client.socket.close()
