@@ -1,35 +1,68 @@
-"""Connections whose clients have not said who they are: few from one address, so that nobody takes the place of all."""
+"""Connections whose clients have not said who they are: so many, from one address few, and they hold little memory.
+
+Nobody takes the place of those who have logged in, nor the memory of their requests.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
+from gateway.config import Limits
 from gateway.observability.metrics import Metrics
+
+MEMORY_SHARE = 8
+"""They hold this part of the memory of all requests, at the most."""
 
 log = structlog.get_logger()
 
 
+class Stranger(Protocol):
+    """A connection whose client has not logged in."""
+
+    def abort(self, reason: str) -> None: ...
+
+
 class Arrivals:
-    def __init__(self, max_per_address: int, metrics: Metrics) -> None:
-        self._max_per_address = max_per_address
+    def __init__(self, limits: Limits, metrics: Metrics) -> None:
+        self._max_per_address = limits.max_unauthenticated_per_address
+        self._max_connections = limits.max_connections
+        self._budget_bytes = limits.requests_budget_bytes // MEMORY_SHARE
         self._metrics = metrics
         self._by_host: Counter[str] = Counter()
+        self._count = 0
+        self._held: dict[Stranger, int] = {}
+        self._held_bytes = 0
 
     def arrived(self, host: str) -> bool:
-        """False when there are too many from there. Give each that was counted to `left`."""
-        if self._by_host[host] >= self._max_per_address:
+        """False when there are too many, or from there. Give each that was counted to `left`."""
+        if self._by_host[host] >= self._max_per_address or self._count >= self._max_connections:
             return False
         self._by_host[host] += 1
+        self._count += 1
         return True
 
     def left(self, host: str) -> None:
         """One has logged in, or is gone."""
+        self._count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
+
+    def holds(self, stranger: Stranger, size_bytes: int) -> None:
+        """So much of what it has sent is in memory. Those that have held some longest go when it is too much."""
+        self._held_bytes += size_bytes - self._held.get(stranger, 0)
+        if size_bytes:
+            self._held[stranger] = size_bytes  # keeps its place
+        else:
+            self._held.pop(stranger, None)
+        while self._held_bytes > self._budget_bytes:
+            longest = next(iter(self._held))
+            self._held_bytes -= self._held.pop(longest)
+            asyncio.get_running_loop().call_soon(longest.abort, "holds memory before its login")
 
     def refused(self, reason: str, address: str, **facts: Any) -> None:
         """Before its connection was one of the server's."""

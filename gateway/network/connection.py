@@ -120,6 +120,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._forget_login()
 
     def _forget_login(self) -> None:
+        self._owner.arrivals.holds(self, 0)
         if self._login_deadline is not None:
             self._login_deadline.cancel()
             self._login_deadline = None
@@ -217,6 +218,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.end("end of stream")
 
     def progressed(self) -> None:
+        if self._has_to_log_in:
+            self._owner.arrivals.holds(self, self._pipeline.request_bytes)
         self.regulate_reading()
 
     def pause_writing(self) -> None:
@@ -276,6 +279,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._has_to_log_in = False
         self._forget_login()
         self._owner.unread_changed(self, 0)
         self._receiver.clear()

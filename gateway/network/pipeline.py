@@ -102,6 +102,11 @@ class Pipeline:
         """Nothing of this client is being worked on."""
         return not self._slots and not self._backlog and self._serial is None
 
+    @property
+    def request_bytes(self) -> int:
+        """Of this client, in memory."""
+        return self._request_bytes
+
     def received(self, size_bytes: int) -> None:
         """Of requests, or a part of one; they are held until they are answered."""
         self._request_bytes += size_bytes

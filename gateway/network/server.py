@@ -54,7 +54,7 @@ class KafkaServer:
         )
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(CODEC_THREADS, "codec")
-        self.arrivals = Arrivals(config.limits.max_unauthenticated_per_address, metrics)
+        self.arrivals = Arrivals(config.limits, metrics)
         self._tls_read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._logins = logins
         self._certificates: list[Certificates] = []
@@ -86,7 +86,10 @@ class KafkaServer:
         """What takes a new connection of a listener. Raises UnfitCertificate."""
         listener = Listener(settings.name, settings.single_address)
         proxies = settings.trusted_proxies if settings.proxy_protocol else None
-        logins = None if self._logins is None else self._logins.of(settings.mechanisms)
+        logins = None
+        if settings.speaks_sasl:
+            assert self._logins is not None
+            logins = self._logins.of(settings.mechanisms)
         names = CertificateNames(settings) if settings.speaks_tls else None
         if settings.tls is None:
             return partial(KafkaConnection, self, listener, proxies=proxies, tls_at_proxy=names, logins=logins)

@@ -34,10 +34,10 @@ class Scene:
         fleet = SimpleNamespace(epoch=0, transaction_version=0)
         cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=self.metrics, fleet=fleet))
         self.mechanisms = Mechanisms(USERS, tokens, "kafka/default")
-        logins = Logins(self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics), failure_delay_s=0)
+        self.logins = Logins(self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics), failure_delay_s=0)
         dispatcher = Dispatcher(cluster)
         context = dispatcher.context(Client("192.0.2.7:5"), Listener("outside"))
-        self.session = LoginSession(logins, dispatcher, context)
+        self.session = LoginSession(self.logins, dispatcher, context)
         self.last: LoginAnswer = LoginAnswer()
 
     async def ask(self, api: str, version: int, **fields: Any) -> dict[str, Any]:

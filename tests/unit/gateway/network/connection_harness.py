@@ -144,7 +144,7 @@ class FakeServer:
         self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes, self._regulate_all)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(2)
-        self.arrivals = Arrivals(self.limits.max_unauthenticated_per_address, self.metrics)
+        self.arrivals = Arrivals(self.limits, self.metrics)
         self.connections: set[KafkaConnection] = set()
 
     def opened(self, connection: KafkaConnection) -> bool:

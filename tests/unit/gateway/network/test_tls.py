@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.config import Limits
 from gateway.listener_config import LOOPBACK, ListenerSection, TlsSection
 from gateway.login.certificates import CertificateNames, Certificates, UnfitCertificate
 from gateway.network.arrivals import Arrivals
@@ -71,7 +72,7 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.metrics = Metrics()
-        self.arrivals = Arrivals(3, self.metrics)
+        self.arrivals = Arrivals(Limits(max_unauthenticated_per_address=3), self.metrics)
         self.authority = Authority(folder)
         self.issued = self.authority.issue("gateway", hosts=[HOST, "gateway.test"])
         self.settings = TlsSection(

@@ -1,0 +1,51 @@
+"""Clients that have not logged in: what all of them take together is bounded, and is no other client's loss."""
+
+from __future__ import annotations
+
+from gateway.config import MIB, Limits
+from gateway.network.arrivals import MEMORY_SHARE, Arrivals
+from gateway.observability.metrics import Metrics
+from tests.unit.gateway.login.login_scene import Scene
+from tests.unit.gateway.network.connection_harness import frame, settle
+from tests.unit.gateway.network.test_server import Client, server_of
+
+HALF_FRAME = (400 * 1024).to_bytes(4, "big") + bytes(100 * 1024)
+
+
+async def test_requests_of_strangers_that_never_get_whole_stop_nobody() -> None:
+    server, _ = server_of(requests_budget_bytes=8 * MIB)
+    logins = Scene().logins
+    strangers = [Client(server, logins=logins) for _ in range(200)]
+    for stranger in strangers:
+        stranger.feed(HALF_FRAME)
+    await settle()
+    for stranger in strangers:
+        if stranger.transport.aborted:
+            stranger.lose()
+    assert server.metrics.request_bytes.value <= 8 * MIB // MEMORY_SHARE
+    assert strangers[0].lost and not strangers[-1].transport.closing, "who has held memory longest goes"
+    client = Client(server)
+    client.feed(frame("n1"))
+    assert client.transport.written == b"1;"
+    for each in (*strangers, client):
+        each.lose()
+    assert server.arrivals._held_bytes == server.metrics.request_bytes.value == 0
+    assert server.arrivals._held == {} == server.arrivals._by_host
+
+
+async def test_who_leaves_holds_nothing() -> None:
+    server, _ = server_of(requests_budget_bytes=8 * MIB)
+    stranger = Client(server, logins=Scene().logins)
+    stranger.feed(HALF_FRAME)
+    assert server.arrivals._held_bytes == len(HALF_FRAME)
+    stranger.lose()
+    assert server.arrivals._held_bytes == 0
+
+
+async def test_strangers_of_all_addresses_are_counted() -> None:
+    """Handshakes of TLS are not among the connections of the server yet."""
+    arrivals = Arrivals(Limits(max_connections=10, max_unauthenticated_per_address=3), Metrics())
+    came = [arrivals.arrived(f"192.0.2.{number // 4}") for number in range(40)]
+    assert sum(came) == 10 and came[:4] == [True, True, True, False]
+    arrivals.left("192.0.2.0")
+    assert arrivals.arrived("192.0.2.99") and not arrivals.arrived("192.0.2.98")
