@@ -25,6 +25,7 @@ from gateway.handlers.groups import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 from gateway.handlers.login import sasl_authenticate, sasl_handshake
 from gateway.handlers.records import (
@@ -219,6 +220,11 @@ _ROWS = (
         security.DeleteAclsRequest, security.DeleteAclsResponse,
         1, 3, awaited(delete_acls.handle),
         _rights((_CLUSTER, _ALTER)),
+    ),
+    Api(
+        groups.TxnOffsetCommitRequest, groups.TxnOffsetCommitResponse,
+        0, 5, txn_offset_commit.handle,
+        _rights((_TRANSACTIONAL_ID, _WRITE), (_GROUP, _READ), (_TOPIC, _READ)), route=routes.BY_GROUP,
     ),
     Api(
         cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse,

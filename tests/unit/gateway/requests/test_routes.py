@@ -196,7 +196,7 @@ def test_what_has_a_leader_has_a_route() -> None:
         "DescribeGroups", "ListGroups", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeLogDirs", "DeleteGroups",
         "OffsetDelete", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "InitProducerId",
         "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "DescribeTransactions", "ListTransactions",
-        "WriteTxnMarkers",
+        "TxnOffsetCommit", "WriteTxnMarkers",
     }  # fmt: skip
     assert records.ProduceRequest.API_KEY == PRODUCE
 

@@ -1,0 +1,122 @@
+"""TxnOffsetCommit (key 28), v0-v5 (KIP-98).
+
+v1 throttle time; v2 leader epochs, and COORDINATOR_LOAD_IN_PROGRESS; v3 flexible, and the member that commits
+(KIP-447); v4 TRANSACTION_ABORTABLE; v5 adds the group's partition to the transaction (KIP-890). Older clients have sent
+AddOffsetsToTxn before. Offsets count when the transaction is committed: see `coordinator.group.offsets.transactions`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from coordinator.group.messages import CommitResponse, OffsetToCommit, RefusedError, TransactionalCommitRequest
+from coordinator.group.offsets.transactions import Verification
+from coordinator.group.ports import COMMIT_APPEND_ERRORS
+from coordinator.topics import TopicPartition
+from coordinator.transaction.messages import Producer
+from coordinator.transaction.version_errors import Api, error_for_version
+from gateway.requests.call import Call
+from gateway.requests.group_topics import PartitionCounts, with_counts
+from gateway.requests.reply import Reply
+from gateway.topics.topic_names import CONSUMER_OFFSETS
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+ADDS_VERSION = 5
+Errors = dict[TopicPartition, ErrorCode]
+
+
+def handle(call: Call[TxnOffsetCommitRequest]) -> Reply:
+    return with_counts(call, call.request.topics, partial(_checked, call))
+
+
+def _checked(call: Call[TxnOffsetCommitRequest], counts: PartitionCounts) -> Reply:
+    request = call.request
+    offsets, refused = {}, {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            key = TopicPartition(topic.name, each.partition_index)
+            error = counts.error(*key)
+            if error:
+                refused[key] = error
+            else:
+                offsets[key] = OffsetToCommit(
+                    each.committed_offset, each.committed_leader_epoch, each.committed_metadata,
+                    topic_id=counts.topic_ids[topic.name],
+                )  # fmt: skip
+    if not offsets:
+        return Reply(_response(call, refused))
+    asked = TransactionalCommitRequest(
+        group_id=request.group_id,
+        offsets=offsets,
+        member_id=request.member_id,
+        generation=request.generation_id,
+        group_instance_id=request.group_instance_id,
+        version=call.version,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+    )
+    return Reply.after(_commit(call, asked, refused))
+
+
+async def _commit(call: Call[TxnOffsetCommitRequest], asked: TransactionalCommitRequest, refused: Errors) -> Reply:
+    try:
+        verification = call.cluster.groups.run(
+            asked.group_id,
+            lambda coordinator, now_ms: coordinator.start_verification(
+                asked.group_id, asked.producer_id, asked.producer_epoch
+            ),
+        )
+    except RefusedError as refusal:
+        return Reply(_response(call, refused | dict.fromkeys(asked.offsets, refusal.error)))
+    error = await _verify(call, asked.group_id, verification)
+    if error:
+        return Reply(_response(call, refused | dict.fromkeys(asked.offsets, error)))
+    committing = call.cluster.groups.ask(
+        asked.group_id,
+        lambda coordinator, now_ms, reply: coordinator.commit_in_transaction(asked, verification, now_ms, reply),
+        partial(_merged, call, refused),
+    )
+    return Reply.later(committing)
+
+
+async def _verify(call: Call[TxnOffsetCommitRequest], group_id: str, verification: Verification) -> ErrorCode:
+    """Whether the group's partition is part of the transaction. Errors are those of a partition's leader in Kafka."""
+    if not verification.is_needed:
+        return ErrorCode.NONE
+    number = call.cluster.groups.partition_of(group_id)
+    if number is None:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    error = await call.cluster.verifier.verify(
+        call.request.transactional_id,
+        Producer(verification.producer_id, verification.producer_epoch),
+        TopicPartition(CONSUMER_OFFSETS, number),
+        add=call.version >= ADDS_VERSION,
+    )
+    return COMMIT_APPEND_ERRORS.get(error, error)
+
+
+def _merged(call: Call[TxnOffsetCommitRequest], refused: Errors, answer: CommitResponse) -> TxnOffsetCommitResponse:
+    return _response(call, refused | dict(answer))
+
+
+def _response(call: Call[TxnOffsetCommitRequest], errors: Errors) -> TxnOffsetCommitResponse:
+    row = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+
+    def code(topic: str, partition: int) -> ErrorCode:
+        return error_for_version(Api.TXN_OFFSET_COMMIT, call.version, errors[TopicPartition(topic, partition)])
+
+    return TxnOffsetCommitResponse(
+        topics=[
+            row(
+                name=topic.name,
+                partitions=[
+                    row.TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index, error_code=code(topic.name, each.partition_index)
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in call.request.topics
+        ]
+    )
