@@ -11,6 +11,8 @@ from collections.abc import Callable
 import structlog
 
 from coordinator.fleet.leadership import PartitionRole
+from coordinator.group.messages import EndOfTransaction
+from gateway.coordination.groups.group_markers import write_group_marker
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.log.partition_log import PartitionLog
@@ -18,7 +20,7 @@ from gateway.log.transactions.log_transactions import MarkerForm
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
-from gateway.topics.topic_names import INTERNAL_TOPICS
+from gateway.topics.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
@@ -81,6 +83,8 @@ async def _write(
         written.coordinator_epoch,
     )
     try:
+        if name == CONSUMER_OFFSETS:
+            return await _write_to_groups(cluster, still_wanted, written, partition)
         if name in INTERNAL_TOPICS:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition_log, form = await _prepared(cluster, name, partition)
@@ -93,6 +97,21 @@ async def _write(
         log.info("marker not written", topic=name, partition=partition, marker=marker, code=code.name, error=str(error))
         return code
     return ErrorCode.NONE
+
+
+async def _write_to_groups(
+    cluster: Cluster, still_wanted: Callable[[], bool], written: _Marker, partition: int
+) -> ErrorCode:
+    if not still_wanted():
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    end = EndOfTransaction(
+        written.producer_id,
+        written.producer_epoch,
+        written.coordinator_epoch,
+        written.transaction_result,
+        written.transaction_version,
+    )
+    return await write_group_marker(cluster.groups, partition, end)
 
 
 async def _prepared(cluster: Cluster, name: str, partition: int) -> tuple[PartitionLog, MarkerForm]:
