@@ -24,6 +24,7 @@ from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics import topic_names
 from gateway.topics.policy_changes import PolicyChanges, policy_change
 from gateway.topics.topic import (
+    HAS_TRANSACTIONS,
     MESSAGES_ONLY,
     TOPIC_ID,
     Topic,
@@ -38,6 +39,8 @@ from protocol.kafka.errors import ErrorCode
 
 MAX_PARALLEL_REQUESTS = 16
 CHANGE_TIMEOUT_S = 30.0
+POLICY_REACHES_ALL_S = 1.0
+"""Every broker reads of changed policies by itself, within milliseconds of the one that answers."""
 """How long a client waits for a change of its topic; the change itself goes on."""
 
 T = TypeVar("T")
@@ -243,7 +246,7 @@ class TopicCatalog:
         topic = Topic(
             name, pulsar_name, topic_id(properties.get(TOPIC_ID), pulsar_name), max(1, partitions),
             partitions > 0, stored_configs(pulsar_name, properties), time.monotonic(), self._defaults,
-            MESSAGES_ONLY in properties,
+            MESSAGES_ONLY in properties, HAS_TRANSACTIONS in properties,
         )  # fmt: skip
         before = self._topics.get(name)
         if before is not None and before.topic_id != topic.topic_id:
@@ -368,6 +371,23 @@ class TopicCatalog:
                 )
             if not validate_only:
                 await self._alter(topic, altered)
+
+    async def begin_transactions(self, name: str) -> None:
+        """Before a topic's first transactional batch: from now on Pulsar does not compact it by itself.
+
+        Raises KafkaError and PulsarError.
+        """
+        await self._change("begin transactions", self._begin_transactions(name))
+
+    async def _begin_transactions(self, name: str) -> None:
+        async with self._altering.setdefault(name, asyncio.Lock()):
+            topic = await self.get(name, fresh=True)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if not topic.has_transactions:
+                await self._alter(topic, replace(topic, has_transactions=True))
+                if topic.compacts:
+                    await asyncio.sleep(POLICY_REACHES_ALL_S)
 
     async def _alter(self, topic: Topic, altered: Topic) -> None:
         """What is set goes in one request with what is pending; what is taken away needs a request each."""

@@ -25,7 +25,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import PartitionedTopic, TopicPolicy
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
-from gateway.topics.topic import MESSAGES_ONLY, partition_name, read_topic, stored_configs
+from gateway.topics.topic import HAS_TRANSACTIONS, MESSAGES_ONLY, partition_name, read_topic, stored_configs
 from gateway.topics.topic_policies import Policies, all_policies
 from protocol.kafka.errors import ErrorCode
 
@@ -286,4 +286,7 @@ def _with(properties: Mapping[str, str], values: Mapping[str, str | None]) -> di
 
 
 def _policies(properties: Mapping[str, str], defaults: Mapping[str, str], name: str = "") -> Policies:
-    return all_policies(stored_configs(name, properties), defaults, compactable=MESSAGES_ONLY in properties)
+    return all_policies(
+        stored_configs(name, properties), defaults, compactable=MESSAGES_ONLY in properties,
+        has_transactions=HAS_TRANSACTIONS in properties,
+    )  # fmt: skip

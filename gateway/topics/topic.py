@@ -20,6 +20,9 @@ TOPIC_ID = "kafka.topic.id"
 CONFIG_PREFIX = "kafka.config."
 MESSAGES_ONLY = "kafka.messages.only"
 """Property of a topic whose entries all hold messages: one that Pulsar can compact."""
+HAS_TRANSACTIONS = "kafka.transactions"
+"""Property of a topic with transactional batches: one that Pulsar must not compact by itself. Its compactor keeps a
+key's last message, open or aborted, and drops the committed one before it; it drops markers, which have no key."""
 
 log = structlog.get_logger()
 
@@ -38,6 +41,7 @@ class Topic:
     defaults: Mapping[str, str] = field(default_factory=lambda: DEFAULTS, compare=False)
     messages_only: bool = False
     """Every entry holds messages: Pulsar can compact the topic."""
+    has_transactions: bool = False
     writes_messages: bool = field(init=False, compare=False)
     """Each record becomes a Pulsar message of its own (``entry.format=pulsar``)."""
     compacts: bool = field(init=False, compare=False)
@@ -55,7 +59,8 @@ class Topic:
     @property
     def config_properties(self) -> dict[str, str]:
         """The properties that clients' changes of configurations write."""
-        return config_properties(self.configs, messages_only=self.messages_only)
+        found = config_properties(self.configs, messages_only=self.messages_only)
+        return found | {HAS_TRANSACTIONS: "true"} if self.has_transactions else found
 
 
 def partition_name(pulsar_name: str, partition: int) -> str:

@@ -16,6 +16,7 @@ from gateway.topics.topic_configs import DEFAULTS, has_policy
 
 COMPACTION_THRESHOLD_BYTES = 64 * 1024 * 1024
 """New data of a compacted topic after which Pulsar compacts it, unless segment.bytes is smaller."""
+OUT_OF_REACH_BYTES = 2**62
 NO_LIMIT, NO_TTL = -1, 0
 _RETENTION = frozenset({"retention.ms", "retention.bytes"})
 _MAX_MINUTES = INT_MAX // 60  # brokers count in seconds
@@ -25,21 +26,29 @@ Policies = dict[TopicPolicy, object | None]
 """None removes a policy: the namespace's counts then."""
 
 
-def all_policies(configs: Mapping[str, str], defaults: Mapping[str, str], *, compactable: bool) -> Policies:
+def all_policies(
+    configs: Mapping[str, str], defaults: Mapping[str, str], *, compactable: bool, has_transactions: bool = False
+) -> Policies:
     """Those of `policies`, and the backlog quota behind them."""
-    quota = backlog_quota(configs)
-    return {**policies(configs, defaults, compactable=compactable), TopicPolicy.BACKLOG_QUOTA: quota}
+    found = policies(configs, defaults, compactable=compactable, has_transactions=has_transactions)
+    return {**found, TopicPolicy.BACKLOG_QUOTA: backlog_quota(configs)}
 
 
-def policies(configs: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS, *, compactable: bool) -> Policies:
+def policies(
+    configs: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS, *, compactable: bool,
+    has_transactions: bool = False,
+) -> Policies:  # fmt: skip
     """What Pulsar must be told, in this order.
 
     ``compactable`` says that all entries hold messages: the broker's compactor fails at an entry of record batches.
+    ``has_transactions``: it must not run by itself; its cursor stays, and holds all data.
     """
     compacts = has_policy(configs, "compact")
     kept_for_ever = not has_policy(configs, "delete")
     if compacts and compactable:
         threshold = min(int(configs.get("segment.bytes", defaults["segment.bytes"])), COMPACTION_THRESHOLD_BYTES)
+        if has_transactions:
+            threshold = OUT_OF_REACH_BYTES
         # The policy makes the broker's compaction cursor, which holds what has not been compacted.
         return {TopicPolicy.COMPACTION_THRESHOLD: threshold, **_deletion(configs, defaults, expires=not kept_for_ever)}
     if kept_for_ever:

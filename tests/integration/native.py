@@ -17,16 +17,18 @@ NAMESPACE = "kafka/default"
 TIMEOUT_S = 60.0
 
 
-def full_name(topic: str) -> str:
-    return f"persistent://{NAMESPACE}/{topic}"
+def full_name(topic: str, namespace: str = NAMESPACE) -> str:
+    return f"persistent://{namespace}/{topic}"
 
 
 @contextmanager
-def producer(server: PulsarStandalone, topic: str, **options: Any) -> Iterator[pulsar.Producer]:
+def producer(
+    server: PulsarStandalone, topic: str, namespace: str = NAMESPACE, **options: Any
+) -> Iterator[pulsar.Producer]:
     """A producer of Pulsar's own client on ``topic``, a local name."""
     client = pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
-        yield client.create_producer(full_name(topic), **options)
+        yield client.create_producer(full_name(topic, namespace), **options)
     finally:
         client.close()
 

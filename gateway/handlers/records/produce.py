@@ -243,6 +243,8 @@ class ProduceCall:
             # First, so that what a leader before us wrote last is in what the log reads of its producers.
             self._check_leader(part, part.produced.header)
             header = part.produced.header
+            if header.is_transactional and not part.topic.has_transactions:
+                await self.call.cluster.topics.begin_transactions(part.topic.name)
             await part.log.prepare(header, self.call.client.number, self.call.client.arrived_s)
             if header.is_transactional and header.producer_id >= 0:
                 partition = TopicPartition(part.topic.name, part.answer.index)

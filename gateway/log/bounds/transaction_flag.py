@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.position import Position
 
-PROPERTY = "kafka.transactions"
+PROPERTY = "kafka.transactions.from"
 
 
 def flagged_position(properties: Mapping[str, str]) -> Position | None:

@@ -9,8 +9,10 @@ import pytest
 from gateway.errors import KafkaError
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.topics import catalog
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import MESSAGES_ONLY, TOPIC_ID
+from gateway.topics.topic_policies import OUT_OF_REACH_BYTES
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.log.fake_admin import FakeTopics
 
@@ -170,3 +172,25 @@ async def test_a_topic_that_is_compacted_in_name_only_can_be_altered(scene: Scen
     topic = scene.catalog.cached("a")
     assert topic is not None
     assert (topic.compacts, topic.writes_messages) == (True, True)
+
+
+async def test_a_compacted_topic_with_transactions_is_left_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "POLICY_REACHES_ALL_S", 0)
+    await scene.alter(cleanup_policy="compact")
+    await scene.catalog.begin_transactions("a")
+    assert scene.policies[TopicPolicy.COMPACTION_THRESHOLD] == OUT_OF_REACH_BYTES
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    assert topic.has_transactions
+    await scene.alter(cleanup_policy="compact", segment_bytes="1000")
+    assert scene.policies[TopicPolicy.COMPACTION_THRESHOLD] == OUT_OF_REACH_BYTES, "for good"
+    assert not scene.pulsar.subscriptions_deleted
+
+
+async def test_transactions_before_compaction_count(scene: Scene) -> None:
+    await scene.catalog.begin_transactions("a")
+    assert TopicPolicy.COMPACTION_THRESHOLD not in scene.policies
+    await scene.alter(cleanup_policy="compact")
+    assert scene.policies[TopicPolicy.COMPACTION_THRESHOLD] == OUT_OF_REACH_BYTES

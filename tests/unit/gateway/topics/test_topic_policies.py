@@ -4,7 +4,7 @@ import pytest
 
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.topics.topic_configs import DEFAULTS
-from gateway.topics.topic_policies import COMPACTION_THRESHOLD_BYTES, backlog_quota, policies
+from gateway.topics.topic_policies import COMPACTION_THRESHOLD_BYTES, OUT_OF_REACH_BYTES, backlog_quota, policies
 
 RETENTION, TTL, THRESHOLD = TopicPolicy.RETENTION, TopicPolicy.MESSAGE_TTL, TopicPolicy.COMPACTION_THRESHOLD
 
@@ -54,6 +54,13 @@ def test_a_compacted_topic_loses_nothing_to_time() -> None:
     found = policies({"cleanup.policy": "compact", "retention.ms": "60000"}, compactable=True)
     assert found == {THRESHOLD: COMPACTION_THRESHOLD_BYTES, RETENTION: limits(1, -1), TTL: 0}
     assert next(iter(found)) is THRESHOLD, "its cursor must be there before retention is shorter"
+
+
+def test_with_transactions_pulsar_does_not_compact_by_itself() -> None:
+    """Its cursor stays: what is not compacted is not deleted."""
+    found = policies({"cleanup.policy": "compact,delete"}, compactable=True, has_transactions=True)
+    assert found == {THRESHOLD: OUT_OF_REACH_BYTES, RETENTION: None, TTL: None}
+    assert policies({}, compactable=True, has_transactions=True) == policies({}, compactable=True)
 
 
 def test_small_segments_mean_early_compaction() -> None:

@@ -1,0 +1,128 @@
+"""What a log knows of its transactions on a real Pulsar: with another leader, from old data, in each format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration import native
+from tests.integration.confluent import create_topic, delete_records
+from tests.integration.native import Admin, wait_for
+from tests.integration.servers import gateway_on, running
+from tests.integration.transactional import Transactions, read
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+
+NAMESPACE = "transactions"
+COMPACT = {"cleanup.policy": "compact"}
+
+
+@pytest.fixture(scope="module")
+def gateway(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """The only one of its namespace, to be restarted."""
+    work_dir = tmp_path_factory.mktemp("transactions")
+    with running(gateway_on(pulsar, work_dir, pulsar={"namespace": NAMESPACE})) as process:
+        yield process
+
+
+@pytest.fixture
+def admin(pulsar: PulsarStandalone) -> Admin:
+    return Admin(pulsar, f"kafka/{NAMESPACE}")
+
+
+def restart(gateway: GatewayProcess, *, kill: bool) -> None:
+    if kill:
+        gateway.kill()
+    else:
+        gateway.stop()
+    gateway.start()
+    gateway.wait_ready()
+
+
+@pytest.mark.parametrize("config", [{}, COMPACT], ids=["batches", "messages"])
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_the_next_leader_knows(gateway: GatewayProcess, kill: bool, config: dict[str, str]) -> None:
+    topic = unique_topic("taken-over")
+    create_topic(gateway.bootstrap, topic, config=config)
+    one = Transactions(gateway.bootstrap, f"{topic}-1")
+    two = Transactions(gateway.bootstrap, f"{topic}-2")
+    one.write(topic, b"committed", key=b"k")
+    one.commit()
+    one.write(topic, b"aborted", key=b"k")
+    two.write(topic, b"open", key=b"o")
+    one.abort()
+    one.write(topic, b"behind what is open", key=b"k")
+    one.commit()
+    assert read(gateway.bootstrap, topic) == [b"committed"]
+
+    restart(gateway, kill=kill)
+    assert read(gateway.bootstrap, topic) == [b"committed"]
+    everything = [b"committed", b"aborted", b"open", b"behind what is open"]
+    assert read(gateway.bootstrap, topic, committed=False) == everything
+    two.write(topic, b"more", key=b"m")
+    two.commit()
+    assert read(gateway.bootstrap, topic) == [b"committed", b"open", b"behind what is open", b"more"]
+    one.write(topic, b"last", key=b"k")
+    one.abort()
+    assert read(gateway.bootstrap, topic) == [b"committed", b"open", b"behind what is open", b"more"]
+
+
+def test_below_what_native_producers_wrote(gateway: GatewayProcess, admin: Admin, pulsar: PulsarStandalone) -> None:
+    topic = unique_topic("native-tail")
+    create_topic(gateway.bootstrap, topic)
+    one = Transactions(gateway.bootstrap, topic)
+    one.write(topic, b"aborted")
+    one.abort()
+    one.write(topic, b"open")
+    with native.producer(pulsar, f"{topic}-partition-0", namespace=f"kafka/{NAMESPACE}") as producer:
+        for number in range(100):
+            producer.send(b"native %d" % number)
+    assert read(gateway.bootstrap, topic) == []
+    restart(gateway, kill=True)
+    assert read(gateway.bootstrap, topic) == []
+    one.commit()
+    assert read(gateway.bootstrap, topic) == [b"open", *(b"native %d" % number for number in range(100))]
+
+
+def test_behind_deleted_records(gateway: GatewayProcess) -> None:
+    topic = unique_topic("deleted")
+    create_topic(gateway.bootstrap, topic)
+    one = Transactions(gateway.bootstrap, topic)
+    one.write(topic, b"aborted 0", b"aborted 1")
+    one.abort()
+    one.write(topic, b"open 3", b"open 4")
+    delete_records(gateway.bootstrap, topic, 1)
+    for kill in (False, True):
+        assert read(gateway.bootstrap, topic) == []
+        if not kill:
+            restart(gateway, kill=True)
+    delete_records(gateway.bootstrap, topic, 4)
+    assert read(gateway.bootstrap, topic) == []
+    one.commit()
+    assert read(gateway.bootstrap, topic)[-1] == b"open 4"
+
+
+def test_pulsar_does_not_compact_by_itself(gateway: GatewayProcess, admin: Admin) -> None:
+    topic = unique_topic("compacted")
+    create_topic(gateway.bootstrap, topic, config=COMPACT | {"segment.bytes": "1048576"})
+    assert admin.topic("GET", topic, "/compactionThreshold") == 1048576
+    one = Transactions(gateway.bootstrap, topic)
+    one.write(topic, b"first", key=b"k")
+    assert admin.topic("GET", topic, "/compactionThreshold") > 2**60
+    one.commit()
+    assert read(gateway.bootstrap, topic) == [b"first"]
+
+
+def test_the_gateway_that_only_reads_follows(gateway: GatewayProcess) -> None:
+    """A consumer waits for a commit; the answer comes with it."""
+    topic = unique_topic("waits")
+    create_topic(gateway.bootstrap, topic)
+    one = Transactions(gateway.bootstrap, topic)
+    for number in range(20):
+        one.write(topic, b"%d" % number)
+        one.commit() if number % 2 else one.abort()
+    wait_for(
+        lambda: read(gateway.bootstrap, topic) == [b"%d" % number for number in range(1, 20, 2)], "what was committed"
+    )

@@ -1,0 +1,65 @@
+"""Transactions by confluent-kafka (librdkafka), step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+from tests.integration.confluent import TIMEOUT_S
+
+
+class Transactions:
+    """One transactional producer."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, **config: Any) -> None:
+        options = {name.replace("_", "."): value for name, value in config.items()}
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 1, **options}
+        )
+        self._producer.init_transactions(TIMEOUT_S)
+        self._producer.begin_transaction()
+
+    def write(self, topic: str, *values: bytes, partition: int = 0, key: bytes | None = None) -> None:
+        """Stored when it returns."""
+        failed: list[KafkaError] = []
+        for value in values:
+            self._producer.produce(
+                topic, value, key, partition, on_delivery=lambda error, _: failed.append(error) if error else None
+            )
+        assert self._producer.flush(TIMEOUT_S) == 0
+        assert not failed, failed
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(TIMEOUT_S)
+        self._producer.begin_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(TIMEOUT_S)
+        self._producer.begin_transaction()
+
+
+def read(
+    bootstrap: str, topic: str, *, committed: bool = True, start: int = OFFSET_BEGINNING, partition: int = 0
+) -> list[bytes | None]:
+    """All values up to where a consumer of that isolation says that the partition ends."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False,
+            "auto.offset.reset": "error", "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+    )  # fmt: skip
+    found: list[bytes | None] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while True:
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None, f"no end of the partition after {found[-3:]}"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return found
+            found.append(message.value())
+    finally:
+        consumer.close()
