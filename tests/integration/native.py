@@ -17,18 +17,16 @@ NAMESPACE = "kafka/default"
 TIMEOUT_S = 60.0
 
 
-def full_name(topic: str, namespace: str = NAMESPACE) -> str:
-    return f"persistent://{namespace}/{topic}"
+def full_name(topic: str) -> str:
+    return f"persistent://{NAMESPACE}/{topic}"
 
 
 @contextmanager
-def producer(
-    server: PulsarStandalone, topic: str, namespace: str = NAMESPACE, **options: Any
-) -> Iterator[pulsar.Producer]:
-    """A producer of Pulsar's own client on ``topic``, a local name."""
+def producer(server: PulsarStandalone, topic: str, **options: Any) -> Iterator[pulsar.Producer]:
+    """A producer of Pulsar's own client on ``topic``, a local name or a full one."""
     client = pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
-        yield client.create_producer(full_name(topic, namespace), **options)
+        yield client.create_producer(topic if "://" in topic else full_name(topic), **options)
     finally:
         client.close()
 

@@ -69,14 +69,14 @@ def test_the_next_leader_knows(gateway: GatewayProcess, kill: bool, config: dict
     assert read(gateway.bootstrap, topic) == [b"committed", b"open", b"behind what is open", b"more"]
 
 
-def test_below_what_native_producers_wrote(gateway: GatewayProcess, admin: Admin, pulsar: PulsarStandalone) -> None:
+def test_below_what_native_producers_wrote(gateway: GatewayProcess, pulsar: PulsarStandalone) -> None:
     topic = unique_topic("native-tail")
     create_topic(gateway.bootstrap, topic)
     one = Transactions(gateway.bootstrap, topic)
     one.write(topic, b"aborted")
     one.abort()
     one.write(topic, b"open")
-    with native.producer(pulsar, f"{topic}-partition-0", namespace=f"kafka/{NAMESPACE}") as producer:
+    with native.producer(pulsar, f"persistent://kafka/{NAMESPACE}/{topic}-partition-0") as producer:
         for number in range(100):
             producer.send(b"native %d" % number)
     assert read(gateway.bootstrap, topic) == []
