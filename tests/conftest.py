@@ -50,6 +50,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     protocols = {
         "group.coordinator.rebalance.protocols": "classic,consumer",
         "group.consumer.migration.policy": "bidirectional",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     }
     with running(KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=protocols)) as server:
         yield server

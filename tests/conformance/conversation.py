@@ -69,6 +69,11 @@ LAST_VERSION = {
     "DescribeTopicPartitions": 0,
     "ConsumerGroupHeartbeat": 0,
     "ConsumerGroupDescribe": 0,
+    "AddPartitionsToTxn": 5,
+    "AddOffsetsToTxn": 4,
+    "EndTxn": 4,
+    "DescribeTransactions": 0,
+    "ListTransactions": 1,
 }
 RECORD_FILE = os.environ.get("CONFORMANCE_RECORD")
 FOR_EVER = {"retention.ms": "-1"}  # the records of the cases are years old
@@ -106,8 +111,10 @@ class Conversation:
         self._server = server
         self._clients: list[RawClient] = []
         self._fetch_sessions: set[int] = set()
+        self._at_close: list[Callable[[], object]] = []
         self.client = self.connect()
         self.names.start_offset = 0
+        self.names.producer_ids = {}
         self.names.hide_timestamps = False
 
     def connect(self, *, timeout_s: float = TIMEOUT_S) -> RawClient:
@@ -118,12 +125,18 @@ class Conversation:
 
     def close(self) -> None:
         """Leave nothing behind: a server holds a bounded number of fetch sessions, and keeps them for minutes."""
+        for clean_up in self._at_close:
+            clean_up()
         if self._fetch_sessions:
             with connected(self._server.bootstrap) as client:
                 for session_id in self._fetch_sessions:
                     client.call("Fetch", 7, **CLOSE_SESSION, session_id=session_id)
         for client in self._clients:
             client.close()
+
+    def at_close(self, clean_up: Callable[[], object]) -> None:
+        """What the case has to do in the end, however it ends; not part of the comparison."""
+        self._at_close.append(clean_up)
 
     def say(self, answer: Any) -> None:
         """Note something to compare."""

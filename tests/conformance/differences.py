@@ -45,10 +45,45 @@ _CRASH = "Kafka's validation fails with UNKNOWN_SERVER_ERROR; the gateway says w
 _CRASH_OF_A_HANDLER = "Kafka's handler fails with UNKNOWN_SERVER_ERROR; the gateway says what is wrong with the request"
 _STRICT = "Kafka lets it pass; the gateway closes the connection, as for any other malformed request"
 _GONE = "Kafka finds the largest timestamp at an offset before the log's start; the gateway, at one that is left"
+_LONG_ID = "Kafka closes the connection; the gateway says that the id is too long"
+_STARTED_ONCE = "Kafka goes on telling when a transaction that has ended began"
+_FUTURE_EPOCH = "Kafka takes the batch of an epoch that nobody has, and can then never end the transaction"
+_ORDER_OF_CHECKS = "of two things that are wrong with a batch, Kafka names what the coordinator says"
 _WITH_MESSAGES = range(8, 12)  # the versions of Produce that name the bad records
 _PRODUCED = ("[0].Produce.*", "[1].Fetch.*")
 
 DIFFERENCES: tuple[Difference, ...] = (
+    *(
+        Difference(f"test_transactions::{test}[*]", ("*",), _LONG_ID)
+        for test in ("test_longer_id_than_a_record_can_name", "test_add_of_a_long_id", "test_end_of_a_long_id")
+    ),
+    *(
+        Difference(f"test_transactions::{test}[*]", ("*.transaction_start_time_ms",), _STARTED_ONCE)
+        for test in ("test_open_transaction_is_aborted", "test_timed_out")
+    ),
+    *(
+        Difference(
+            f"test_transaction_admin::{test}[*]",
+            ("*.active_producers", "[2].active"),
+            "Kafka also lists producers of which it knows a marker alone",
+        )
+        for test in ("test_producer_with_a_marker_alone", "test_timed_out_transaction")
+    ),
+    Difference("test_transactional_records::test_epoch_of_the_future[*]", ("*",), _FUTURE_EPOCH),
+    Difference("test_transactional_records::test_wrong_flags[False-48-*]", ("[0].Produce.*",), _ORDER_OF_CHECKS),
+    Difference(
+        "test_transactional_records::test_wrong_flags[True-48-*]",
+        ("[2].Produce.*", "[3].Fetch.*"),
+        "Kafka remembers the sequence of a batch that it refused for good",
+    ),
+    *(
+        Difference(
+            f"test_transactional_records::test_transactional_without_a_producer[(7, {epoch}, -1)-*]",
+            ("[0].Produce.*",),
+            _ORDER_OF_CHECKS,
+        )
+        for epoch in (-1, 0)
+    ),
     Difference("test_groups::test_commit_of_a_simple_consumer[*]", ("*",), _ZOOKEEPER, range(1)),
     Difference(
         "test_consumer_groups::test_classic_consumer_joins_a_consumer_group[*]",

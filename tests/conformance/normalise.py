@@ -15,10 +15,29 @@ NODE_IDS = {"node_id", "broker_id", "leader_id", "controller_id"}
 NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas"}
 PLACES = {"host", "port", "cluster_id"}
 TEXTS = {"error_message", "batch_index_error_message"}
-OFFSETS = {"base_offset", "offset", "high_watermark", "last_stable_offset"}
+OFFSETS = {
+    "base_offset",
+    "offset",
+    "high_watermark",
+    "last_stable_offset",
+    "first_offset",
+    "current_txn_start_offset",
+}
+OF_A_TRANSACTION = {"coordinator_epoch", "transaction_start_time_ms", "last_timestamp"}
 _UUID_TEXT = re.compile("-".join(f"[0-9a-f]{{{digits}}}" for digits in (8, 4, 4, 4, 12)))
 """Member ids end so."""
-SORT_KEYS = ("name", "topic", "topic_id", "index", "partition_index", "api_key", "key", "group_id", "member_id")
+SORT_KEYS = (
+    "first_offset",
+    "name",
+    "topic",
+    "topic_id",
+    "index",
+    "partition_index",
+    "api_key",
+    "key",
+    "group_id",
+    "member_id",
+)
 
 
 class Names:
@@ -39,8 +58,8 @@ def normalise(value: Any, names: Names, field: str = "") -> Any:
         if plain.get("error_code") and "records" in plain:
             plain["records"] = plain["records"] or describe(b"")  # beside an error, null and empty mean the same
         return plain
-    if field == "aborted_transactions":
-        return value or []  # null and empty mean the same to every client
+    if field == "aborted_transactions" and not value:
+        return []  # null and empty mean the same to every client; Kafka lists them in the order of their ends
     if field in NODE_LISTS:
         return ["<node>"] if value else []
     if isinstance(value, list):
@@ -66,7 +85,11 @@ def _number(value: int, names: Names, field: str) -> Any:
         return value - names.start_offset if value >= 0 else value
     if value >= 0 and field in NODE_IDS | PLACES:
         return f"<{field}>"
-    if value >= 0 and (field == "producer_id" or (field == "log_append_time_ms" and names.hide_timestamps)):
+    if value >= 0 and field == "producer_id":
+        return names.producer_ids.get(value, "<producer_id>")
+    if value >= 0 and field == "log_append_time_ms" and names.hide_timestamps:
+        return f"<{field}>"
+    if value >= 0 and field in OF_A_TRANSACTION:
         return f"<{field}>"
     return "<session>" if field == "session_id" and value else value
 

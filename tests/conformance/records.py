@@ -25,6 +25,7 @@ V0_VALUE_OFFSET = 26  # offset, size, CRC, magic, attributes, null key, value le
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+MARKER_VALUE_BYTES = 6
 
 COMPRESSORS = {
     NONE: lambda data: data,
@@ -129,16 +130,23 @@ def _describe_batch(item: Any) -> dict[str, Any]:
         return {"unreadable": type(error).__name__}
     if isinstance(item, LegacyRecordBatch):
         return {"magic": item.magic, "codec": item.compression_type, "records": content}
+    is_control = bool(item.attributes & CONTROL)
     return {
         "magic": item.magic,
         "codec": item.compression_type,
         "attributes": item.attributes,
         "base offset": item.base_offset,
         "last offset": item.last_offset,
-        "max timestamp": item.max_timestamp,
+        "max timestamp": "<time>" if is_control else item.max_timestamp,
         "producer": (item.producer_id, item.producer_epoch, item.base_sequence),
-        "records": content,
+        "records": [_without_server_values(*record) for record in content] if is_control else content,
     }
+
+
+def _without_server_values(offset: int, time_ms: int, kind: int, key: bytes, value: bytes, headers: Any) -> Any:
+    """A transaction's marker: int16 version and int16 type; its value is int16 version and int32 coordinator epoch."""
+    epoch = "<coordinator epoch>" if len(value) == MARKER_VALUE_BYTES else value[2:]
+    return (offset, "<time>" if time_ms > 0 else time_ms, kind, key, (value[:2], epoch), headers)
 
 
 def _record(index: int, base_time: int, record: Record) -> bytes:

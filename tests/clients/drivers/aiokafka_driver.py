@@ -23,6 +23,7 @@ class Aiokafka:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._member: Any = None
+        self._transactional: Any = None
 
     def error_name(self, error: Exception) -> str:
         return type(error).__name__
@@ -86,10 +87,44 @@ class Aiokafka:
                 return await self._send(producer, topic, records)
             await producer.begin_transaction()
             answers = await self._send(producer, topic, records)
-            await (producer.commit_transaction() if transaction["end"] == "commit" else producer.abort_transaction())
+            await self._end(producer, transaction["end"])
             return answers
         finally:
             await producer.stop()
+
+    async def open(self, topic: str, records: list[dict[str, Any]], id: str, timeout_ms: int) -> list[list[int]]:
+        self._transactional = await self._begun(id, timeout_ms)
+        return await self._send(self._transactional, topic, records)
+
+    async def finish(self, end: str) -> None:
+        await self._end(self._transactional, end)
+
+    async def copy(self, source: str, topic: str, group: str, id: str, count: int, end: str, timeout_ms: int) -> int:
+        records: list[dict[str, Any]] = []
+        deadline = time.monotonic() + timeout_ms / 1000
+        producer = await self._begun(id, timeout_ms)
+        settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+        async with self._consumer(group, **settings) as consumer:
+            consumer.subscribe([source])
+            while len(records) < count and time.monotonic() < deadline:
+                records += await self._take(consumer)
+            await self._send(producer, topic, records)
+            offsets = {each: await consumer.position(each) for each in consumer.assignment()}
+            await producer.send_offsets_to_transaction(offsets, group)
+            await self._end(producer, end)
+        await producer.stop()
+        return len(records)
+
+    async def _begun(self, transactional_id: str, timeout_ms: int) -> Any:
+        """To be made in the loop."""
+        ids = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **ids)
+        await producer.start()
+        await producer.begin_transaction()
+        return producer
+
+    async def _end(self, producer: Any, end: str) -> None:
+        await (producer.commit_transaction() if end == "commit" else producer.abort_transaction())
 
     async def fetch(
         self,

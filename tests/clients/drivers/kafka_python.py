@@ -26,6 +26,7 @@ class KafkaPython:
         self._bootstrap = bootstrap
         self._admin_client: Any = None
         self._member: Any = None
+        self._transactional: Any = None
 
     def error_name(self, error: Exception) -> str:
         return type(error).__name__
@@ -75,6 +76,39 @@ class KafkaPython:
         if idempotent or transaction:
             raise Unsupported("no idempotent producer")
         return {}
+
+    def open(self, topic: str, records: list[dict[str, Any]], id: str, timeout_ms: int) -> list[list[int]]:
+        self._transactional = producer = self._begun(id, timeout_ms)
+        return self._send(producer, topic, records, None)
+
+    def finish(self, end: str) -> None:
+        self._end(self._transactional, end)
+
+    def copy(self, source: str, topic: str, group: str, id: str, count: int, end: str, timeout_ms: int) -> int:
+        producer = self._begun(id, timeout_ms)
+        consumer = self._consumer(group, auto_offset_reset="earliest", isolation_level="read_committed")
+        consumer.subscribe(topics=[source])
+        records: list[dict[str, Any]] = []
+        deadline = time.monotonic() + timeout_ms / 1000
+        while len(records) < count and time.monotonic() < deadline:
+            records += self._take(consumer)
+        self._send(producer, topic, records, None)
+        offsets = {each: OffsetAndMetadata(consumer.position(each), "", -1) for each in consumer.assignment()}
+        producer.send_offsets_to_transaction(offsets, group)
+        self._end(producer, end)
+        producer.close(TIMEOUT_S)
+        consumer.close()
+        return len(records)
+
+    def _begun(self, transactional_id: str, timeout_ms: int) -> Any:
+        settings = self._exactly_once(False, {"id": transactional_id}) | {"transaction_timeout_ms": timeout_ms}
+        producer = KafkaProducer(bootstrap_servers=self._bootstrap, **settings)
+        producer.init_transactions()
+        producer.begin_transaction()
+        return producer
+
+    def _end(self, producer: Any, end: str) -> None:
+        (producer.commit_transaction if end == "commit" else producer.abort_transaction)()
 
     def fetch(
         self,
@@ -208,7 +242,7 @@ class KafkaPython:
         producer.flush(TIMEOUT_S)
         answers = [future.get(TIMEOUT_S) for future in futures]
         if transaction:
-            (producer.commit_transaction if transaction["end"] == "commit" else producer.abort_transaction)()
+            self._end(producer, transaction["end"])
         return [[answer.partition, answer.offset] for answer in answers]
 
 

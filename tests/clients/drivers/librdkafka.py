@@ -22,6 +22,7 @@ class Librdkafka:
         self._config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 3}
         self._admin = AdminClient(self._config)
         self._member: ck.Consumer | None = None
+        self._transactional: ck.Producer | None = None
 
     def error_name(self, error: Exception) -> str:
         cause = error.args[0] if error.args else error
@@ -77,11 +78,46 @@ class Librdkafka:
             producer.init_transactions(TIMEOUT_S)
             producer.begin_transaction()
         answers = self._send(producer, topic, records)
-        if transaction and transaction["end"] == "commit":
-            producer.commit_transaction(TIMEOUT_S)
-        elif transaction:
-            producer.abort_transaction(TIMEOUT_S)
+        if transaction:
+            self._end(producer, transaction["end"])
         return answers
+
+    def open(self, topic: str, records: list[dict[str, Any]], id: str, timeout_ms: int) -> list[list[int]]:
+        self._transactional = producer = self._begun(id, timeout_ms)
+        return self._send(producer, topic, records)
+
+    def finish(self, end: str) -> None:
+        assert self._transactional is not None
+        self._end(self._transactional, end)
+
+    def copy(self, source: str, topic: str, group: str, id: str, count: int, end: str, timeout_ms: int) -> int:
+        consumer = self._consumer(group, **{"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
+        consumer.subscribe([source])
+        records: list[dict[str, Any]] = []
+        deadline = time.monotonic() + timeout_ms / 1000
+        while len(records) < count and time.monotonic() < deadline:
+            records += self._take(consumer, count - len(records))
+        producer = self._begun(id, timeout_ms)
+        self._send(producer, topic, records)
+        offsets = consumer.position(consumer.assignment())
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), TIMEOUT_S)
+        self._end(producer, end)
+        consumer.close()
+        return len(records)
+
+    def _begun(self, transactional_id: str, timeout_ms: float) -> ck.Producer:
+        ids = {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout_ms)}
+        # Its own default is longer than most transactions here may take.
+        producer = ck.Producer({**self._config, **ids, "message.timeout.ms": int(timeout_ms), "linger.ms": 20})
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        return producer
+
+    def _end(self, producer: ck.Producer, end: str) -> None:
+        if end == "commit":
+            producer.commit_transaction(TIMEOUT_S)
+        else:
+            producer.abort_transaction(TIMEOUT_S)
 
     def fetch(
         self,

@@ -14,6 +14,11 @@ input ends the driver. Keys, values and header values are base64 or null. Logs g
     produce         topic records[] acks codec idempotent transaction
                                                      → [[partition, offset], …] as the records; transaction: null, or
                                                      {"id": …, "end": "commit" or "abort"}
+    open            topic records[] id timeout_ms    a transaction, which stays open → as produce
+    finish          end                              the open transaction: "commit" or "abort"
+    copy            source topic group id count end timeout_ms
+                                                     consume, transform and produce in one transaction: `count` records
+                                                     of source, read by the group → the number of records
     fetch           topic partition offset count timeout_ms max_bytes isolation
                                                      → up to `count` records, by position and without a group
     bounds          topic partition                  → [start, end]

@@ -1,5 +1,6 @@
 import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
+import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonNull;
 import com.google.gson.JsonObject;
@@ -41,6 +42,7 @@ public final class Driver {
 
     final String bootstrap;
     KafkaConsumer<byte[], byte[]> member;
+    KafkaProducer<byte[], byte[]> transactional;
 
     /** The client has no such feature. */
     static final class Unsupported extends RuntimeException {
@@ -83,6 +85,14 @@ public final class Driver {
                 return partitions(request);
             case "produce":
                 return produce(request);
+            case "open":
+                transactional = begun(request);
+                return send(transactional, request.get("topic").getAsString(), request.getAsJsonArray("records"));
+            case "finish":
+                Version.end(transactional, request.get("end").getAsString().equals("commit"));
+                return null;
+            case "copy":
+                return copy(request);
             case "fetch":
                 return fetch(request);
             case "bounds":
@@ -154,7 +164,8 @@ public final class Driver {
             if (inTransaction) {
                 Version.begin(producer);
             }
-            List<long[]> answers = send(producer, request);
+            List<long[]> answers =
+                    send(producer, request.get("topic").getAsString(), request.getAsJsonArray("records"));
             if (inTransaction) {
                 String end = request.getAsJsonObject("transaction").get("end").getAsString();
                 Version.end(producer, end.equals("commit"));
@@ -163,12 +174,53 @@ public final class Driver {
         }
     }
 
-    List<long[]> send(KafkaProducer<byte[], byte[]> producer, JsonObject request) throws Exception {
+    KafkaProducer<byte[], byte[]> begun(JsonObject request) {
+        if (!Version.knows("transactional.id")) {
+            throw new Unsupported("no transactions");
+        }
+        Properties config = new Properties();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("transactional.id", request.get("id").getAsString());
+        config.put("transaction.timeout.ms", request.get("timeout_ms").getAsString());
+        config.put("max.block.ms", "20000");
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(config, bytes, bytes);
+        Version.begin(producer);
+        return producer;
+    }
+
+    int copy(JsonObject request) throws Exception {
+        List<Map<String, Object>> found = new ArrayList<>();
+        int count = request.get("count").getAsInt();
+        try (KafkaProducer<byte[], byte[]> producer = begun(request)) {
+            Properties config = group(request);
+            config.put("auto.offset.reset", "earliest");
+            config.put("isolation.level", "read_committed");
+            try (KafkaConsumer<byte[], byte[]> consumer = consumer(config)) {
+                consumer.subscribe(Collections.singletonList(request.get("source").getAsString()));
+                long deadline = System.currentTimeMillis() + request.get("timeout_ms").getAsLong();
+                while (found.size() < count && System.currentTimeMillis() < deadline) {
+                    take(consumer, found);
+                }
+                JsonElement records = GSON.toJsonTree(found);
+                send(producer, request.get("topic").getAsString(), records.getAsJsonArray());
+                Map<TopicPartition, OffsetAndMetadata> offsets = new LinkedHashMap<>();
+                for (TopicPartition each : consumer.assignment()) {
+                    offsets.put(each, new OffsetAndMetadata(consumer.position(each)));
+                }
+                Version.sendOffsets(producer, offsets, consumer, request.get("group").getAsString());
+                Version.end(producer, request.get("end").getAsString().equals("commit"));
+            }
+        }
+        return found.size();
+    }
+
+    List<long[]> send(KafkaProducer<byte[], byte[]> producer, String topic, JsonArray records) throws Exception {
         List<Future<RecordMetadata>> replies = new ArrayList<>();
-        for (JsonElement each : request.getAsJsonArray("records")) {
+        for (JsonElement each : records) {
             JsonObject record = each.getAsJsonObject();
             replies.add(producer.send(Version.record(
-                    request.get("topic").getAsString(),
+                    topic,
                     record.get("partition").isJsonNull() ? null : record.get("partition").getAsInt(),
                     record.get("timestamp").isJsonNull() ? null : record.get("timestamp").getAsLong(),
                     decoded(record.get("key")), decoded(record.get("value")), record.getAsJsonArray("headers"))));

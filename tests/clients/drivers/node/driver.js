@@ -55,6 +55,7 @@ class Driver {
     this.kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR, logCreator: toError })
     this.admin = null
     this.member = null
+    this.open_transaction = null
   }
 
   async administration () {
@@ -133,6 +134,51 @@ class Driver {
       await (transaction.end === 'commit' ? open.commit() : open.abort())
       return answers
     } finally {
+      await producer.disconnect()
+    }
+  }
+
+  async transactional ({ id, timeout_ms: transactionTimeout }) {
+    const producer = this.kafka.producer({
+      createPartitioner: Partitioners.DefaultPartitioner,
+      idempotent: true,
+      maxInFlightRequests: 1,
+      transactionalId: id,
+      transactionTimeout,
+      retry: { retries: 5 },
+    })
+    await producer.connect()
+    return { producer, transaction: await producer.transaction() }
+  }
+
+  async open ({ topic, records, ...request }) {
+    this.open_transaction = (await this.transactional(request)).transaction
+    return positions(records, await this.open_transaction.send({ topic, messages: records.map(messageOf) }))
+  }
+
+  async finish ({ end }) {
+    await (end === 'commit' ? this.open_transaction.commit() : this.open_transaction.abort())
+  }
+
+  async copy ({ source, topic, group, count, end, ...request }) {
+    const { producer, transaction } = await this.transactional(request)
+    const consumer = this.kafka.consumer({ groupId: group, readUncommitted: false, maxWaitTimeInMs: 200 })
+    const found = []
+    await consumer.connect()
+    try {
+      await consumer.subscribe({ topics: [source], fromBeginning: true })
+      await consumer.run({ autoCommit: false, eachMessage: async each => { found.push(each) } })
+      const deadline = Date.now() + request.timeout_ms
+      while (found.length < count && Date.now() < deadline) await sleep(POLL_MS / 5)
+      const messages = found.map(({ message: { key, value } }) => ({ key, value, partition: 0 }))
+      await transaction.send({ topic, messages })
+      const next = new Map(found.map(each => [each.partition, String(BigInt(each.message.offset) + 1n)]))
+      const partitions = [...next].map(([partition, offset]) => ({ partition, offset }))
+      await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions }] })
+      await (end === 'commit' ? transaction.commit() : transaction.abort())
+      return found.length
+    } finally {
+      await consumer.disconnect()
       await producer.disconnect()
     }
   }

@@ -32,6 +32,7 @@ type driver struct {
 	bootstrap string
 	admin     *kadm.Client
 	member    *kgo.Client
+	open      *kgo.Client
 
 	lock     sync.Mutex
 	assigned map[string]map[int32]bool
@@ -65,6 +66,12 @@ func (d *driver) act(r lines.Request) (any, error) {
 	switch r.Do {
 	case "produce":
 		return d.produce(ctx, r)
+	case "open":
+		return d.begin(ctx, r)
+	case "finish":
+		return nil, d.open.EndTransaction(ctx, kgo.TransactionEndTry(r.End == "commit"))
+	case "copy":
+		return d.copy(ctx, r)
 	case "fetch":
 		return d.fetch(r)
 	case "join":
@@ -230,6 +237,51 @@ func (d *driver) produce(ctx context.Context, r lines.Request) (any, error) {
 		err = producer.EndTransaction(ctx, kgo.TransactionEndTry(r.Transaction.End == "commit"))
 	}
 	return answers, err
+}
+
+func (d *driver) begin(ctx context.Context, r lines.Request) (answers any, err error) {
+	d.open, err = d.client(
+		kgo.TransactionalID(r.ID), kgo.TransactionTimeout(time.Duration(r.TimeoutMs)*time.Millisecond),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	)
+	if err == nil {
+		err = d.open.BeginTransaction()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return send(ctx, d.open, r)
+}
+
+func (d *driver) copy(ctx context.Context, r lines.Request) (any, error) {
+	session, err := kgo.NewGroupTransactSession(
+		kgo.SeedBrokers(d.bootstrap), kgo.TransactionalID(r.ID), kgo.ConsumerGroup(r.Group), kgo.ConsumeTopics(r.Source),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.RequireStableFetchOffsets(),
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	if err := session.Begin(); err != nil {
+		return nil, err
+	}
+	copied := 0
+	deadline := time.Now().Add(time.Duration(r.TimeoutMs) * time.Millisecond)
+	for copied < r.Count && time.Now().Before(deadline) {
+		polling, cancel := context.WithTimeout(ctx, pollFor)
+		fetches := session.PollFetches(polling)
+		cancel()
+		for _, record := range fetches.Records() {
+			copied++
+			session.Produce(ctx, &kgo.Record{Topic: r.Topic, Key: record.Key, Value: record.Value}, nil)
+		}
+	}
+	if err := session.Client().Flush(ctx); err != nil {
+		return nil, err
+	}
+	_, err = session.End(ctx, kgo.TransactionEndTry(r.End == "commit"))
+	return copied, err
 }
 
 func send(ctx context.Context, producer *kgo.Client, r lines.Request) ([][]int64, error) {

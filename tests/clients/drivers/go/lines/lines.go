@@ -33,6 +33,9 @@ type Request struct {
 	Codec            string            `json:"codec"`
 	Idempotent       bool              `json:"idempotent"`
 	Transaction      *Transaction      `json:"transaction"`
+	ID               string            `json:"id"`
+	End              string            `json:"end"`
+	Source           string            `json:"source"`
 	Count            int               `json:"count"`
 	TimeoutMs        int               `json:"timeout_ms"`
 	MaxBytes         *int32            `json:"max_bytes"`

@@ -29,6 +29,7 @@ var codecs = map[string]sarama.CompressionCodec{
 type driver struct {
 	bootstrap []string
 	member    *member
+	open      sarama.SyncProducer
 }
 
 func main() {
@@ -60,6 +61,12 @@ func (d *driver) act(r lines.Request) (any, error) {
 	switch r.Do {
 	case "produce":
 		return d.produce(r)
+	case "open":
+		return d.begin(r)
+	case "finish":
+		return nil, finish(d.open, r.End)
+	case "copy":
+		return d.copy(r)
 	case "fetch":
 		return d.fetch(r)
 	case "bounds", "offset_at", "partitions":
@@ -219,13 +226,82 @@ func (d *driver) produce(r lines.Request) (any, error) {
 		}
 	}
 	answers, err := send(producer, r)
-	switch {
-	case err != nil || r.Transaction == nil:
+	if err != nil || r.Transaction == nil {
 		return answers, err
-	case r.Transaction.End == "commit":
-		return answers, producer.CommitTxn()
 	}
-	return answers, producer.AbortTxn()
+	return answers, finish(producer, r.Transaction.End)
+}
+
+func finish(producer sarama.SyncProducer, end string) error {
+	if end == "commit" {
+		return producer.CommitTxn()
+	}
+	return producer.AbortTxn()
+}
+
+func (d *driver) transactional(r lines.Request) (sarama.SyncProducer, error) {
+	settings := config()
+	settings.Producer.RequiredAcks = sarama.WaitForAll
+	settings.Producer.Return.Successes = true
+	settings.Producer.Idempotent = true
+	settings.Net.MaxOpenRequests = 1
+	settings.Producer.Partitioner = sarama.NewManualPartitioner
+	settings.Producer.Transaction.ID = r.ID
+	settings.Producer.Transaction.Timeout = time.Duration(r.TimeoutMs) * time.Millisecond
+	producer, err := sarama.NewSyncProducer(d.bootstrap, settings)
+	if err != nil {
+		return nil, err
+	}
+	return producer, producer.BeginTxn()
+}
+
+func (d *driver) begin(r lines.Request) (any, error) {
+	producer, err := d.transactional(r)
+	if err != nil {
+		return nil, err
+	}
+	d.open = producer
+	return send(producer, r)
+}
+
+func (d *driver) copy(r lines.Request) (any, error) {
+	reading := r
+	reading.Topics = []string{r.Source}
+	reading.SessionTimeoutMs = 10_000
+	if err := d.join(reading); err != nil {
+		return nil, err
+	}
+	polled, err := d.member.poll(r)
+	if err != nil {
+		return nil, err
+	}
+	producer, err := d.transactional(r)
+	if err != nil {
+		return nil, err
+	}
+	defer producer.Close()
+	records := polled.(lines.Polled).Records
+	writing := r
+	writing.Records = records
+	if _, err := send(producer, writing); err != nil {
+		return nil, err
+	}
+	next := map[int32]int64{}
+	for _, record := range records {
+		next[*record.Partition] = record.Offset + 1
+	}
+	offsets := map[string][]*sarama.PartitionOffsetMetadata{}
+	for partition, offset := range next {
+		row := &sarama.PartitionOffsetMetadata{Partition: partition, Offset: offset, LeaderEpoch: -1}
+		offsets[r.Source] = append(offsets[r.Source], row)
+	}
+	if err := producer.AddOffsetsToTxn(offsets, r.Group); err != nil {
+		return nil, err
+	}
+	if err := finish(producer, r.End); err != nil {
+		return nil, err
+	}
+	return len(records), d.member.leave()
 }
 
 func send(producer sarama.SyncProducer, r lines.Request) ([][]int64, error) {
@@ -265,9 +341,7 @@ func (d *driver) fetch(r lines.Request) (any, error) {
 	if r.MaxBytes != nil {
 		settings.Consumer.Fetch.Default = *r.MaxBytes
 	}
-	if r.Isolation == "read_committed" {
-		settings.Consumer.IsolationLevel = sarama.ReadCommitted
-	}
+	settings.Consumer.IsolationLevel = isolation(r)
 	consumer, err := sarama.NewConsumer(d.bootstrap, settings)
 	if err != nil {
 		return nil, err
@@ -291,6 +365,13 @@ func (d *driver) fetch(r lines.Request) (any, error) {
 		}
 	}
 	return found, nil
+}
+
+func isolation(r lines.Request) sarama.IsolationLevel {
+	if r.Isolation == "read_committed" || r.Do == "copy" {
+		return sarama.ReadCommitted
+	}
+	return sarama.ReadUncommitted
 }
 
 func described(message *sarama.ConsumerMessage) lines.Record {
@@ -328,6 +409,7 @@ func (d *driver) join(r lines.Request) error {
 	settings := config()
 	settings.Consumer.Offsets.Initial = sarama.OffsetOldest
 	settings.Consumer.Offsets.AutoCommit.Enable = false
+	settings.Consumer.IsolationLevel = isolation(r)
 	settings.Consumer.Group.Session.Timeout = time.Duration(r.SessionTimeoutMs) * time.Millisecond
 	settings.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
 	if r.InstanceID != nil {

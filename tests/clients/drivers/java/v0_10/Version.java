@@ -59,6 +59,14 @@ final class Version {
         throw new Driver.Unsupported("no transactions");
     }
 
+    static void sendOffsets(
+            KafkaProducer<byte[], byte[]> producer,
+            Map<TopicPartition, OffsetAndMetadata> offsets,
+            KafkaConsumer<byte[], byte[]> consumer,
+            String group) {
+        throw new Driver.Unsupported("no transactions");
+    }
+
     static void end(KafkaProducer<byte[], byte[]> producer, boolean commit) {
         throw new Driver.Unsupported("no transactions");
     }

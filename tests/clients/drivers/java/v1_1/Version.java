@@ -79,6 +79,14 @@ final class Version {
         producer.beginTransaction();
     }
 
+    static void sendOffsets(
+            KafkaProducer<byte[], byte[]> producer,
+            Map<TopicPartition, OffsetAndMetadata> offsets,
+            KafkaConsumer<byte[], byte[]> consumer,
+            String group) {
+        producer.sendOffsetsToTransaction(offsets, group);
+    }
+
     static void end(KafkaProducer<byte[], byte[]> producer, boolean commit) {
         if (commit) {
             producer.commitTransaction();

@@ -50,6 +50,7 @@ struct Driver {
     runtime: Runtime,
     admin: AdminClient<DefaultClientContext>,
     member: Option<BaseConsumer>,
+    open: Option<ThreadedProducer<Reports>>,
 }
 
 fn main() {
@@ -58,6 +59,7 @@ fn main() {
         admin: config(&bootstrap).create().expect("an admin client"),
         runtime: Runtime::new().expect("a runtime"),
         member: None,
+        open: None,
         bootstrap,
     };
     for line in std::io::stdin().lock().lines() {
@@ -84,6 +86,18 @@ impl Driver {
     fn act(&mut self, request: &Value) -> Answer {
         match text(request, "do") {
             "produce" => self.produce(request),
+            "open" => {
+                let records = array(request, "records");
+                let producer = self.begun(request, records.len())?;
+                let positions = write(&producer, text(request, "topic"), records);
+                self.open = Some(producer);
+                positions
+            }
+            "finish" => finish(
+                self.open.as_ref().expect("an open transaction"),
+                text(request, "end"),
+            ),
+            "copy" => self.copy(request),
             "fetch" => self.fetch(request),
             "bounds" => {
                 let (start, end) = self.consumer(None, &[])?.fetch_watermarks(
@@ -218,7 +232,7 @@ impl Driver {
         if !transaction.is_null() {
             settings.set("transactional.id", text(transaction, "id"));
         }
-        let records = request["records"].as_array().expect("records");
+        let records = array(request, "records");
         let reports = Reports {
             answers: Mutex::new(vec![None; records.len()]),
         };
@@ -227,18 +241,49 @@ impl Driver {
             producer.init_transactions(TIMEOUT)?;
             producer.begin_transaction()?;
         }
-        for (index, record) in records.iter().enumerate() {
-            send(&producer, text(request, "topic"), index, record)?;
+        let positions = write(&producer, text(request, "topic"), records)?;
+        if let Some(end) = transaction["end"].as_str() {
+            finish(&producer, end)?;
         }
-        producer.flush(TIMEOUT)?;
-        match transaction["end"].as_str() {
-            Some("commit") => producer.commit_transaction(TIMEOUT)?,
-            Some(_) => producer.abort_transaction(TIMEOUT)?,
-            None => (),
+        Ok(positions)
+    }
+
+    fn begun(&self, request: &Value, records: usize) -> Result<ThreadedProducer<Reports>, KafkaError> {
+        let mut settings = config(&self.bootstrap);
+        let timeout = number(request, "timeout_ms").to_string();
+        settings
+            .set("transactional.id", text(request, "id"))
+            .set("transaction.timeout.ms", &timeout)
+            .set("message.timeout.ms", &timeout);
+        let reports = Reports {
+            answers: Mutex::new(vec![None; records]),
+        };
+        let producer: ThreadedProducer<Reports> = settings.create_with_context(reports)?;
+        producer.init_transactions(TIMEOUT)?;
+        producer.begin_transaction()?;
+        Ok(producer)
+    }
+
+    fn copy(&self, request: &Value) -> Answer {
+        let settings = [
+            ("auto.offset.reset", "earliest".to_owned()),
+            ("isolation.level", "read_committed".to_owned()),
+        ];
+        let consumer = self.consumer(Some(text(request, "group")), &settings)?;
+        consumer.subscribe(&[text(request, "source")])?;
+        let mut records = Vec::new();
+        let deadline = Instant::now() + Duration::from_millis(number(request, "timeout_ms") as u64);
+        while (records.len() as i64) < number(request, "count") && Instant::now() < deadline {
+            if let Some(message) = consumer.poll(POLL) {
+                records.push(described(&message?));
+            }
         }
-        let answers = std::mem::take(&mut *producer.context().answers.lock().expect("no panic"));
-        let positions: Result<Vec<_>, _> = answers.into_iter().map(|each| each.expect("a report")).collect();
-        Ok(json!(positions?))
+        let producer = self.begun(request, records.len())?;
+        write(&producer, text(request, "topic"), &records)?;
+        let group = consumer.group_metadata().expect("a member");
+        producer.send_offsets_to_transaction(&consumer.position()?, &group, TIMEOUT)?;
+        finish(&producer, text(request, "end"))?;
+        Ok(json!(records.len()))
     }
 
     fn fetch(&self, request: &Value) -> Answer {
@@ -352,6 +397,24 @@ impl ProducerContext for Reports {
     }
 }
 
+fn write(producer: &ThreadedProducer<Reports>, topic: &str, records: &[Value]) -> Answer {
+    for (index, record) in records.iter().enumerate() {
+        send(producer, topic, index, record)?;
+    }
+    producer.flush(TIMEOUT)?;
+    let answers = std::mem::take(&mut *producer.context().answers.lock().expect("no panic"));
+    let positions: Result<Vec<_>, _> = answers.into_iter().map(|each| each.expect("a report")).collect();
+    Ok(json!(positions?))
+}
+
+fn finish(producer: &ThreadedProducer<Reports>, end: &str) -> Answer {
+    match end {
+        "commit" => producer.commit_transaction(TIMEOUT)?,
+        _ => producer.abort_transaction(TIMEOUT)?,
+    }
+    Ok(Value::Null)
+}
+
 fn send(producer: &ThreadedProducer<Reports>, topic: &str, index: usize, record: &Value) -> Result<(), Failure> {
     let (key, value) = (bytes(&record["key"]), bytes(&record["value"]));
     let mut message: BaseRecord<'_, [u8], [u8], Box<usize>> = BaseRecord::with_opaque_to(topic, Box::new(index));
@@ -424,6 +487,10 @@ fn bytes(text: &Value) -> Option<Vec<u8>> {
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().expect(name)
+}
+
+fn array<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().expect(name)
 }
 
 fn number(value: &Value, name: &str) -> i64 {

@@ -1,0 +1,369 @@
+"""The transaction coordinator: InitProducerId (22) with a transactional id, AddPartitionsToTxn (24) v0 to v3,
+EndTxn (26), FindCoordinator (10) of type 1, and transactions that time out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.conversation import Conversation, case
+from tests.conformance.requests import produce
+from tests.conformance.transactions import (
+    TIMEOUT_MS,
+    TRANSACTION,
+    Transactional,
+    adding,
+    await_state,
+    describe,
+    init,
+    new_transactional_id,
+    one_segment,
+    read_committed,
+    unnoted,
+    when_free,
+)
+
+OF_CLIENTS = range(4)
+"""The versions of AddPartitionsToTxn that clients ask; later ones are for brokers."""
+MAX_TIMEOUT_MS = 900_000
+SHORT_TIMEOUT_MS = 200
+UNKNOWN_ID = 2**62
+LONG_ID, LONGER_ID = "x" * 32_000, "x" * 65_536
+FLEXIBLE = {"InitProducerId": 2, "AddPartitionsToTxn": 3, "EndTxn": 3}
+
+
+def shared(conversation: Conversation, name: str = "transactions") -> str:
+    topic = one_segment(conversation, name, partitions=3)
+    conversation.start_here(topic)
+    return topic
+
+
+def note_identity(conversation: Conversation, before: tuple[int, int], answer: dict[str, Any]) -> tuple[int, int]:
+    """Compare whether the producer's id changed: what it is, every server decides itself."""
+    conversation.say(answer["producer_id"] == before[0])
+    return answer["producer_id"], answer["producer_epoch"]
+
+
+@case("InitProducerId")
+def test_each_call_bumps_the_epoch(conversation: Conversation, version: int) -> None:
+    transactional_id = new_transactional_id(conversation)
+    before = (-1, -1)
+    for _ in range(3):
+        before = note_identity(conversation, before, init(conversation, version, transactional_id))
+    describe(conversation, transactional_id)
+
+
+@case("InitProducerId")
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31), 1, MAX_TIMEOUT_MS, MAX_TIMEOUT_MS + 1, 2**31 - 1])
+def test_timeout(conversation: Conversation, version: int, timeout_ms: int) -> None:
+    transactional_id = new_transactional_id(conversation)
+    init(conversation, version, transactional_id, timeout_ms=timeout_ms)
+    describe(conversation, transactional_id)
+
+
+@case("InitProducerId")
+def test_timeout_changes(conversation: Conversation, version: int) -> None:
+    transactional_id = new_transactional_id(conversation)
+    for timeout_ms in (TIMEOUT_MS, 1000, MAX_TIMEOUT_MS + 1, 2000):
+        init(conversation, version, transactional_id, timeout_ms=timeout_ms)
+        describe(conversation, transactional_id)
+
+
+@case("InitProducerId")
+def test_long_id(conversation: Conversation, version: int) -> None:
+    init(conversation, version, conversation.names.prefix + LONG_ID)
+
+
+@case("InitProducerId", range(FLEXIBLE["InitProducerId"], 6))
+def test_longer_id_than_a_record_can_name(conversation: Conversation, version: int) -> None:
+    init(conversation, version, conversation.names.prefix + LONGER_ID)
+    init(conversation, version, new_transactional_id(conversation))
+
+
+@case("InitProducerId", [3, 4, 5])
+@pytest.mark.parametrize("half", [(UNKNOWN_ID, -1), (-1, 0), (-2, 0), (0, -2), (-2, -2)], ids=str)
+def test_half_an_identity(conversation: Conversation, version: int, half: tuple[int, int]) -> None:
+    producer = Transactional(conversation)
+    producer.init(version, producer_id=half[0], producer_epoch=half[1])
+
+
+@case("InitProducerId", [3, 4, 5])
+def test_expected_identity(conversation: Conversation, version: int) -> None:
+    """KIP-360: a producer that names what it has gets the next epoch; asked again, the same answer."""
+    producer = Transactional(conversation)
+    identity = (producer.id, producer.epoch)
+    for epoch in (0, 0, 1, 0, 5):
+        answer = producer.init(version, producer_id=producer.id, producer_epoch=epoch)
+        note_identity(conversation, identity, answer)
+    producer.init(version)
+    producer.init(version, producer_id=producer.id, producer_epoch=0)
+
+
+@case("InitProducerId", [3, 4, 5])
+@pytest.mark.parametrize("epoch", [0, 7])
+def test_identity_of_another(conversation: Conversation, version: int, epoch: int) -> None:
+    producer, other = Transactional(conversation), Transactional(conversation)
+    producer.init(version, producer_id=other.id, producer_epoch=epoch)
+    producer.init(version, producer_id=UNKNOWN_ID, producer_epoch=epoch)
+
+
+@case("InitProducerId", [3, 4, 5])
+def test_identity_of_an_unknown_transactional_id(conversation: Conversation, version: int) -> None:
+    """Expired: whoever still knows it goes on with what it names, or another."""
+    transactional_id = new_transactional_id(conversation)
+    answer = init(conversation, version, transactional_id, producer_id=UNKNOWN_ID, producer_epoch=3)
+    note_identity(conversation, (UNKNOWN_ID, 3), answer)
+    init(conversation, version, transactional_id)
+
+
+@case("InitProducerId")
+def test_open_transaction_is_aborted(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.begin(topic, 2)
+    answer = producer.init(version)
+    note_identity(conversation, (producer.id, 0), answer)
+    read_committed(conversation, topic, 0)
+    for api_version in range(5):
+        producer.end(api_version, committed=True)
+    for api_version in OF_CLIENTS:
+        producer.add(api_version, {topic: [0]})
+    describe(conversation, producer.transactional_id)
+
+
+@case("InitProducerId", [3, 4, 5])
+def test_open_transaction_is_aborted_by_its_own_producer(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.begin(topic)
+    answer = producer.init(version, producer_id=producer.id, producer_epoch=producer.epoch)
+    note_identity(conversation, (producer.id, 0), answer)
+    read_committed(conversation, topic, 0)
+    producer.end(version - 1, committed=False)
+
+
+@case("InitProducerId")
+def test_concurrent_with_an_open_transaction(conversation: Conversation, version: int) -> None:
+    """The first answer is that there is one; it fences the producer at once."""
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.begin(topic)
+    fields: dict[str, Any] = {"transactional_id": producer.transactional_id, "transaction_timeout_ms": TIMEOUT_MS}
+    named = {"producer_id": -1, "producer_epoch": -1} if version >= 3 else {}
+    conversation.call("InitProducerId", version, **fields, **named)
+    await_state(conversation, producer.transactional_id, "CompleteAbort")
+    describe(conversation, producer.transactional_id)
+    producer.end(3, committed=True)
+
+
+@case("AddPartitionsToTxn", OF_CLIENTS)
+def test_add(conversation: Conversation, version: int) -> None:
+    topic, other = shared(conversation), one_segment(conversation, "transactions-2")
+    producer = Transactional(conversation)
+    producer.add(version, {topic: [0]})
+    producer.add(version, {topic: [0, 1], other: [1, 0]})
+    producer.add(version, {topic: [0, 1], other: [1, 0]})
+    producer.add(version, {topic: [1, 1], other: []})
+    producer.add(version, {})
+    describe(conversation, producer.transactional_id)
+    producer.end(3, committed=True)
+
+
+@case("AddPartitionsToTxn", OF_CLIENTS)
+@pytest.mark.parametrize(
+    "unknown", [{"no-such-topic": [0]}, {"": [0]}, {"a b": [0]}, {None: [3]}, {None: [-1]}, {None: [0, 9]}], ids=str
+)
+def test_add_unknown(conversation: Conversation, version: int, unknown: dict[str | None, list[int]]) -> None:
+    """Beside it, others are OPERATION_NOT_ATTEMPTED. None stands for the topic that there is."""
+    topic, other = shared(conversation), one_segment(conversation, "transactions-2")
+    producer = Transactional(conversation)
+    named = {name if name is not None else topic: partitions for name, partitions in unknown.items()}
+    producer.add(version, {other: [0, 1], **named})
+    describe(conversation, producer.transactional_id)
+    producer.add(version, {other: [0]})
+    describe(conversation, producer.transactional_id)
+
+
+@case("AddPartitionsToTxn", OF_CLIENTS)
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"producer_epoch": 1},
+        {"producer_epoch": -1},
+        {"producer_epoch": 32767},
+        {"producer_id": UNKNOWN_ID},
+        {"producer_id": -1},
+        {"producer_id": UNKNOWN_ID, "producer_epoch": 9},
+        {"transactional_id": "nobody"},
+        {"transactional_id": ""},
+    ],
+    ids=str,
+)
+def test_add_of_a_foreign_producer(conversation: Conversation, version: int, foreign: dict[str, Any]) -> None:
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.add(version, {topic: [0]}, **foreign)
+    producer.add(version, {}, **foreign)
+    describe(conversation, producer.transactional_id)
+
+
+@case("AddPartitionsToTxn", OF_CLIENTS)
+def test_add_with_an_older_epoch(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.init(4)
+    producer.add(version, {topic: [0]})
+    producer.add(version, {topic: [0]}, producer_epoch=1)
+    producer.add(version, {topic: [1]})
+    describe(conversation, producer.transactional_id)
+
+
+@case("AddPartitionsToTxn", [FLEXIBLE["AddPartitionsToTxn"]])
+def test_add_of_a_long_id(conversation: Conversation, version: int) -> None:
+    producer = Transactional(conversation)
+    producer.add(version, {shared(conversation): [0]}, transactional_id=LONGER_ID)
+
+
+@case("AddPartitionsToTxn", [3])
+def test_over_a_thousand_times_the_same_partition(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.add(version, {topic: [0, 1, 2] * 400})
+    conversation.say(len(conversation.answers.pop()["AddPartitionsToTxn"]["results_by_topic_v3_and_below"]))
+    producer.finish(committed=True)
+    read_committed(conversation, topic)
+
+
+@case("EndTxn")
+@pytest.mark.parametrize("committed", [True, False])
+def test_end_twice(conversation: Conversation, version: int, committed: bool) -> None:
+    """The same end again is a retry; the other one is refused."""
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.begin(topic)
+    for again in (committed, committed, not committed, committed):
+        producer.end(version, committed=again)
+    describe(conversation, producer.transactional_id)
+    read_committed(conversation, topic, 0)
+
+
+@case("EndTxn")
+@pytest.mark.parametrize("committed", [True, False])
+def test_end_of_nothing(conversation: Conversation, version: int, committed: bool) -> None:
+    producer = Transactional(conversation)
+    producer.end(version, committed=committed)
+    describe(conversation, producer.transactional_id)
+
+
+@case("EndTxn")
+@pytest.mark.parametrize("committed", [True, False])
+def test_end_without_records(conversation: Conversation, version: int, committed: bool) -> None:
+    """The partition gets a marker all the same."""
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.add(2, {topic: [0]})
+    producer.end(version, committed=committed)
+    await_state(conversation, producer.transactional_id, "CompleteCommit", "CompleteAbort")
+    read_committed(conversation, topic, 0)
+
+
+@case("EndTxn")
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"producer_epoch": 1},
+        {"producer_epoch": -1},
+        {"producer_epoch": 32767},
+        {"producer_id": UNKNOWN_ID},
+        {"producer_id": -1},
+        {"transactional_id": "nobody"},
+        {"transactional_id": ""},
+    ],
+    ids=str,
+)
+def test_end_of_a_foreign_producer(conversation: Conversation, version: int, foreign: dict[str, Any]) -> None:
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    producer.begin(topic)
+    producer.end(version, committed=True, **foreign)
+    describe(conversation, producer.transactional_id)
+    read_committed(conversation, topic, 0)
+    producer.finish(committed=True)
+
+
+@case("EndTxn", range(FLEXIBLE["EndTxn"], 5))
+def test_end_of_a_long_id(conversation: Conversation, version: int) -> None:
+    Transactional(conversation).end(version, committed=True, transactional_id=LONGER_ID)
+
+
+@case("EndTxn")
+def test_many_transactions(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    for number in range(6):
+        producer.begin(topic, 1, 0, 1, prefix=f"n{number}-")
+        producer.end(version, committed=number % 2 == 0)
+    await_state(conversation, producer.transactional_id, "CompleteAbort")
+    read_committed(conversation, topic, 0)
+
+
+@case("EndTxn")
+def test_timed_out(conversation: Conversation, version: int) -> None:
+    """The coordinator aborts, with another epoch: the producer is fenced."""
+    topic = shared(conversation)
+    producer = Transactional(conversation, timeout_ms=SHORT_TIMEOUT_MS)
+    producer.begin(topic, 2)
+    await_state(conversation, producer.transactional_id, "CompleteAbort")
+    read_committed(conversation, topic, 0)
+    producer.end(version, committed=True)
+    producer.end(version, committed=False)
+    for api_version in OF_CLIENTS:
+        producer.add(api_version, {topic: [0]})
+    data = producer.data(sequence=2)
+    for api_version in (3, 8, 9, 11):
+        produce(conversation, api_version, topic, data, transactional_id=producer.transactional_id)
+    describe(conversation, producer.transactional_id)
+    producer.init(min(version, 5))
+    describe(conversation, producer.transactional_id)
+
+
+@case("InitProducerId", [3, 4, 5])
+def test_timed_out_producer_goes_on(conversation: Conversation, version: int) -> None:
+    """KIP-360: it names its identity, which was bumped once."""
+    topic = shared(conversation)
+    producer = Transactional(conversation, timeout_ms=SHORT_TIMEOUT_MS)
+    producer.begin(topic)
+    await_state(conversation, producer.transactional_id, "CompleteAbort")
+    answer = producer.init(version, producer_id=producer.id, producer_epoch=producer.epoch)
+    note_identity(conversation, (producer.id, 0), answer)
+
+
+@case("FindCoordinator", [4, 5, 6])
+def test_find_several(conversation: Conversation, version: int) -> None:
+    keys = [new_transactional_id(conversation) for _ in range(2)]
+    ask = {"key_type": TRANSACTION}
+    when_free(conversation, "FindCoordinator", version, coordinator_keys=[*keys, keys[0], ""], **ask)
+    when_free(conversation, "FindCoordinator", version, coordinator_keys=[], **ask)
+
+
+@case("FindCoordinator", range(1, 7))
+def test_find_empty_id(conversation: Conversation, version: int) -> None:
+    new_transactional_id(conversation)
+    keys: dict[str, Any] = {"coordinator_keys": [""]} if version >= 4 else {"key": ""}
+    conversation.call("FindCoordinator", version, key_type=TRANSACTION, **keys)
+
+
+@case("InitProducerId", [4])
+def test_requests_before_the_producer_is_known(conversation: Conversation, version: int) -> None:
+    """A transactional id that nobody initialised."""
+    transactional_id, topic = new_transactional_id(conversation), shared(conversation)
+    identity = {"transactional_id": transactional_id, "producer_id": 0, "producer_epoch": 0}
+    for api_version in OF_CLIENTS:
+        when_free(conversation, "AddPartitionsToTxn", api_version, **adding(identity, {topic: [0]}))
+    for api_version in range(5):
+        when_free(conversation, "EndTxn", api_version, committed=True, **identity)
+    describe(conversation, transactional_id)
+    unnoted(conversation, lambda: init(conversation, version, transactional_id))
+    describe(conversation, transactional_id)
