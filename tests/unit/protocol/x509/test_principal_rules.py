@@ -55,4 +55,4 @@ def test_what_nobody_can_follow(rules: str) -> None:
 
 
 def test_a_common_name_cannot_pretend_to_be_more() -> None:
-    assert common_name("a,OU=admins") == r"CN=a\,OU=admins"
+    assert common_name("a,OU=admins") == r"CN=a\,OU\=admins"
