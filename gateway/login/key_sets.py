@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import jwt
@@ -94,28 +96,39 @@ class KeySet:
 
 
 def parse_key_set(data: bytes) -> dict[str | None, TokenKey]:
-    """By key id; keys of kinds that are not used here are left out. Raises UnfitKey."""
-    found: dict[str | None, TokenKey] = {}
+    """By key id; keys that are of no use here are left out (RFC 7517, 5). Raises UnfitKey."""
     try:
         rows = json.loads(data)["keys"]
-        for row in rows:
-            if row.get("kty") in {"RSA", "EC"} and row.get("use", "sig") == "sig" and "d" not in row:
-                found[row.get("kid")] = _key(row)
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UnfitKey(f"this is no JSON Web Key Set: {type(error).__name__}") from None
+    found: dict[str | None, TokenKey] = {}
+    for row in rows if isinstance(rows, list) else ():
+        with contextlib.suppress(UnfitKey):
+            key_id, key = _named_key(row)
+            found[key_id] = key
     if not found:
         raise UnfitKey("a JSON Web Key Set without a key to check tokens with")
     return found
 
 
-def _key(row: dict[str, str]) -> TokenKey:
-    of_kind = asymmetric_key(jwt.PyJWK.from_dict(row).key)
-    named = row.get("alg")
+def _named_key(row: Any) -> tuple[str | None, TokenKey]:
+    """Raises UnfitKey."""
+    if not isinstance(row, dict) or str(row.get("kty")) not in {"RSA", "EC"} or "d" in row:
+        raise UnfitKey("no public key")
+    if row.get("use", "sig") != "sig":
+        raise UnfitKey("a key that signs nothing")
+    key_id, named = row.get("kid"), row.get("alg")
+    if not isinstance(key_id, str | None):
+        raise UnfitKey("a key whose id is no text")
+    try:
+        of_kind = asymmetric_key(jwt.PyJWK.from_dict({name: row[name] for name in row if name != "alg"}).key)
+    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        raise UnfitKey(f"this is no key: {type(error).__name__}") from None
     if named is None:
-        return of_kind
+        return key_id, of_kind
     if named not in of_kind.algorithms:
         raise UnfitKey(f"a key whose algorithm is {named}")
-    return TokenKey(of_kind.key, (named,))
+    return key_id, TokenKey(of_kind.key, (named,))
 
 
 def _reader(path: Path) -> Callable[[], Awaitable[bytes]]:

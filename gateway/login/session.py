@@ -39,6 +39,8 @@ MAX_FRAME_BYTES = 512 * 1024
 """Kafka's `sasl.server.max.receive.size`."""
 FAILURE_DELAY_S = 0.1
 """Kafka's `connection.failed.authentication.delay.ms`: who guesses passwords waits for each."""
+LONGEST_SESSION_S = 100 * 365 * 24 * 3_600.0
+"""Clients count it in nanoseconds, in 64 bits: some tokens expire when those are over."""
 REAUTH_PAUSE_S = 1.0
 """A client logs in again no more often."""
 
@@ -192,7 +194,8 @@ class LoginSession:
         """How long it lasts, in milliseconds; 0 if it never ends."""
         bounds_ms = [self._logins.max_reauth_ms] if self._logins.max_reauth_ms else []
         if identity.expires_s is not None:
-            bounds_ms.append(max(0, int((identity.expires_s - time.time()) * 1000)))
+            left_s = min(identity.expires_s - time.time(), LONGEST_SESSION_S)
+            bounds_ms.append(max(0, int(left_s * 1000)))
         lifetime_ms = min(bounds_ms, default=0)
         self._expires_s = time.monotonic() + lifetime_ms / 1000 if bounds_ms else math.inf
         again = self._principal is not None

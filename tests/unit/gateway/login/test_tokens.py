@@ -195,6 +195,19 @@ def test_key_sets() -> None:
         parse_key_set(json.dumps({"keys": [row(key, "a", alg="HS256")]}).encode())
 
 
+def test_one_key_of_no_use_leaves_the_others() -> None:
+    """Providers publish keys of new kinds, and keys to encrypt with, beside those in use."""
+    good = row(rsa.generate_private_key(65_537, 2_048), "good")
+    other_curve = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256K1()).public_key()))
+    strange: list[Any] = [
+        other_curve | {"kid": "curve"}, {"kty": "RSA", "n": "x", "kid": "cut"}, {"kty": "EC", "crv": "P-999"},
+        good | {"kid": "algorithm", "alg": "RSA-OAEP"}, good | {"kid": "list", "alg": ["RS256"]}, good | {"kid": 5},
+        good | {"kty": ["RSA"]}, 7, None,
+    ]  # fmt: skip
+    for rows in ([*strange, good], [good, *strange]):
+        assert list(parse_key_set(json.dumps({"keys": rows}).encode())) == ["good"]
+
+
 # Logins with tokens
 
 
@@ -231,3 +244,12 @@ async def test_bearer(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = await refused.authenticate(b"\x01")
     assert answer["error_code"] == 58 and answer["error_message"] == '{"status":"invalid_token"}'
     assert refused.last.ends
+
+
+@pytest.mark.parametrize("expires", [9_223_372_036_854_775, 2**63 - 1, 9.3e18, 1e308])
+async def test_a_token_that_expires_at_the_end_of_time(issuer: Issuer, expires: float) -> None:
+    scene = Scene(tokens=await verifier_of(issuer))
+    answer = await scene.log_in("", "token:" + issuer.token("role-1", exp=expires))
+    assert answer["error_code"] == 0
+    assert 0 < answer["session_lifetime_ms"] * 1_000_000 < 2**63, "clients count in nanoseconds"
+    assert not scene.is_for_login("Metadata", 1)
