@@ -81,7 +81,8 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
-        return self.roster.has(self.member) and not self._left
+        known = self.roster.members.get(self.member.node_id)
+        return known is not None and known.member.incarnation == self.member.incarnation and not self._left
 
     def state(self, now_ms: int, silence: Callable[[], Silence]) -> LeadershipState:
         """What it may do. Asked for each entry that is sent: without the lease alone, the rest counts."""
@@ -98,8 +99,8 @@ class Membership:
         return PartitionRole.LEADING if alone else PartitionRole.TAKING_OVER
 
     def is_placed_here(self, key: PartitionKey) -> bool:
-        """It is to lead; perhaps it has to wait for the one that did."""
-        return self.is_member and self.roster.leader(key) == self.member.node_id
+        """It is to lead; perhaps it has to wait for the one that did. Asked for each batch."""
+        return self.roster.leader(key) == self.member.node_id and self.is_member
 
     def _standing(self, now_ms: int) -> Standing:
         own = self.member.incarnation

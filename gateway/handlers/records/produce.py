@@ -180,14 +180,17 @@ class ProduceCall:
     @property
     def ready(self) -> bool:
         """Every partition's log can take its batch right now."""
-        if any(part.is_heavy or (part.tells_start and part.log is None) for part in self._parts):
-            return False
         client = self.call.client
-        return all(
-            part.log is not None and part.log.ready_for(part.produced.header, client.number, client.arrived_s)
-            for part in self._parts
-            if part.produced is not None
-        ) and all(part.topic is not None or part.answer.error_code for part in self._parts)
+        for part in self._parts:
+            if part.is_heavy or (part.tells_start and part.log is None):
+                return False
+            if part.topic is None and not part.answer.error_code:
+                return False
+            if part.produced is not None and (
+                part.log is None or not part.log.ready_for(part.produced.header, client.number, client.arrived_s)
+            ):
+                return False
+        return True
 
     @property
     def is_small(self) -> bool:

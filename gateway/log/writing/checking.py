@@ -99,42 +99,48 @@ def check_produced(
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
     effort = effort or Effort(limits.max_decompressed_bytes, _ANY_NUMBER)
     try:
-        data, plain = _opened(records, version, topic, effort, transactional=transactional)
+        opened = _opened(records, version, topic, effort, transactional=transactional)
     except (InvalidBatch, KafkaError) as error:
         if effort.is_limited and _is_too_large(error):
             raise HeavyRecordsError from error
         raise
-    return None if data is None else _accepted(data, plain, topic, limits, now_ms)
+    return None if opened is None else _accepted(opened, topic, limits, now_ms)
+
+
+class _Opened(NamedTuple):
+    data: memoryview
+    header: BatchHeader
+    plain: bytes | None
+    """The records uncompressed, where more is to be done with them than to store them."""
 
 
 def _opened(
     records: memoryview, version: int, topic: Topic, effort: Effort, *, transactional: bool
-) -> tuple[memoryview | None, bytes | None]:
-    """The batch, and its records uncompressed where more is to be done with them than to store them."""
+) -> _Opened | None:
     if version < FIRST_BATCH_VERSION:
         if effort.is_limited and len(records) > effort.max_bytes:
             raise HeavyRecordsError
         data = _converted(records, effort.max_bytes)
         if data is None:
-            return None, None
-        _check_allowed(parse_header(data), version, transactional=transactional)
+            return None
+        header = parse_header(data)
+        _check_allowed(header, version, transactional=transactional)
     else:
-        data = _batch(records, version, transactional=transactional)
-    header = parse_header(data)
+        header = _checked_header(records, version, transactional=transactional)
+        data = records[: header.size_bytes]  # fewer bytes than a header may follow it, and are dropped
     if _codec(topic, header) == header.compression and not topic.compacts and not topic.writes_messages:
         _check_start(data, header)
-        return data, None
+        return _Opened(data, header, None)
     if effort.is_limited and (header.record_count > effort.max_records or header.size_bytes > effort.max_bytes):
         raise HeavyRecordsError
-    return data, _plain(data, header, effort.max_bytes)
+    return _Opened(data, header, _plain(data, header, effort.max_bytes))
 
 
-def _accepted(data: memoryview, plain: bytes | None, topic: Topic, limits: Limits, now_ms: int) -> Produced:
-    header = parse_header(data)
+def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Produced:
+    data, header, plain = opened
     if plain is not None and not topic.writes_messages:  # else that is done with the messages
         _check_each(plain, header, keyed=topic.compacts)
-    codec = _codec(topic, header)
-    if plain is not None and codec != header.compression:
+    if plain is not None and (codec := _codec(topic, header)) != header.compression:
         data = memoryview(recompress(data, header, codec, plain))
         header = parse_header(data)
     if header.size_bytes > int(topic.config("max.message.bytes")):
@@ -165,8 +171,8 @@ def _is_too_large(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _batch(records: memoryview, version: int, *, transactional: bool) -> memoryview:
-    """The batch of a v3+ request; fewer bytes than a header may follow it, and are dropped."""
+def _checked_header(records: memoryview, version: int, *, transactional: bool) -> BatchHeader:
+    """Of the batch of a v3+ request."""
     if len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < 2:
         raise KafkaError(ErrorCode.INVALID_RECORD)
     if len(records) < HEADER_BYTES:
@@ -180,11 +186,11 @@ def _batch(records: memoryview, version: int, *, transactional: bool) -> memoryv
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A batch of {header.size_bytes} bytes is smaller than its header")
     _check_allowed(header, version, transactional=transactional)
     check_batch(records, 0, header)
-    rest = records[header.size_bytes :]
-    if len(rest) > MAGIC_OFFSET:
-        code = ErrorCode.INVALID_RECORD if rest[MAGIC_OFFSET] == 2 else ErrorCode.CORRUPT_MESSAGE
+    magic_of_next = header.size_bytes + MAGIC_OFFSET
+    if len(records) > magic_of_next:
+        code = ErrorCode.INVALID_RECORD if records[magic_of_next] == 2 else ErrorCode.CORRUPT_MESSAGE
         raise KafkaError(code)
-    return records[: header.size_bytes]
+    return header
 
 
 def _converted(records: memoryview, max_bytes: int) -> memoryview | None:
