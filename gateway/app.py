@@ -17,6 +17,7 @@ from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
 from gateway.coordination.transactions.transaction_service import TRANSACTION_VERSION
 from gateway.dispatch import Dispatcher
 from gateway.fleet.fleet import Fleet, NodeIdInUse
+from gateway.forwarding.peer_security import PeerSecurity
 from gateway.forwarding.peers import Peers
 from gateway.garbage_collection import GarbageCollection
 from gateway.health import HealthServer
@@ -75,10 +76,7 @@ class Gateway:
         self._unread = Unread()
         self._services = ClusterServices(
             config, self._fleet,
-            ProcessParts(
-                self._client, self._admin, self._shared, Peers(self._fleet, config.kafka.open_listener), self._unread,
-                self.metrics,
-            ),
+            ProcessParts(self._client, self._admin, self._shared, self._new_peers(), self._unread, self.metrics),
         )  # fmt: skip
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
@@ -101,6 +99,13 @@ class Gateway:
     def failed(self) -> asyncio.Future[BackgroundFailure]:
         """Done when this gateway has to stop, because a part of it keeps failing."""
         return self._failures.failed
+
+    def _new_peers(self) -> Peers:
+        """Raises UnfitCertificate."""
+        forwarding = self.config.fleet.forwarding
+        is_secured = forwarding is not None and forwarding.tls is not None
+        security = PeerSecurity(forwarding, self.metrics) if forwarding and is_secured else None
+        return Peers(self._fleet, self.config.kafka.open_listener, security)
 
     async def start(self) -> None:
         """Raises UnfitCluster, UnfitCertificate, UnfitKey, NodeIdInUse, PulsarError or OSError."""

@@ -23,11 +23,11 @@ from gateway.background import BackgroundFailure
 from gateway.config import Config, ConfigError, KafkaSection, PulsarSection, load
 from gateway.fleet.fleet import NodeIdInUse
 from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
-from gateway.login.certificates import UnfitCertificate
 from gateway.login.tokens import UnfitKey
 from gateway.namespace import UnfitCluster
 from gateway.observability import logs
 from gateway.pulsar.errors import PulsarError
+from gateway.transport.certificates import UnfitCertificate
 from gateway.workers import supervise, worker_config
 
 PIPED_COLUMNS = 200

@@ -16,6 +16,8 @@ from gateway.listener_config import (
     NamedListenerSection,
     Networks,
     Section,
+    TlsSection,
+    is_loopback,
 )
 from gateway.pulsar.settings import PulsarSettings
 
@@ -156,6 +158,19 @@ class ForwardingSection(AddressSection):
     """The port on which it listens."""
     trusted_peers: Networks = Field(default=LOOPBACK, strict=False)
     """Networks or addresses of the other gateways. Other connections are closed."""
+    tls: TlsSection | None = None
+    """`certificate`, `key` and `authorities`: the gateways show their certificates to each other. Needed once clients
+    log in, unless `host` is loopback."""
+    peer_names: tuple[str, ...] = Field(default=(), strict=False)
+    """The names in the gateways' certificates, such as `CN=gateway-1,O=Acme`. Other connections are closed."""
+
+    @model_validator(mode="after")
+    def _names_are_checked(self) -> ForwardingSection:
+        if (self.tls is not None) != bool(self.peer_names):
+            raise ValueError("tls and peer_names go together")
+        if self.tls is not None and self.tls.authorities is None:
+            raise ValueError("tls needs authorities, which sign the certificates of the other gateways")
+        return self
 
 
 class FleetSection(Section):
@@ -364,6 +379,10 @@ class Config(Section):
     def _agree(self) -> Config:
         if self.fleet.forwarding is None and any(each.single_address for each in self.kafka.all_listeners):
             raise ValueError("a listener with single_address needs [fleet.forwarding], where other gateways connect")
+        forwarding = self.fleet.forwarding
+        exposed = forwarding is not None and forwarding.tls is None and not is_loopback(forwarding.host)
+        if exposed and any(each.authenticates for each in self.kafka.all_listeners):
+            raise ValueError("clients log in, so [fleet.forwarding] needs tls: who reaches it acts for any client")
         if self.security.tokens is None and any("OAUTHBEARER" in each.mechanisms for each in self.kafka.all_listeners):
             raise ValueError("OAUTHBEARER needs the keys of tokens: [security.tokens]")
         return self

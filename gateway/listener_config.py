@@ -77,6 +77,11 @@ class ListenerSection(AddressSection):
     def speaks_sasl(self) -> bool:
         return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
 
+    @property
+    def authenticates(self) -> bool:
+        """Clients say who they are."""
+        return self.speaks_sasl or self.client_auth != "none"
+
     @field_validator("principal_rules")
     @classmethod
     def _check_rules(cls, rules: str) -> str:
@@ -100,7 +105,7 @@ class ListenerSection(AddressSection):
             if self.tls is not None and self.tls.authorities is None:
                 raise ValueError("client_auth needs tls.authorities, which sign the certificates of clients")
         exposed = TELLING_SECRETS & {*self.mechanisms} if self.protocol == "SASL_PLAINTEXT" else frozenset()
-        if exposed and not self.proxy_protocol and not _is_loopback(self.host):
+        if exposed and not self.proxy_protocol and not is_loopback(self.host):
             raise ValueError(f"{', '.join(sorted(exposed))} without TLS shows passwords and tokens to the network")
         return self
 
@@ -112,7 +117,8 @@ class NamedListenerSection(ListenerSection):
     """The same in all gateways. Clients of a listener are sent to the listener of the same name of other gateways."""
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Who listens there is reached from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

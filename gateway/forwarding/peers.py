@@ -19,6 +19,7 @@ from coordinator.fleet.messages import Address, Member
 from gateway.background import run_once
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.listener import FleetListener
+from gateway.forwarding.peer_security import PeerSecurity
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import Endpoint, encode_proxy_header
@@ -49,6 +50,7 @@ class PeerLink(asyncio.BufferedProtocol):
         read_buffer: memoryview,
         on_lost: Callable[[PeerLink], None],
         fallback: Address | None = None,
+        security: PeerSecurity | None = None,
     ) -> None:
         """Without a client the link is for requests of this gateway itself.
 
@@ -63,6 +65,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self._fallback = fallback
         self._receiver = FrameReceiver(read_buffer, MAX_ANSWER_BYTES)
         self._on_lost = on_lost
+        self._security = security
         self._waiting: dict[int, OnAnswer] = {}
         self._last_id = 0
         self._loop = asyncio.get_running_loop()
@@ -123,10 +126,15 @@ class PeerLink(asyncio.BufferedProtocol):
             address = self.member.forwarding or self._fallback
             if address is None:
                 raise ConnectionError("it has no [fleet.forwarding]")
+            if self._security is not None:
+                await self._security.renew()
             async with asyncio.timeout(CONNECT_S):
-                await self._loop.create_connection(lambda: self, address.host, address.port)
+                await self._loop.create_connection(self._socket_protocol, address.host, address.port)
         except (OSError, TimeoutError) as error:
             self._end(str(error) or type(error).__name__)
+
+    def _socket_protocol(self) -> asyncio.BufferedProtocol:
+        return self if self._security is None else self._security.secured(self, self._end, CONNECT_S)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
@@ -196,10 +204,16 @@ def _detect_silence(connection: socket.socket) -> None:
 class Peers(FleetListener):
     """Opens the links of all clients, and closes those to members that are no more."""
 
-    def __init__(self, fleet: Fleet, open_listener: str | None = None) -> None:
-        """`open_listener` is one where clients need not log in, and a gateway without [fleet.forwarding] is asked."""
+    def __init__(
+        self, fleet: Fleet, open_listener: str | None = None, security: PeerSecurity | None = None
+    ) -> None:
+        """`open_listener` is one where clients need not log in, and a gateway without [fleet.forwarding] is asked.
+
+        With `security` the gateways speak TLS with each other.
+        """
         self._fleet = fleet
         self._open_listener = open_listener
+        self._security = security
         self._links: set[PeerLink] = set()
         self._read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._failing: set[Member] = set()
@@ -212,8 +226,9 @@ class Peers(FleetListener):
             self._complain(link)
             on_lost(link)
 
-        fallback = member.addresses.get(self._open_listener or "") if client_address is None else None
-        link = PeerLink(member, client_address, self._read_buffer, forget, fallback)
+        may_fall_back = client_address is None and self._security is None
+        fallback = member.addresses.get(self._open_listener or "") if may_fall_back else None
+        link = PeerLink(member, client_address, self._read_buffer, forget, fallback, self._security)
         self._links.add(link)
         return link
 

@@ -9,12 +9,12 @@ from typing import Any, Protocol, cast
 import structlog
 
 from gateway.listener_config import Networks
-from gateway.login.certificates import CertificateNames
+from gateway.login.certificate_names import CertificateNames
 from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
-from gateway.network.arrivals import Arrivals
 from gateway.network.pipeline import Host, Pipeline
-from gateway.network.proxy import AwaitedProxyHeader
 from gateway.requests.context import Client, Listener, Principal
+from gateway.network.arrivals import Arrivals
+from gateway.transport.proxy import AwaitedProxyHeader
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import MalformedProxyHeaderError, ProxyHeader

@@ -11,19 +11,21 @@ from functools import partial
 import structlog
 
 from gateway.background import TaskGroup
-from gateway.config import FORWARDING_LISTENER, Config
+from gateway.config import FORWARDING_LISTENER, Config, ForwardingSection
 from gateway.dispatch import Dispatcher
+from gateway.forwarding.peer_security import PeerNames
 from gateway.listener_config import AddressSection, NamedListenerSection
-from gateway.login.certificates import CertificateNames, Certificates
+from gateway.login.certificate_names import CertificateNames
 from gateway.login.service import LoginService
-from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
-from gateway.network.proxy import AwaitedProxyHeader
 from gateway.network.request_budget import RequestBudget
-from gateway.network.tls import TlsConnection
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
+from gateway.network.arrivals import Arrivals
+from gateway.transport.certificates import Certificates
+from gateway.transport.proxy import AwaitedProxyHeader
+from gateway.transport.tls import TlsConnection
 
 SWEEP_S = 10.0
 BACKLOG = 4_096
@@ -75,11 +77,7 @@ class KafkaServer:
         _raise_file_limit()
         ports = {each.name: await self._bind(each, self._entrance(each)) for each in self._kafka.all_listeners}
         if self._forwarding is not None:
-            peers = partial(
-                KafkaConnection, self, Listener(FORWARDING_LISTENER), proxies=self._forwarding.trusted_peers,
-                answers_in_order=False,
-            )  # fmt: skip
-            ports[FORWARDING_LISTENER] = await self._bind(self._forwarding, peers)
+            ports[FORWARDING_LISTENER] = await self._bind(self._forwarding, self._peer_entrance(self._forwarding))
         return ports
 
     def _entrance(self, settings: NamedListenerSection) -> Callable[[], asyncio.BufferedProtocol]:
@@ -97,8 +95,24 @@ class KafkaServer:
         self._certificates.append(certificates)
         carry = partial(_carried, names, partial(KafkaConnection, self, listener, logins=logins))
         return lambda: TlsConnection(
-            self.arrivals, certificates.current, self._tls_read_buffer, carry,
+            certificates.current, self._tls_read_buffer, carry, self.arrivals,
+            timeout_s=self.limits.login_timeout_ms / 1000,
             proxy_header=None if proxies is None else AwaitedProxyHeader(proxies),
+        )  # fmt: skip
+
+    def _peer_entrance(self, settings: ForwardingSection) -> Callable[[], asyncio.BufferedProtocol]:
+        """The same of other gateways' connections, which say in a PROXY header of their own for whom they ask."""
+        make = partial(
+            KafkaConnection, self, Listener(FORWARDING_LISTENER), proxies=settings.trusted_peers, answers_in_order=False
+        )
+        if settings.tls is None:
+            return make
+        certificates = Certificates(FORWARDING_LISTENER, settings.tls, "required", self.metrics)
+        self._certificates.append(certificates)
+        names = PeerNames(settings.peer_names)
+        return lambda: TlsConnection(
+            certificates.current, self._tls_read_buffer,
+            lambda tls: make() if names.is_of_peer(tls.certificate) else None, self.arrivals,
             timeout_s=self.limits.login_timeout_ms / 1000,
         )  # fmt: skip
 

@@ -1,22 +1,25 @@
-"""TLS towards clients: the gateway's certificates, which are renewed without a restart, and the names in theirs."""
+"""The gateway's certificates, which are renewed without a restart."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Literal
 
 import structlog
 
-from gateway.listener_config import ListenerSection, TlsSection
+from gateway.listener_config import TlsSection
 from gateway.observability.metrics import Metrics
-from gateway.requests.context import ANONYMOUS, Principal
-from protocol.x509.distinguished_name import common_name, distinguished_name
-from protocol.x509.principal_rules import parse_rules
 
 LOOK_S = 2.0
 """How often the files are looked at."""
-_VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+ClientAuth = Literal["none", "requested", "required"]
+_VERIFY: dict[ClientAuth, ssl.VerifyMode] = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
 
 log = structlog.get_logger()
 
@@ -25,7 +28,7 @@ class UnfitCertificate(Exception):
     """Files with which no TLS can be spoken; the text names them."""
 
 
-class ClientTls(ssl.SSLObject):
+class AcceptedTls(ssl.SSLObject):
     """TLS of one client."""
 
     server_name: str | None = None
@@ -33,10 +36,15 @@ class ClientTls(ssl.SSLObject):
 
 
 class Certificates:
-    """A listener's. New connections get `current`; those that are open stay as they are."""
+    """A listener's, or those of connections to other gateways.
 
-    def __init__(self, listener: str, settings: TlsSection, client_auth: str, metrics: Metrics) -> None:
-        """Raises UnfitCertificate."""
+    New connections get `current`; those that are open stay as they are.
+    """
+
+    def __init__(
+        self, listener: str, settings: TlsSection, client_auth: ClientAuth | None, metrics: Metrics
+    ) -> None:
+        """Without `client_auth` they are for connections that the gateway opens. Raises UnfitCertificate."""
         self._listener = listener
         self._settings = settings
         self._client_auth = client_auth
@@ -72,11 +80,8 @@ class Certificates:
         return [_fingerprint(path) for path in self._files()]
 
     def _load(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.sslobject_class = ClientTls
-        context.sni_callback = _note_server_name
+        context = _connecting() if self._client_auth is None else _accepting(self._client_auth)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION
         settings = self._settings
         try:
             context.load_cert_chain(settings.certificate, settings.key, password=_no_password)
@@ -85,40 +90,23 @@ class Certificates:
         except (OSError, ValueError) as error:  # SSLError is an OSError
             names = ", ".join(map(str, self._files()))
             raise UnfitCertificate(f"{names}: {error.strerror if isinstance(error, OSError) else error}") from None
-        context.verify_mode = _VERIFY[self._client_auth]
         return context
 
 
-class CertificateNames:
-    """From a client's certificate to its principal. Who logs in with SASL is named there, and is nobody before."""
-
-    def __init__(self, settings: ListenerSection) -> None:
-        self._rules = None if settings.speaks_sasl else parse_rules(settings.principal_rules)
-        self._required = settings.client_auth == "required"
-        self._wanted = settings.client_auth != "none"
-
-    def principal(self, certificate: bytes | None) -> Principal | None:
-        """`certificate` in DER. None: the client is not let in."""
-        return self._named(None if certificate is None else _subject(certificate))
-
-    def principal_at_proxy(self, name: str | None) -> Principal | None:
-        """The same of the common name that a load balancer has found in a verified certificate."""
-        return self._named(None if name is None else common_name(name))
-
-    def _named(self, distinguished_name: str | None) -> Principal | None:
-        if not self._wanted or distinguished_name is None:
-            return None if self._required else ANONYMOUS
-        if self._rules is None:
-            return ANONYMOUS
-        name = self._rules.name(distinguished_name)
-        return None if name is None else Principal(name=name)
+def _accepting(client_auth: ClientAuth) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = AcceptedTls
+    context.sni_callback = _note_server_name
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.verify_mode = _VERIFY[client_auth]
+    return context
 
 
-def _subject(certificate: bytes) -> str | None:
-    try:
-        return distinguished_name(certificate)
-    except ValueError:
-        return None
+def _connecting() -> ssl.SSLContext:
+    """Whoever connects looks at the name in the certificate himself: hosts of gateways come and go."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    return context
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int] | None:
@@ -130,7 +118,7 @@ def _fingerprint(path: Path) -> tuple[int, int, int] | None:
 
 
 def _note_server_name(tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-    if isinstance(tls, ClientTls):
+    if isinstance(tls, AcceptedTls):
         tls.server_name = name
 
 

@@ -1,4 +1,4 @@
-"""TLS of one client: stands between its socket and the connection that it carries.
+"""TLS of one connection: stands between its socket and what it carries.
 
 asyncio's own TLS is not used. It cannot read a PROXY header first; and it hides how much a client has not taken: what
 is encrypted at once counts as sent. Here the socket's transport says it, as without TLS.
@@ -10,16 +10,28 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from gateway.login.certificates import ClientTls
-from gateway.network.arrivals import Arrivals
-from gateway.network.proxy import AwaitedProxyHeader
+from gateway.transport.certificates import AcceptedTls
+from gateway.transport.proxy import AwaitedProxyHeader
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import MalformedProxyHeaderError
 
+READ_BUFFER_BYTES = 256 * 1024
 ENCRYPT_BYTES = 256 * 1024
 """At once: so much is in memory twice."""
+
+
+class Watcher(Protocol):
+    """Who has to know of connections until their handshake is done."""
+
+    def arrived(self, host: str) -> bool:
+        """False if it is one too many."""
+
+    def left(self, host: str) -> None:
+        """One that was let in has finished its handshake, or is gone."""
+
+    def refused(self, reason: str, address: str, **facts: Any) -> None: ...
 
 
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
@@ -27,20 +39,25 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def __init__(
         self,
-        arrivals: Arrivals,
         context: ssl.SSLContext,
         read_buffer: memoryview,
         carry: Callable[[TlsConnection], asyncio.BufferedProtocol | None],
+        watcher: Watcher,
         *,
-        proxy_header: AwaitedProxyHeader | None,
         timeout_s: float,
+        proxy_header: AwaitedProxyHeader | None = None,
+        opens: bool = False,
     ) -> None:
-        """`carry` makes the connection when the handshake is done, or None if the client is not to be let in."""
+        """`carry` makes the connection when the handshake is done, or None if the other side is not to be let in.
+
+        `opens`: this gateway connects, and begins the handshake.
+        """
         super().__init__()
         self.address = "unknown"
-        self._arrivals = arrivals
+        self._watcher = watcher
+        self._opens = opens
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=not opens)
         self._read_buffer = read_buffer
         self._carry = carry
         self._proxy_header = proxy_header
@@ -50,6 +67,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         """Counted by the server, until the handshake is done."""
         self._raw: asyncio.Transport | None = None
         self._carried: asyncio.BufferedProtocol | None = None
+        self._is_refused = False
         self._reading = True
         self._takes_answers = True
         self._ended = False
@@ -64,6 +82,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self.address = f"{host}:{port}"
         if self._proxy_header is None:
             self._arrive(host)
+            if self._opens:
+                self._advance()
         elif not (host and self._proxy_header.may_come_from(host)):
             self._refuse("not a trusted proxy")
 
@@ -103,7 +123,9 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._leave()
         if self._carried is not None:
             self._carried.connection_lost(exc)
-        self._carried = None
+            self._carried = None
+        elif self._opens and not self._is_refused:
+            self._watcher.refused("closed in TLS handshake", self.address)
 
     # Coming in
 
@@ -123,7 +145,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return memoryview(found.rest)
 
     def _arrive(self, host: str) -> None:
-        if self._arrivals.arrived(host):
+        if self._watcher.arrived(host):
             self._host = host
         else:
             self._refuse("too many that have not logged in")
@@ -131,7 +153,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def _leave(self) -> None:
         self._deadline.cancel()
         if self._host is not None:
-            self._arrivals.left(self._host)
+            self._watcher.left(self._host)
             self._host = None
 
     def _advance(self) -> None:
@@ -160,7 +182,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _refuse(self, reason: str, **facts: Any) -> None:
         if not self.is_closing():
-            self._arrivals.refused(reason, self.address, **facts)
+            self._is_refused = True
+            self._watcher.refused(reason, self.address, **facts)
             self.close()
 
     @property
@@ -171,7 +194,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     @property
     def server_name(self) -> str | None:
         """The host name that the client asked for."""
-        return self._ssl.server_name if isinstance(self._ssl, ClientTls) else None
+        return self._ssl.server_name if isinstance(self._ssl, AcceptedTls) else None
 
     # Reading
 

@@ -15,13 +15,14 @@ import pytest
 
 from gateway.config import Limits
 from gateway.listener_config import LOOPBACK, ListenerSection, TlsSection
-from gateway.login.certificates import CertificateNames, Certificates, UnfitCertificate
-from gateway.network.arrivals import Arrivals
+from gateway.login.certificate_names import CertificateNames
 from gateway.network.connection import WRITE_HIGH_BYTES
-from gateway.network.proxy import AwaitedProxyHeader
-from gateway.network.tls import TlsConnection
 from gateway.observability.metrics import Metrics
 from gateway.requests.context import ANONYMOUS, Principal
+from gateway.network.arrivals import Arrivals
+from gateway.transport.certificates import Certificates, UnfitCertificate
+from gateway.transport.proxy import AwaitedProxyHeader
+from gateway.transport.tls import TlsConnection
 from tests.support.certificates import Authority
 
 HOST = "127.0.0.1"
@@ -89,7 +90,7 @@ class Lab:
     def _accept(self) -> TlsConnection:
         header = AwaitedProxyHeader(LOOPBACK) if self.proxied else None
         return TlsConnection(
-            self.arrivals, self.certificates.current, self._buffer, self._carry,
+            self.certificates.current, self._buffer, self._carry, self.arrivals,
             proxy_header=header, timeout_s=self.timeout_s,
         )  # fmt: skip
 

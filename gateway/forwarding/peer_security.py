@@ -1,0 +1,70 @@
+"""TLS between gateways: each shows a certificate, and each wants one whose name is on the list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from gateway.config import FORWARDING_LISTENER, ForwardingSection
+from gateway.observability.metrics import Metrics
+from gateway.transport.certificates import Certificates
+from gateway.transport.tls import READ_BUFFER_BYTES, TlsConnection
+from protocol.x509.distinguished_name import distinguished_name
+
+
+class PeerNames:
+    """Those of the gateways."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = frozenset(names)
+
+    def is_of_peer(self, certificate: bytes | None) -> bool:
+        """`certificate` in DER, signed by an authority that is trusted."""
+        try:
+            return certificate is not None and distinguished_name(certificate) in self._names
+        except ValueError:
+            return False
+
+
+class PeerSecurity:
+    """Of the connections that this gateway opens."""
+
+    def __init__(self, section: ForwardingSection, metrics: Metrics) -> None:
+        """Raises UnfitCertificate."""
+        assert section.tls is not None
+        self._certificates = Certificates(FORWARDING_LISTENER, section.tls, None, metrics)
+        self._names = PeerNames(section.peer_names)
+        self._read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+
+    async def renew(self) -> None:
+        await self._certificates.renew()
+
+    def secured(
+        self, link: asyncio.BufferedProtocol, on_refused: Callable[[str], None], timeout_s: float
+    ) -> TlsConnection:
+        """What the link's socket speaks to. `on_refused` gets the reason why there is no connection."""
+
+        def carry(tls: TlsConnection) -> asyncio.BufferedProtocol | None:
+            return link if self._names.is_of_peer(tls.certificate) else None
+
+        return TlsConnection(
+            self._certificates.current, self._read_buffer, carry, _Opening(on_refused), timeout_s=timeout_s,
+            opens=True,
+        )  # fmt: skip
+
+
+class _Opening:
+    """Nobody is counted who did not come by himself."""
+
+    def __init__(self, on_refused: Callable[[str], None]) -> None:
+        self._on_refused = on_refused
+
+    def arrived(self, host: str) -> bool:
+        return True
+
+    def left(self, host: str) -> None:
+        """It was not counted."""
+
+    def refused(self, reason: str, address: str, **facts: Any) -> None:
+        self._on_refused(f"{reason} {facts.get('error') or ''}".strip())

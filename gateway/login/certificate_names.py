@@ -1,0 +1,40 @@
+"""The names in clients' certificates."""
+
+from __future__ import annotations
+
+from gateway.listener_config import ListenerSection
+from gateway.requests.context import ANONYMOUS, Principal
+from protocol.x509.distinguished_name import common_name, distinguished_name
+from protocol.x509.principal_rules import parse_rules
+
+
+class CertificateNames:
+    """From a client's certificate to its principal. Who logs in with SASL is named there, and is nobody before."""
+
+    def __init__(self, settings: ListenerSection) -> None:
+        self._rules = None if settings.speaks_sasl else parse_rules(settings.principal_rules)
+        self._required = settings.client_auth == "required"
+        self._wanted = settings.client_auth != "none"
+
+    def principal(self, certificate: bytes | None) -> Principal | None:
+        """`certificate` in DER. None: the client is not let in."""
+        return self._named(None if certificate is None else _subject(certificate))
+
+    def principal_at_proxy(self, name: str | None) -> Principal | None:
+        """The same of the common name that a load balancer has found in a verified certificate."""
+        return self._named(None if name is None else common_name(name))
+
+    def _named(self, distinguished_name: str | None) -> Principal | None:
+        if not self._wanted or distinguished_name is None:
+            return None if self._required else ANONYMOUS
+        if self._rules is None:
+            return ANONYMOUS
+        name = self._rules.name(distinguished_name)
+        return None if name is None else Principal(name=name)
+
+
+def _subject(certificate: bytes) -> str | None:
+    try:
+        return distinguished_name(certificate)
+    except ValueError:
+        return None

@@ -1,0 +1,131 @@
+"""Gateways that trust each other by certificates, behind one address where clients log in."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from deploy.local.process import free_port
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S
+from tests.integration.secured import PASSWORD, USER
+from tests.integration.servers import gateway_on, running
+from tests.integration.test_login import new_topic
+from tests.support.certificates import Authority, Issued
+from tests.support.gateway_process import HOST, GatewayProcess
+from tests.support.names import unique_topic
+
+PARTITIONS = 8
+
+
+class Pair:
+    """Two gateways; `bootstrap` is the first one's listener with a single address."""
+
+    def __init__(self, pulsar: PulsarStandalone, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self.server = self.authority.issue("outside", hosts=[HOST])
+        namespace = unique_topic("pair")
+        single = free_port()
+        self.bootstrap = f"{HOST}:{single}"
+        self.forwarding = [free_port(), free_port()]
+        self.gateways: list[GatewayProcess] = []
+        for number, forwarding in enumerate(self.forwarding):
+            own = self.authority.issue(f"gateway-{number}")
+            listener: dict[str, Any] = {
+                "name": "outside", "host": HOST, "port": free_port() if number else single, "single_address": True,
+                "advertised_port": single, "protocol": "SASL_SSL", "mechanisms": ["SCRAM-SHA-256"],
+                "tls": {"certificate": str(self.server.certificate), "key": str(self.server.key)},
+            }  # fmt: skip
+            peers = {
+                "certificate": str(own.certificate), "key": str(own.key),
+                "authorities": str(self.authority.certificate),
+            }  # fmt: skip
+            fleet = {
+                "forwarding": {
+                    "host": HOST, "port": forwarding, "tls": peers, "peer_names": ["CN=gateway-0", "CN=gateway-1"],
+                }
+            }  # fmt: skip
+            self.gateways.append(
+                gateway_on(
+                    pulsar, folder / f"gateway-{number}", pulsar={"namespace": namespace}, fleet=fleet,
+                    kafka={"host": HOST, "port": free_port(), "listeners": [listener]},
+                    security={"users": {USER: PASSWORD}},
+                )
+            )  # fmt: skip
+
+    @property
+    def client(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.bootstrap, "security.protocol": "sasl_ssl",
+            "ssl.ca.location": str(self.authority.certificate), "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": USER, "sasl.password": PASSWORD,
+        }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pair(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    found = Pair(pulsar, tmp_path_factory.mktemp("pair"))
+    with running(found.gateways[0]), running(found.gateways[1]):
+        yield found
+
+
+def test_requests_are_forwarded_by_tls(pair: Pair) -> None:
+    topic = new_topic(pair.client, PARTITIONS)
+    producer = Producer(pair.client)
+    sent = {b"%d" % number for number in range(400)}
+    for value in sent:
+        producer.produce(topic, value, partition=int(value) % PARTITIONS)
+    assert producer.flush(TIMEOUT_S) == 0
+    consumer = Consumer({**pair.client, "group.id": topic, "auto.offset.reset": "earliest"})
+    with contextlib.closing(consumer):
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        read: set[bytes] = set()
+        while read != sent:
+            messages = consumer.consume(len(sent), TIMEOUT_S)
+            assert messages
+            read |= {message.value() or b"" for message in messages}
+
+
+REQUEST = b"PROXY TCP4 192.0.2.7 0.0.0.0 5 0\r\n\0\0\0\x0a\0\x12\0\0\0\0\0\x01\xff\xff"
+TLS_ALERT = b"\x15"
+
+
+def is_refused(port: int, context: ssl.SSLContext | None) -> bool:
+    """The connection closes, and there is no answer."""
+    plain = socket.create_connection((HOST, port), TIMEOUT_S)
+    with contextlib.closing(plain):
+        if context is None:
+            plain.sendall(REQUEST)
+            return plain.recv(1) in {b"", TLS_ALERT}
+        try:
+            with context.wrap_socket(plain) as secured:
+                secured.sendall(REQUEST)
+                return secured.recv(1) == b""
+        except (ssl.SSLError, ConnectionError):
+            return True
+
+
+def test_nobody_else_forwards(pair: Pair, tmp_path: Path) -> None:
+    def context(issued: Issued | None) -> ssl.SSLContext:
+        found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        found.check_hostname = False
+        found.load_verify_locations(pair.authority.certificate)
+        if issued is not None:
+            found.load_cert_chain(issued.certificate, issued.key)
+        return found
+
+    peer, other = (pair.authority.issue(name) for name in ("gateway-0", "mallory"))
+    stranger = Authority(tmp_path).issue("gateway-1")
+    for port in pair.forwarding:
+        assert is_refused(port, None)
+        assert is_refused(port, context(None))
+        assert is_refused(port, context(stranger))
+        assert is_refused(port, context(other))
+        assert not is_refused(port, context(peer))
