@@ -263,12 +263,14 @@ class AuthorizationSection(Section):
 
 
 class HttpSection(Section):
-    """Metrics and health, without a password."""
+    """Metrics and health. Who asks for the health needs no token."""
 
     host: str = "127.0.0.1"
     """The address for metrics and health."""
     port: int = Field(default=9464, ge=0, le=65_535)
     """The port for metrics and health."""
+    token_file: Path | None = Field(default=None, strict=False)
+    """A file with the bearer token that `/metrics` wants. It is read with each request. By default there is none."""
 
 
 class Limits(Section):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Callable
+from pathlib import Path
 
+import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
 
+from gateway.config import HttpSection
 from gateway.observability.metrics import Metrics
+
+log = structlog.get_logger()
 
 
 class _Collected(CollectorRegistry):
@@ -24,11 +30,16 @@ class _Collected(CollectorRegistry):
 
 class HealthServer:
     def __init__(
-        self, host: str, port: int, metrics: Metrics, broken: Callable[[], str | None], ready: Callable[[], str | None]
+        self,
+        settings: HttpSection,
+        metrics: Metrics,
+        broken: Callable[[], str | None],
+        ready: Callable[[], str | None],
     ) -> None:
         """``broken`` gives the reason why the process has to end, ``ready`` why clients are not served, or None."""
-        self._host = host
-        self._port = port
+        self._host = settings.host
+        self._port = settings.port
+        self._token_file = settings.token_file
         self._metrics = metrics
         self._broken = broken
         self._ready = ready
@@ -49,6 +60,8 @@ class HealthServer:
             await self._runner.cleanup()
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
+        if self._token_file is not None and not await asyncio.to_thread(_has_token, request, self._token_file):
+            return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
         # Only the loop may look at what is counted; writing half a megabyte of text takes long, and needs no loop.
         found = _Collected(list(self._metrics.registry.collect()))
         body = await asyncio.to_thread(generate_latest, found)
@@ -59,6 +72,17 @@ class HealthServer:
 
     async def _get_ready(self, request: web.Request) -> web.Response:
         return _state(self._broken() or self._ready(), "ready")
+
+
+def _has_token(request: web.Request, file: Path) -> bool:
+    """Nobody has it while the file cannot be read, or is empty."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    try:
+        wanted = file.read_bytes().strip()
+    except OSError as error:
+        log.warning("the token for metrics cannot be read", file=str(file), error=error.strerror)
+        return False
+    return scheme.lower() == "bearer" and bool(wanted) and hmac.compare_digest(given.strip().encode(), wanted)
 
 
 def _state(reason: str | None, good: str) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -11,6 +12,7 @@ import pytest
 
 from deploy.local.process import free_port
 from gateway import health
+from gateway.config import HttpSection
 from gateway.health import HealthServer
 from gateway.observability.metrics import Metrics
 
@@ -28,7 +30,7 @@ async def test_metrics_are_written_in_another_thread(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(health, "generate_latest", generate)
     metrics, port = Metrics(), free_port()
     metrics.request("Fetch", 12).answered(0.01)
-    server = HealthServer(HOST, port, metrics, lambda: None, lambda: None)
+    server = HealthServer(HttpSection(host=HOST, port=port), metrics, lambda: None, lambda: None)
     await server.start()
     try:
         async with aiohttp.ClientSession() as session, session.get(f"http://{HOST}:{port}/metrics") as response:
@@ -38,3 +40,29 @@ async def test_metrics_are_written_in_another_thread(monkeypatch: pytest.MonkeyP
     assert 'kafka_gateway_request_latency_seconds_count{api="Fetch",version="12"} 1.0' in text
     assert threads
     assert threading.get_ident() not in threads
+
+
+async def test_metrics_want_a_token_and_probes_do_not(tmp_path: Path) -> None:
+    file, port = tmp_path / "token", free_port()
+    settings = HttpSection(host=HOST, port=port, token_file=file)
+    server = HealthServer(settings, Metrics(), lambda: None, lambda: None)
+    await server.start()
+    try:
+        async with aiohttp.ClientSession(f"http://{HOST}:{port}") as session:
+
+            async def status(path: str, authorization: str | None) -> int:
+                headers = {} if authorization is None else {"Authorization": authorization}
+                async with session.get(path, headers=headers) as response:
+                    return response.status
+
+            assert await status("/metrics", "Bearer ") == 401, "there is no file"
+            file.write_text("")
+            assert await status("/metrics", "Bearer ") == 401, "it is empty"
+            file.write_text("secret\n")
+            for wrong in (None, "", "Bearer", "Bearer wrong", "Basic secret", "secret", "Bearer sécret"):
+                assert await status("/metrics", wrong) == 401
+            assert await status("/metrics", "Bearer secret") == 200
+            assert await status("/metrics", "bearer secret") == 200
+            assert [await status(path, None) for path in ("/healthz", "/readyz")] == [200, 200]
+    finally:
+        await server.stop()
