@@ -11,9 +11,9 @@ import structlog
 from gateway.listener_config import Networks
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
+from gateway.network.arrivals import Arrivals
 from gateway.network.pipeline import Host, Pipeline
 from gateway.requests.context import Client, Listener, Principal
-from gateway.network.arrivals import Arrivals
 from gateway.transport.proxy import AwaitedProxyHeader
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer

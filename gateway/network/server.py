@@ -17,12 +17,12 @@ from gateway.forwarding.peer_security import PeerNames
 from gateway.listener_config import AddressSection, NamedListenerSection
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.service import LoginService
+from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
-from gateway.network.arrivals import Arrivals
 from gateway.transport.certificates import Certificates
 from gateway.transport.proxy import AwaitedProxyHeader
 from gateway.transport.tls import TlsConnection

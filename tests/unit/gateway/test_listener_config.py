@@ -72,7 +72,8 @@ def test_tokens_need_keys() -> None:
 
 def test_who_forwards_is_known_once_clients_are() -> None:
     login = {"protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-256"]}
-    open_to_all, inside = {"forwarding": {"host": "0.0.0.0"}}, {"forwarding": {}}
+    open_to_all: dict[str, Any] = {"forwarding": {"host": "0.0.0.0"}}
+    inside: dict[str, Any] = {"forwarding": {}}
     secured = {"forwarding": {"host": "0.0.0.0", "tls": MUTUAL, "peer_names": ["CN=gateway"]}}
     config_of({}, fleet=open_to_all)
     config_of(login, fleet=inside)

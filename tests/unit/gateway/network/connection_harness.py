@@ -10,6 +10,7 @@ from typing import Any, cast
 from gateway.config import Limits
 from gateway.dispatch import API_VERSIONS, UnsupportedRequest
 from gateway.listener_config import Networks
+from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
@@ -17,7 +18,6 @@ from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
 from gateway.requests.reply import Reply
-from gateway.network.arrivals import Arrivals
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 

@@ -16,10 +16,10 @@ import pytest
 from gateway.config import Limits
 from gateway.listener_config import LOOPBACK, ListenerSection, TlsSection
 from gateway.login.certificate_names import CertificateNames
+from gateway.network.arrivals import Arrivals
 from gateway.network.connection import WRITE_HIGH_BYTES
 from gateway.observability.metrics import Metrics
 from gateway.requests.context import ANONYMOUS, Principal
-from gateway.network.arrivals import Arrivals
 from gateway.transport.certificates import Certificates, UnfitCertificate
 from gateway.transport.proxy import AwaitedProxyHeader
 from gateway.transport.tls import TlsConnection

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.gateway.network.test_tls import HOST, TIMEOUT_S, Echo, Lab
+from tests.unit.gateway.transport.test_tls import HOST, TIMEOUT_S, Echo, Lab
 
 FLOOD_BYTES = 16 * 1024 * 1024
 SMALL_BYTES = 2 * 1024 * 1024
@@ -110,7 +110,7 @@ class HandMadeClient:
 
 
 async def test_what_comes_behind_the_end_of_tls_is_not_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.gateway.network.test_tls.Echo", Pending)
+    monkeypatch.setattr("tests.unit.gateway.transport.test_tls.Echo", Pending)
     client = HandMadeClient(lab)
     await client.shake_hands()
     await client.echoed(b"x")
