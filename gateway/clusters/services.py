@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import repeat
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from gateway.clusters.changes import Changes
 from gateway.config import Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
+from gateway.coordination.transactions.reconciliation import Reconciliation
 from gateway.coordination.transactions.transaction_service import TransactionService
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import ServedCluster
@@ -70,6 +72,10 @@ class ClusterServices:
             self._write_markers, parts.metrics,
         )  # fmt: skip
         self._verifier = Verifier(self._transactions.coordinators, fleet, to_coordinators)
+        self._reconciliation = Reconciliation(
+            self._transactions.coordinators, fleet, to_coordinators, self._logs, self._write_markers,
+            config.transactions.max_timeout_ms, parts.metrics,
+        )  # fmt: skip
         self._security = new_security(
             client, admin, config.pulsar.full_system_namespace, config.authorization, lambda: fleet.leads(SECURITY, 0)
         )
@@ -104,6 +110,7 @@ class ClusterServices:
     async def start(self) -> None:
         """Return when each partition of the internal topics that is placed here was tried once."""
         await asyncio.gather(self._groups.start(), self._transactions.start())
+        self._tasks.keep_running("reconciliation of transactions", self._reconciliation.follow)
 
     async def stop(self) -> None:
         """What is in flight is in Pulsar, or has failed, on return."""
@@ -127,5 +134,7 @@ class ClusterServices:
         await self._logs.close_stalled()
         await self._logs.close_idle()
 
-    async def _write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        return await write_markers(self.served.cluster, request)
+    async def _write_markers(
+        self, request: WriteTxnMarkersRequest, still_wanted: Callable[[], bool] = lambda: True
+    ) -> WriteTxnMarkersResponse:
+        return await write_markers(self.served.cluster, request, still_wanted)

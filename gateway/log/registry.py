@@ -66,6 +66,9 @@ class LogRegistry:
         found = self._logs.get((topic_name, partition))
         return None if found is None or found.closed else found
 
+    def all_open(self) -> list[tuple[Key, PartitionLog]]:
+        return [(key, opened) for key, opened in self._logs.items() if not opened.closed]
+
     async def open(self, topic: Topic, partition: int, *, urgent: bool = False) -> PartitionLog:
         """The log, opened if need be; if that is ``urgent``, before the others. Raises PulsarError and KafkaError."""
         key = (topic.name, partition)

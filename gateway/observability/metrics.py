@@ -112,6 +112,9 @@ class Metrics(Collector):
         self.transactions_open = self._make(
             Gauge, "transactions_open", "Transactions coordinated here that are not complete"
         )
+        self.transactions_hanging = self._make(
+            Gauge, "transactions_hanging", "Transactions in partitions led here that no coordinator knows"
+        )
         self.transactions_oldest_seconds = self._make(
             Gauge, "transactions_oldest_seconds", "For how long the oldest of them has been open"
         )

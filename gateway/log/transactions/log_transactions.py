@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -105,6 +105,8 @@ class LogTransactions:
         """What came while older entries are read. None if some of it did not come here."""
         self._failed_s = 0.0
         self._ending: dict[int, _Ending] = {}
+        self._doubted: set[int] = set()
+        """Producers whose open transactions may be nobody's."""
 
     # What is known
 
@@ -124,6 +126,16 @@ class LogTransactions:
         """Its open transaction; only if it is ``loaded``."""
         return self._state.open.get(producer_id)
 
+    @property
+    def open(self) -> Mapping[int, OpenTransaction]:
+        """By producer; only if it is ``loaded``."""
+        return self._state.open
+
+    def doubt(self, producer_id: int) -> None:
+        """Have its batches verified again, though its transaction is open, until a marker ends that."""
+        self.verifications.forget(producer_id)
+        self._doubted.add(producer_id)
+
     def coordinator_epoch(self, producer_id: int) -> int:
         """That of the producer's last marker here; -1 if none is known."""
         return self._state.coordinator_epoch(producer_id)
@@ -138,7 +150,7 @@ class LogTransactions:
             return False
         found = self._state.open.get(header.producer_id)
         is_open = found is not None and found.producer_epoch == header.producer_epoch
-        return not is_open or header.producer_id in self._ending
+        return not is_open or header.producer_id in self._ending or header.producer_id in self._doubted
 
     def _is_fenced(self, header: BatchHeader) -> bool:
         found = self._state.open.get(header.producer_id)
@@ -185,6 +197,7 @@ class LogTransactions:
             event.apply_to(self._state)
             if event.marker is not None:
                 self.verifications.forget(event.producer_id)
+                self._doubted.discard(event.producer_id)
         if events and self._flag is None:  # another cluster's transactions, say
             self._flagging.start()
 

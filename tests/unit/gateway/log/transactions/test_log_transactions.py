@@ -209,6 +209,19 @@ async def test_an_open_transaction_goes_on_under_the_next_leader(scene: Transact
         await scene.begin(7, epoch=1, verified=False)
 
 
+async def test_who_is_doubted_is_verified_though_a_transaction_is_open(scene: TransactionScene) -> None:
+    await scene.begin(7)
+    scene.log.transactions.doubt(7)
+    with pytest.raises(KafkaError) as error:
+        await scene.begin(7, verified=False)
+    assert error.value.code == ErrorCode.INVALID_TXN_STATE
+    scene.sequences[7, 0] = 1  # as a producer that sends the refused batch again
+    assert await scene.begin(7) == [(2, None)]
+    await scene.end(7, COMMIT)
+    await scene.begin(7)
+    assert await scene.begin(7, verified=False) == [(5, None)]
+
+
 async def test_plain_batches_of_a_producer_wait_for_its_transactions_end(scene: TransactionScene) -> None:
     await scene.begin(7)
     data = memoryview(encode_batch([Record(0, 1, None, b"", ())], producer_id=7, producer_epoch=0, base_sequence=1))

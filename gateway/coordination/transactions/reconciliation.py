@@ -1,0 +1,205 @@
+"""Transactions that no coordinator will end: found, counted, and aborted in the partitions that this gateway leads.
+
+Verification lets none begin. One remains when its coordinator has lost its state: `__transaction_state` was deleted,
+say. Consumers of committed records would never get past it. What is open for longer than a transaction may last is
+doubted: its producer's batches are verified again. Then all gateways are asked for the producer's transaction
+(ListTransactions and DescribeTransactions). One that twice in a row none of them knows to have the partition is aborted
+there, unless a batch was verified since it was doubted. While a gateway does not answer, or leaders move, nothing is
+concluded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import NamedTuple
+
+import structlog
+
+from coordinator.fleet.leadership import PartitionRole
+from coordinator.fleet.messages import Member
+from coordinator.topics import TopicPartition
+from coordinator.transaction.coordinator import TransactionCoordinator
+from coordinator.transaction.messages import ListTransactionsRequest as ListRequest
+from coordinator.transaction.states import PREPARED, TransactionState
+from gateway.coordination.partition.coordinators import Coordinators
+from gateway.fleet.asking import PeerLostError, Peers
+from gateway.fleet.view import FleetView
+from gateway.log.registry import LogRegistry
+from gateway.log.transactions.log_transactions import LogTransactions
+from gateway.observability.metrics import Metrics
+from protocol.kafka.batch import NO_PRODUCER_EPOCH
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from protocol.kafka.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+CHECK_S = 60.0
+GRACE_S = 60.0
+"""Coordinators have ended a transaction so long after the longest that one may last."""
+ANSWER_S = 30.0
+_OPEN_STATES = frozenset(state.value for state in PREPARED | {TransactionState.ONGOING})
+
+WriteIfWanted = Callable[[WriteTxnMarkersRequest, Callable[[], bool]], Awaitable[WriteTxnMarkersResponse]]
+"""As the leader, this gateway writes the markers, each if it is wanted in the moment in which it is appended."""
+log = structlog.get_logger()
+
+
+class _Open(NamedTuple):
+    """A transaction in one partition."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+
+
+class _Unknown(Exception):
+    """Not every coordinator has answered; the text says why."""
+
+
+class Reconciliation:
+    def __init__(
+        self,
+        coordinators: Coordinators[TransactionCoordinator],
+        fleet: FleetView,
+        peers: Peers,
+        logs: LogRegistry,
+        write: WriteIfWanted,
+        max_timeout_ms: int,
+        metrics: Metrics,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._coordinators = coordinators
+        self._fleet = fleet
+        self._peers = peers
+        self._logs = logs
+        self._write = write
+        self._limit_s = max_timeout_ms / 1000 + GRACE_S
+        self._metrics = metrics
+        self._now_s = now_s
+        self._seen_s: dict[_Open, float] = {}
+        """When this gateway first saw it open."""
+        self._suspects: frozenset[_Open] = frozenset()
+        """Those that no coordinator knew when they were last asked, and the fleet's epoch then."""
+        self._suspected_in = -1
+
+    async def follow(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            await self.check()
+
+    async def check(self) -> None:
+        now_s = self._now_s()
+        found = dict(self._led())
+        self._seen_s = {each: self._seen_s.get(each, now_s) for each in found}
+        old = [each for each, seen_s in self._seen_s.items() if now_s - seen_s > self._limit_s]
+        epoch = self._fleet.epoch
+        hanging: frozenset[_Open] = frozenset()
+        if old:
+            for each in old:
+                found[each].doubt(each.producer_id)
+            try:
+                known = await self._known({each.producer_id for each in old})
+                hanging = frozenset(each for each in old if (each.producer_id, each.partition) not in known)
+            except _Unknown as error:
+                log.info("cannot tell which transactions hang", error=str(error))
+                return
+        self._metrics.transactions_hanging.set(len(hanging))
+        if epoch == self._fleet.epoch == self._suspected_in:
+            for each in hanging & self._suspects:
+                await self._abort(each, found[each])
+        self._suspects, self._suspected_in = hanging, epoch
+
+    def _led(self) -> Iterator[tuple[_Open, LogTransactions]]:
+        for key, opened in self._logs.all_open():
+            transactions = opened.transactions
+            if not transactions.loaded or self._fleet.role(*key) is not PartitionRole.LEADING:
+                continue
+            for producer_id, each in transactions.open.items():
+                yield _Open(TopicPartition(*key), producer_id, each.producer_epoch, each.first_offset), transactions
+
+    async def _abort(self, hanging: _Open, transactions: LogTransactions) -> None:
+        def is_wanted() -> bool:
+            found = transactions.of_producer(hanging.producer_id)
+            is_same = found is not None and found.first_offset == hanging.first_offset
+            return is_same and transactions.verifications.epoch(hanging.producer_id) == NO_PRODUCER_EPOCH
+
+        log.warning("a transaction that no coordinator knows is aborted", **hanging._asdict())
+        marker = WriteTxnMarkersRequest.WritableTxnMarker
+        topic = marker.WritableTxnMarkerTopic(
+            name=hanging.partition.topic, partition_indexes=[hanging.partition.partition]
+        )
+        request = WriteTxnMarkersRequest(
+            markers=[
+                marker(
+                    producer_id=hanging.producer_id,
+                    producer_epoch=hanging.producer_epoch,
+                    transaction_result=False,
+                    topics=[topic],
+                    coordinator_epoch=max(0, transactions.coordinator_epoch(hanging.producer_id)),
+                )
+            ]
+        )
+        await self._write(request, is_wanted)
+
+    # What the coordinators know
+
+    async def _known(self, producer_ids: Collection[int]) -> set[tuple[int, TopicPartition]]:
+        """The partitions of these producers' open transactions. Raises _Unknown."""
+        answers = await asyncio.gather(*(self._known_to(member, producer_ids) for member in self._fleet.members))
+        return set().union(*answers)
+
+    async def _known_to(self, member: Member, producer_ids: Collection[int]) -> set[tuple[int, TopicPartition]]:
+        if member.node_id == self._fleet.node_id:
+            return self._known_here(producer_ids)
+        try:
+            listed = await self._peers.ask(
+                member, 0, ListTransactionsRequest(producer_id_filters=[*producer_ids]), ListTransactionsResponse,
+                ANSWER_S,
+            )  # fmt: skip
+            _check(ErrorCode(listed.error_code), member)
+            names = [each.transactional_id for each in listed.transaction_states]
+            described = await self._peers.ask(
+                member, 0, DescribeTransactionsRequest(transactional_ids=names), DescribeTransactionsResponse, ANSWER_S
+            )
+        except PeerLostError as error:
+            raise _Unknown(f"gateway {member.node_id}: {error}") from error
+        known = set()
+        for each in described.transaction_states:
+            _check(ErrorCode(each.error_code), member)
+            if each.transaction_state in _OPEN_STATES:
+                known |= {
+                    (each.producer_id, TopicPartition(topic.topic, number))
+                    for topic in each.topics
+                    for number in topic.partitions
+                }
+        return known
+
+    def _known_here(self, producer_ids: Collection[int]) -> set[tuple[int, TopicPartition]]:
+        asked = ListRequest(frozenset(producer_ids))
+        if not self._coordinators.partitions:
+            raise _Unknown("the coordinators are being prepared")
+        known = set()
+        for number, partition in enumerate(self._coordinators.partitions):
+            if not self._coordinators.leads(number):
+                continue
+            listed = partition.run(lambda coordinator, now_ms: coordinator.list_transactions(asked, now_ms))
+            if listed.error:
+                raise _Unknown(f"partition {number}: {listed.error.name}")
+            for each in listed.transactions:
+                name = each.transactional_id
+                described = partition.run(lambda coordinator, now_ms, name=name: coordinator.describe(name))  # type: ignore[misc]
+                if described.state in _OPEN_STATES:
+                    known |= {(described.producer.id, each_of) for each_of in described.partitions}
+        return known
+
+
+def _check(error: ErrorCode, member: Member) -> None:
+    if error:
+        raise _Unknown(f"gateway {member.node_id}: {error.name}")
