@@ -71,6 +71,7 @@ LAST_VERSION = {
     "ConsumerGroupDescribe": 0,
     "AddPartitionsToTxn": 5,
     "AddOffsetsToTxn": 4,
+    "TxnOffsetCommit": 4,
     "EndTxn": 4,
     "DescribeTransactions": 0,
     "ListTransactions": 1,
