@@ -54,12 +54,20 @@ class HaproxyFleet:
             gateway.start()
         for gateway in self.gateways:
             gateway.wait_ready()
-        files = [str(self._work_dir / name) for name in ("each.cfg", "single.cfg")]
-        self._haproxy.start(["haproxy", "-db", "-f", files[0], "-f", files[1]])
+        self._start_haproxy()
         deadline = time.monotonic() + FOUND_S
         while not (_answers(self.bootstrap) and _answers(self.single)):
             assert time.monotonic() < deadline, "haproxy does not find the gateways"
             time.sleep(0.05)
+
+    def reset_connections(self) -> None:
+        """Those to haproxy and from it: it dies, and another one comes."""
+        self._haproxy.kill()
+        self._start_haproxy()
+
+    def _start_haproxy(self) -> None:
+        files = [str(self._work_dir / name) for name in ("each.cfg", "single.cfg")]
+        self._haproxy.start(["haproxy", "-db", "-f", files[0], "-f", files[1]])
 
     def stop(self) -> None:
         self._haproxy.stop()

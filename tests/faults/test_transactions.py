@@ -1,0 +1,131 @@
+"""Transactions while gateways, Pulsar and the way to them fail: nothing torn, lost, doubled or out of order is read.
+
+TRANSACTION_ROUNDS=10 makes a long trial of it, with so many faults of each kind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.kafka import KafkaBroker
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import create_topic
+from tests.integration.servers import running
+from tests.support.gateway_process import GatewayProcess
+from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
+from tests.support.names import unique_topic
+from tests.support.transaction_history import check
+from tests.support.transactional_traffic import Traffic
+
+PARTITIONS = 4
+WRITERS = 3
+ROUNDS = int(os.environ.get("TRANSACTION_ROUNDS", "1"))
+PAUSED_S = 8.0
+COMMITS = 5
+"""Of each writer, before and after a fault."""
+RECOVERY_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def own_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
+    with running(PulsarStandalone(tmp_path_factory.mktemp("own-pulsar"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fleet(own_pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HaproxyFleet]:
+    """Two, so that what one of them led moves to the other."""
+    work_dir = tmp_path_factory.mktemp("fleet")
+    with haproxy_fleet(work_dir, own_pulsar.service_url, own_pulsar.admin_url, 2) as found:
+        yield found
+
+
+def traffic(*bootstraps: str) -> Traffic:
+    topic = unique_topic("transactions")
+    create_topic(bootstraps[0], topic, PARTITIONS)
+    return Traffic(bootstraps, topic, PARTITIONS, WRITERS)
+
+
+def killed(gateway: GatewayProcess) -> None:
+    gateway.kill()
+    time.sleep(2.0)
+    gateway.start()
+    gateway.wait_ready()
+
+
+def stopped(gateway: GatewayProcess) -> None:
+    """It hands over what it leads."""
+    gateway.stop()
+    gateway.start()
+    gateway.wait_ready()
+
+
+def paused(gateway: GatewayProcess) -> None:
+    """Longer than its lease, so that another one leads when it goes on."""
+    os.kill(gateway.pid, signal.SIGSTOP)
+    try:
+        time.sleep(PAUSED_S)
+    finally:
+        os.kill(gateway.pid, signal.SIGCONT)
+
+
+def trial(trouble: Callable[[], None], *bootstraps: str) -> None:
+    with traffic(*bootstraps) as going:
+        going.await_commits(COMMITS, RECOVERY_S)
+        trouble()
+        going.await_commits(COMMITS, RECOVERY_S)
+        history = going.stop()
+    check(history)
+
+
+def test_nothing_happens_on_kafka(kafka: KafkaBroker) -> None:
+    """What these clients tell of Apache Kafka is no violation."""
+    trial(lambda: time.sleep(1.0), kafka.bootstrap)
+
+
+def test_a_broker_of_kafka_is_killed(tmp_path: Path) -> None:
+    with running(KafkaBroker(tmp_path / "kafka")) as broker:
+
+        def bounce() -> None:
+            broker.kill()
+            broker.start()
+            broker.wait_ready()
+
+        trial(bounce, broker.bootstrap)
+
+
+@pytest.mark.parametrize("fault", [killed, stopped, paused])
+def test_gateways_fail(fleet: HaproxyFleet, fault: Callable[[GatewayProcess], None]) -> None:
+    """Each of them, so that leaders and coordinators are among them."""
+
+    def trouble() -> None:
+        for _ in range(ROUNDS):
+            for gateway in fleet.gateways:
+                fault(gateway)
+
+    trial(trouble, fleet.bootstrap, fleet.single)
+
+
+def test_pulsar_is_killed(fleet: HaproxyFleet, own_pulsar: PulsarStandalone) -> None:
+    def trouble() -> None:
+        for _ in range(ROUNDS):
+            own_pulsar.kill()
+            own_pulsar.start()
+            own_pulsar.wait_ready()
+
+    trial(trouble, fleet.bootstrap, fleet.single)
+
+
+def test_haproxy_resets_every_connection(fleet: HaproxyFleet) -> None:
+    def trouble() -> None:
+        for _ in range(5 * ROUNDS):
+            fleet.reset_connections()
+            time.sleep(0.5)
+
+    trial(trouble, fleet.bootstrap, fleet.single)
