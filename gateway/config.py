@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
@@ -236,7 +236,9 @@ class TokensSection(Section):
 class SecuritySection(Section):
     """How clients log in, on listeners with SASL."""
 
-    users: dict[str, SecretStr] = Field(default_factory=dict)
+    users: dict[Annotated[str, Field(min_length=1)], Annotated[SecretStr, Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     """Users and their passwords, for PLAIN and SCRAM."""
     tokens: TokensSection | None = None
     """Whose tokens are taken, with OAUTHBEARER and as passwords of PLAIN."""

@@ -138,6 +138,8 @@ class Pipeline:
         )
 
     def _may_overtake(self, frame: bytearray) -> bool:
+        if self._login is not None and self._login.takes(frame):  # it may end the connection
+            return False
         return self._host.dispatcher.is_pipelined(frame, self._slots[-1].call)
 
     def _run(self, frame: bytearray) -> None:

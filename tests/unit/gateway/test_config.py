@@ -1,12 +1,13 @@
 """Limits are checked against each other; what nobody knows is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from gateway.config import MIB, Config, Limits, load
+from gateway.config import MIB, Config, ConfigError, Limits, load
 
 
 def test_defaults_agree() -> None:
@@ -121,3 +122,17 @@ def test_networks_are_texts_in_a_file(tmp_path: Path) -> None:
     assert [str(network) for network in config.kafka.trusted_proxies] == ["10.1.0.0/16", "::1/128"]
     assert config.fleet.forwarding is not None
     assert [str(network) for network in config.fleet.forwarding.trusted_peers] == ["10.2.3.4/32"]
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", ""), ("", "canary"), ("alice", 5), ("alice", ["canary"])])
+def test_users_that_cannot_log_in_are_refused(tmp_path: Path, user: str, password: object) -> None:
+    """A password from a variable that is not set would let everyone in with SCRAM."""
+    file = tmp_path / "gateway.toml"
+    file.write_text(f'[security.users]\n"{user}" = {json.dumps(password)}\nbob = "canary-of-bob"\n')
+    with pytest.raises(ConfigError, match=r"security\.users") as refused:
+        load(file)
+    assert "canary" not in str(refused.value)
+    file.write_text('[security]\nusers = "canary"\n')
+    with pytest.raises(ConfigError, match=r"security\.users") as refused:
+        load(file)
+    assert "canary" not in str(refused.value)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from gateway.config import MIB, Limits
+from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.arrivals import MEMORY_SHARE, Arrivals
 from gateway.observability.metrics import Metrics
 from tests.unit.gateway.login.login_scene import Scene
-from tests.unit.gateway.network.connection_harness import frame, settle
+from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
 from tests.unit.gateway.network.test_server import Client, server_of
 
 HALF_FRAME = (400 * 1024).to_bytes(4, "big") + bytes(100 * 1024)
@@ -49,3 +52,31 @@ async def test_strangers_of_all_addresses_are_counted() -> None:
     assert sum(came) == 10 and came[:4] == [True, True, True, False]
     arrivals.left("192.0.2.0")
     assert arrivals.arrived("192.0.2.99") and not arrivals.arrived("192.0.2.98")
+
+
+class Expiring:
+    """In place of a login that was done."""
+
+    expired = False
+
+    def takes(self, frame: bytearray) -> bool:
+        return self.expired
+
+    async def answer(self, frame: bytearray) -> LoginAnswer:
+        return LoginAnswer(ends="session expired")
+
+
+async def test_what_was_asked_before_a_session_expired_is_answered() -> None:
+    """Records of a Produce are stored: their producer has to hear it, though the next Produce comes too late."""
+    conversation = Conversation()
+    login = Expiring()
+    conversation.connection._pipeline._login = cast(LoginSession, login)
+    conversation.feed(frame("f1"))
+    login.expired = True
+    conversation.feed(frame("f2"))
+    await settle()
+    assert not conversation.transport.closing
+    conversation.dispatcher.futures["1"].set_result("1")
+    await settle()
+    assert conversation.answers == ["1"] and conversation.transport.closing
+    assert "2" not in conversation.dispatcher.begun
