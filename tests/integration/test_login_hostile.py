@@ -8,7 +8,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
@@ -33,7 +33,7 @@ WRONG = f"\0{USER}\0{CANARY}".encode()
 def secured(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     limits = {"unread_budget_bytes": 20 * MIB, "max_unauthenticated_per_address": 400}
     found = Secured(pulsar, tmp_path_factory.mktemp("hostile"), limits=limits)
-    found.gateway.config["log_level"] = "debug"
+    cast(dict[str, Any], found.gateway.config)["log_level"] = "debug"
     with running(found.gateway):
         yield found
 
