@@ -9,7 +9,7 @@ SPARK_IN_TEST := 4.0.0
 SPARK_JOBS_IN_TEST := batch_read headers_and_nulls stream_write available_now
 
 .NOTPARALLEL:
-.PHONY: run test bench regions fleet soak spark spark-small conformance clean python packages toolchains
+.PHONY: run test bench regions fleet soak transactions spark spark-small conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
@@ -40,6 +40,11 @@ fleet: packages .venv/test.stamp  ## Deaths of gateways, and what a fleet costs:
 
 soak: packages .venv/test.stamp  ## Two hours of mixed load with restarts: docs/reports/soak.md
 	$(BIN)/python -m tests.soak
+
+transactions: packages .venv/test.stamp  ## Long trials of transactions: copies of 100,000 records, ten faults of each kind
+	$(BIN)/python -m deploy.local.jars pulsar kafka
+	COPIER_RECORDS=100000 STREAMS_LINES=20000 TRANSACTION_ROUNDS=10 $(BIN)/pytest tests/faults/test_transactions.py \
+	  tests/integration/test_transactional_copier.py tests/integration/test_streams.py
 
 spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared: docs/reports/spark.md
 	@failed=; for version in $(SPARK_VERSIONS); do \

@@ -1,6 +1,7 @@
 """Transactions while gateways, Pulsar and the way to them fail: nothing torn, lost, doubled or out of order is read.
 
-TRANSACTION_ROUNDS=10 makes a long trial of it, with so many faults of each kind.
+`make transactions` makes long trials of them: so many faults of each kind (TRANSACTION_ROUNDS), and 100,000 records
+(COPIER_RECORDS), as in Kafka's own system test.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import pytest
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import create_topic
+from tests.integration.confluent import Record, committed, create_topic, produce
 from tests.integration.servers import running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
 from tests.support.names import unique_topic
 from tests.support.transaction_history import check
+from tests.support.transactional_copier import Copier, await_copied, committed_values, copying, keep_copying
 from tests.support.transactional_traffic import Traffic
 
 PARTITIONS = 4
@@ -30,6 +32,9 @@ PAUSED_S = 8.0
 COMMITS = 5
 """Of each writer, before and after a fault."""
 RECOVERY_S = 120.0
+COPIED = int(os.environ.get("COPIER_RECORDS", "2000"))
+TRANSACTION_SIZE = 100 if COPIED < 10_000 else 500
+COPIED_WITHIN_S = 180.0 + COPIED / 50
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +134,21 @@ def test_haproxy_resets_every_connection(fleet: HaproxyFleet) -> None:
             time.sleep(0.5)
 
     trial(trouble, fleet.bootstrap, fleet.single)
+
+
+def test_copiers_while_gateways_bounce(fleet: HaproxyFleet, tmp_path: Path) -> None:
+    """Kafka's own copy job: gateways are killed and stopped in turn until a third, then two thirds are copied."""
+    source, target = unique_topic("copied-from"), unique_topic("copied-to")
+    for topic in (source, target):
+        create_topic(fleet.bootstrap, topic)
+    values = [b"%d" % number for number in range(COPIED)]
+    produce(fleet.bootstrap, source, [Record(value) for value in values], enable_idempotence=True)
+    copier = Copier(tmp_path, fleet.single, source, target, 0, TRANSACTION_SIZE)
+    with copying([copier]):
+        for number, fault in enumerate((killed, stopped) * ROUNDS):
+            await_copied(copier, COPIED * (number + 1) // (2 * ROUNDS + 1), COPIED_WITHIN_S)
+            for gateway in fleet.gateways:
+                fault(gateway)
+        keep_copying([copier], COPIED_WITHIN_S)
+    assert committed_values(fleet.bootstrap, target, 0) == values
+    assert committed(fleet.bootstrap, f"{target}-copiers", source) == [COPIED]

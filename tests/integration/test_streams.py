@@ -1,6 +1,6 @@
 """Kafka Streams with exactly_once_v2: a word count whose process is killed, and that restores its counts elsewhere.
 
-STREAMS_LINES is how much it counts.
+STREAMS_LINES is how much it counts; `make transactions` counts more.
 """
 
 from __future__ import annotations
