@@ -18,6 +18,8 @@ from protocol.kafka.messages.cluster import ApiVersionsRequest, ApiVersionsRespo
 FROM_ZERO_VERSION = 4
 _TRANSACTION = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+MAX_SOFTWARE_CHARS = 100
+"""Of its name, and of its version: they are kept, and who has not logged in tells them too."""
 
 
 class UnknownVersion(ApiVersionsRequest):
@@ -37,6 +39,7 @@ def handle(call: Call[ApiVersionsRequest], apis: Iterable[Api]) -> ApiVersionsRe
         name, version = request.client_software_name or "", request.client_software_version or ""
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return _response(ErrorCode.INVALID_REQUEST, [])
+        name, version = name[:MAX_SOFTWARE_CHARS], version[:MAX_SOFTWARE_CHARS]
         call.client.software_name, call.client.software_version = name, version
         call.cluster.metrics.software(name, version)
     rows = [_row(api.key, api.min_version, api.max_version) for api in apis]

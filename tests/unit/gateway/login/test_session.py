@@ -8,6 +8,7 @@ import contextlib
 import time
 
 import pytest
+from prometheus_client import generate_latest
 
 from gateway.login.session import MAX_FRAME_BYTES
 from gateway.requests.context import Principal
@@ -119,6 +120,15 @@ async def test_versions_are_told_once(scene: Scene) -> None:
     assert scene.last.ends is None
     assert await scene.ask("ApiVersions", 3, **SOFTWARE) == {}
     assert scene.last.ends == "request before login"
+
+
+async def test_little_is_kept_of_what_strangers_call_themselves() -> None:
+    """A metric has their names."""
+    long = "x" * 100_000
+    scene = Scene()
+    answer = await scene.ask("ApiVersions", 3, client_software_name=long, client_software_version=long)
+    assert answer["error_code"] == 0
+    assert len(generate_latest(scene.metrics.registry)) < len(long)
 
 
 @pytest.mark.parametrize(("api", "version"), [("ApiVersions", 0), ("SaslHandshake", 1)])
