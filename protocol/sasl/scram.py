@@ -24,6 +24,8 @@ from protocol.sasl.failure import LoginFailed
 MIN_ITERATIONS, MAX_ITERATIONS = 4_096, 16_384
 """Kafka's bounds."""
 SALT_BYTES = 20
+MAX_MESSAGE_BYTES = 4_096
+"""Of a client. The first is kept until the last has come, and who sent it may be anybody."""
 FOREIGN_ID = "Authentication failed: Client requested an authorization id that is different from username"
 
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -134,6 +136,8 @@ class ScramServer:
 
 
 def _text(message: bytes) -> str:
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise LoginFailed("message too long")
     try:
         return message.decode()
     except UnicodeDecodeError:

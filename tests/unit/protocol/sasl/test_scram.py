@@ -127,3 +127,13 @@ def test_unknown_users_look_known() -> None:
     others = [unknown_user(SHA_256, "somebody", b"secret"), unknown_user(SHA_256, "nobody", b"other")]
     assert first.salt not in {other.salt for other in others}
     assert "salt" not in repr(ScramCredential(b"salt", b"stored", b"server", 4_096))
+
+
+@pytest.mark.parametrize(
+    "message", ["n,,n={},r=abc", "n,a={0},n={0},r=abc", "n,,n=user,r={}", "n,,n=user,r=abc,m={}"]
+)
+def test_who_is_unknown_leaves_little_to_keep(message: str) -> None:
+    """A first message is kept while the last one is awaited, three times over."""
+    assert ScramServer(SHA_256, SERVER_NONCE).first(message.format("x" * 1_000).encode())
+    with pytest.raises(LoginFailed, match="too long"):
+        ScramServer(SHA_256, SERVER_NONCE).first(message.format("x" * 5_000).encode())
