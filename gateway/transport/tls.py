@@ -18,6 +18,8 @@ from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import MalformedProxyHeaderError
 
 READ_BUFFER_BYTES = 256 * 1024
+RECORD_BYTES = 17 * 1024
+"""The largest record: of less, nothing may be decrypted."""
 ENCRYPT_BYTES = 256 * 1024
 """At once: so much is in memory twice."""
 
@@ -88,7 +90,11 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._refuse("not a trusted proxy")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._read_buffer
+        """No more is read than is taken: what stays here is counted nowhere."""
+        if self._carried is None:
+            return self._read_buffer
+        taken = cast(memoryview, self._carried.get_buffer(sizehint))
+        return self._read_buffer[: max(len(taken), RECORD_BYTES)]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.is_closing() or self._ended:  # behind the end of TLS, anything may come

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.transport.tls import READ_BUFFER_BYTES, RECORD_BYTES, TlsConnection
 from tests.unit.gateway.transport.test_tls import HOST, TIMEOUT_S, Echo, Lab
 
 FLOOD_BYTES = 16 * 1024 * 1024
@@ -123,6 +124,37 @@ async def test_what_comes_behind_the_end_of_tls_is_not_kept(lab: Lab, monkeypatc
     await asyncio.sleep(0.1)
     assert carried.ended
     assert carried.tls._incoming.pending < SMALL_BYTES
+
+
+class Busy(Echo):
+    """Works on its first request, and reads nothing meanwhile."""
+
+    def __init__(self, tls: TlsConnection, times: int) -> None:
+        super().__init__(tls, times)
+        self.buffer = memoryview(bytearray(20_000))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += bytes(self.buffer[:nbytes])
+        self.tls.pause_reading()
+
+
+async def test_what_nobody_reads_stays_in_the_socket(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What TLS holds is not counted with the memory of requests."""
+    monkeypatch.setattr("tests.unit.gateway.transport.test_tls.Echo", Busy)
+    lab._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+    client = HandMadeClient(lab)
+    await client.shake_hands()
+    client.tls.write(bytes(240_000))
+    await client.flush()
+    while not lab.carried or not lab.carried[0].received:
+        await asyncio.sleep(0.01)
+    (carried,) = lab.carried
+    assert carried.tls._incoming.pending <= RECORD_BYTES
+    monkeypatch.setattr(carried.tls, "pause_reading", lambda: None)
+    carried.tls.resume_reading()
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(carried.received) < 240_000:
+            await asyncio.sleep(0.01)
 
 
 async def test_new_keys_are_not_answered_without_end(lab: Lab) -> None:
