@@ -26,7 +26,9 @@ TOKEN_LIFETIME_S = 3_600
 class Secured:
     """Its `gateway` is not started yet."""
 
-    def __init__(self, pulsar: PulsarStandalone, folder: Path, **sections: dict[str, Any]) -> None:
+    def __init__(
+        self, pulsar: PulsarStandalone, folder: Path, *, max_reauth_ms: int = 3_600_000, **sections: dict[str, Any]
+    ) -> None:
         self.folder = folder
         self.authority = Authority(folder / "certificates")
         self.issuer = Issuer(folder / "tokens")
@@ -49,7 +51,7 @@ class Secured:
         tokens = {"public_key_file": str(self.issuer.public_key_file)}
         self.gateway = gateway_on(
             pulsar, folder / "gateway", kafka={"host": HOST, "port": free_port(), "listeners": listeners},
-            security={"users": {USER: PASSWORD}, "tokens": tokens}, **sections,
+            security={"users": {USER: PASSWORD}, "tokens": tokens, "max_reauth_ms": max_reauth_ms}, **sections,
         )  # fmt: skip
 
     def address(self, listener: str) -> str:

@@ -1,0 +1,193 @@
+"""Sessions that end, and clients that come to harm: slow ones, large ones, many, and those that do not read."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import TIMEOUT_S
+from tests.integration.native import wait_for
+from tests.integration.secured import PASSWORD, USER, Secured
+from tests.integration.servers import metric, resident_bytes, running
+from tests.integration.test_login import new_topic
+from tests.support.gateway_process import HOST
+from tests.support.kafka_tools import KafkaTools, compile_tools
+from tests.support.raw_client import ConnectionClosedError, RawClient, connected, encode_request
+
+REAUTH_MS = 1_500
+LONGER_S = 6.0
+PER_ADDRESS = 8
+MIB = 1024 * 1024
+UNREAD_BUDGET_BYTES = 32 * MIB
+DEAF_CLIENTS = 40
+MOST_BYTES = UNREAD_BUDGET_BYTES + 120 * MIB
+"""What they may add, with all that is not theirs. Each asks for 200 MiB."""
+READ_FROM = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 8 * MIB, "isolation_level": 0}
+
+
+@pytest.fixture(scope="module")
+def strict(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    limits = {
+        "login_timeout_ms": 1_000, "max_unauthenticated_per_address": PER_ADDRESS,
+        "unread_budget_bytes": UNREAD_BUDGET_BYTES, "fetch_budget_bytes": 20 * MIB,
+    }  # fmt: skip
+    found = Secured(pulsar, tmp_path_factory.mktemp("strict"), max_reauth_ms=REAUTH_MS, limits=limits)
+    with running(found.gateway):
+        yield found
+
+
+def ended(strict: Secured, reason: str) -> float:
+    return metric(strict.gateway, "kafka_gateway_connections_closed_total", reason=reason)
+
+
+def logins(strict: Secured, outcome: str) -> float:
+    return metric(strict.gateway, "kafka_gateway_logins_total", outcome=outcome)
+
+
+def log_in(client: RawClient) -> int:
+    """How long the session lasts, in milliseconds."""
+    assert client.call("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == 0
+    answer = client.call("SaslAuthenticate", 2, auth_bytes=f"\0{USER}\0{PASSWORD}".encode())
+    assert answer["error_code"] == 0
+    return int(answer["session_lifetime_ms"])
+
+
+# Sessions
+
+
+def test_an_expired_session_serves_nothing(strict: Secured) -> None:
+    with connected(strict.address("sasl")) as client:
+        assert log_in(client) == REAUTH_MS
+        assert client.call("Metadata", 1, topics=[])["brokers"]
+        time.sleep(REAUTH_MS / 1000 + 0.2)
+        with pytest.raises(ConnectionClosedError):
+            client.call("Metadata", 1, topics=[])
+    with connected(strict.address("sasl")) as client:
+        for _ in range(3):
+            log_in(client)
+            assert client.call("Metadata", 1, topics=[])["brokers"]
+            time.sleep(REAUTH_MS / 1000 + 0.2)
+        log_in(client)  # also behind the end of the session
+        assert client.call("Metadata", 1, topics=[])["brokers"]
+
+
+def test_librdkafka_goes_on(strict: Secured) -> None:
+    """It does not log in again: it is disconnected, connects, and loses nothing."""
+    config = strict.librdkafka("sasl_tls", "SCRAM-SHA-256")
+    topic = new_topic(config)
+    failed: list[KafkaError] = []
+    delivered: list[int] = []
+
+    def done(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+        else:
+            delivered.append(int(message.value() or b""))
+
+    producer = Producer({**config, "enable.idempotence": True})
+    deadline, sent = time.monotonic() + LONGER_S, 0
+    while time.monotonic() < deadline:
+        producer.produce(topic, b"%d" % sent, on_delivery=done)
+        producer.poll(0.01)
+        sent += 1
+    assert producer.flush(TIMEOUT_S) == 0
+    assert failed == [] and delivered == [*range(sent)]
+
+
+def test_java_logs_in_again(strict: Secured, tmp_path_factory: pytest.TempPathFactory) -> None:
+    topic = new_topic(strict.librdkafka("sasl", "PLAIN"))
+    folder = tmp_path_factory.mktemp("tools")
+    compile_tools(folder)
+    before = logins(strict, "again")
+    with KafkaTools(folder, strict.address("sasl_tls")) as run:
+        done = run(
+            "org.apache.kafka.tools.VerifiableProducer", "--topic", topic, "--max-messages", "600",
+            "--throughput", "100", "--producer.config", str(strict.java("sasl_tls", "SCRAM-SHA-512")),
+        )  # fmt: skip
+    assert done.text.count("producer_send_success") == 600, done.text[-2_000:]
+    assert logins(strict, "again") >= before + 2
+
+
+# Strangers
+
+
+def test_who_says_nothing_is_not_waited_for(strict: Secured) -> None:
+    for listener in strict.protocols:
+        with closing(socket.create_connection((HOST, strict.ports[listener]), TIMEOUT_S)) as silent:
+            silent.sendall(b"" if listener == "sasl" else b"\x16\x03")
+            if listener == "sasl":
+                silent.sendall(b"\0\0")
+            assert silent.recv(1) == b""
+    assert ended(strict, "no login in time") >= 1
+    assert ended(strict, "no TLS handshake in time") >= 3
+
+
+def test_a_login_in_small_steps_has_no_more_time(strict: Secured) -> None:
+    frame = encode_request("SaslHandshake", 1, {"mechanism": "PLAIN"})
+    data = len(frame).to_bytes(4, "big") + frame
+    with closing(socket.create_connection((HOST, strict.ports["sasl"]), TIMEOUT_S)) as slow:
+        with contextlib.suppress(ConnectionError):
+            for byte in data:
+                slow.sendall(bytes([byte]))
+                time.sleep(0.1)
+        with contextlib.suppress(ConnectionError):
+            assert slow.recv(1) == b""
+
+
+def test_few_strangers_from_one_address(strict: Secured) -> None:
+    before = ended(strict, "too many that have not logged in")
+    address = (HOST, strict.ports["sasl"])
+    with contextlib.ExitStack() as stack:
+        for _ in range(PER_ADDRESS + 4):
+            stack.enter_context(closing(socket.create_connection(address, TIMEOUT_S)))
+        wait_for(
+            lambda: ended(strict, "too many that have not logged in") >= before + 4, "those are too many", TIMEOUT_S
+        )
+    with connected(strict.address("sasl")) as client:
+        log_in(client)
+
+
+# Who does not read
+
+
+def test_clients_that_do_not_read_under_tls(strict: Secured) -> None:
+    """They ask for gigabytes. What they leave unread is counted, and others are served all the while."""
+    config = strict.librdkafka("tls")
+    topic = new_topic(config)
+    producer = Producer({**config, "message.max.bytes": 1_000_000})
+    for _ in range(20):
+        producer.produce(topic, bytes(500_000))
+    assert producer.flush(TIMEOUT_S) == 0
+    context = ssl.create_default_context(cafile=str(strict.authority.certificate))
+    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 8 * MIB}
+    fields: dict[str, Any] = {**READ_FROM, "topics": [{"topic": topic, "partitions": [asked]}]}
+    frame = encode_request("Fetch", 4, fields)
+    before = resident_bytes(strict.gateway.pid)
+    with contextlib.ExitStack() as stack:
+        for _ in range(DEAF_CLIENTS):
+            plain = socket.create_connection((HOST, strict.ports["tls"]), TIMEOUT_S)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
+            connection = stack.enter_context(context.wrap_socket(plain, server_hostname=HOST))
+            with contextlib.suppress(OSError):
+                connection.sendall((len(frame).to_bytes(4, "big") + frame) * 20)
+        for _ in range(20):
+            assert served_by_tls(strict, context)
+            assert resident_bytes(strict.gateway.pid) - before < MOST_BYTES
+            time.sleep(0.1)
+
+
+def served_by_tls(strict: Secured, context: ssl.SSLContext) -> bool:
+    other = socket.create_connection((HOST, strict.ports["tls"]), TIMEOUT_S)
+    with context.wrap_socket(other, server_hostname=HOST) as secured:
+        frame = encode_request("ApiVersions", 0, {})
+        secured.sendall(len(frame).to_bytes(4, "big") + frame)
+        return len(secured.recv(4)) > 0
