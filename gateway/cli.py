@@ -17,10 +17,11 @@ from deploy.local.cluster.cli import app as cluster_app
 from deploy.local.jars import ResolveError
 from deploy.local.java import MissingToolError
 from deploy.local.process import StartError
+from deploy.local.secured import DEVELOPER, GATEWAY, LocalSecurity
 from deploy.local.standalone import PulsarStandalone
 from gateway.app import Gateway
 from gateway.background import BackgroundFailure
-from gateway.config import Config, ConfigError, KafkaSection, PulsarSection, load
+from gateway.config import Config, ConfigError, load
 from gateway.fleet.fleet import NodeIdInUse
 from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
 from gateway.login.tokens import UnfitKey
@@ -62,25 +63,48 @@ def dev(
     data: Annotated[Path, typer.Option(help="Where Pulsar keeps its data between runs.")] = Path("data"),
     host: Annotated[str, typer.Option(help="Address of the Kafka listener.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the Kafka listener.")] = 9092,
+    secure: Annotated[bool, typer.Option(help="With TLS, tokens and ACLs; files for clients are written.")] = False,
 ) -> None:
     """Start a Pulsar standalone and a gateway on it; Ctrl-C stops both."""
     logs.configure("warning")
-    pulsar = PulsarStandalone(data / "pulsar")
+    security = LocalSecurity(data / "secure") if secure else None
+    pulsar = PulsarStandalone(data / "pulsar") if security is None else _secured_pulsar(data, security)
     try:
         pulsar.start()
         typer.echo(f"Starting Pulsar (log: {pulsar.log_path}) …")
         pulsar.wait_ready()
-        settings = Config(
-            kafka=KafkaSection(host=host, port=port),
-            pulsar=PulsarSection(service_url=pulsar.service_url, admin_url=pulsar.admin_url),
-        )
-        _run(settings, ready=f"Ready: Kafka bootstrap {host}:{port} · Pulsar {pulsar.service_url} {pulsar.admin_url}")
+        sections: dict[str, Any] = {
+            "kafka": {"host": host, "port": port},
+            "pulsar": {"service_url": pulsar.service_url, "admin_url": pulsar.admin_url},
+        }
+        ready = f"Ready: Kafka bootstrap {host}:{port} · Pulsar {pulsar.service_url} {pulsar.admin_url}"
+        if security is not None:
+            _add_security(sections, security)
+            ready += "\n" + security.write_clients(f"{host}:{port}")
+        _run(Config.model_validate(sections), ready)
     except (MissingToolError, ResolveError, StartError) as error:
         raise typer.Exit(_complain(str(error))) from error
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
         pulsar.stop()
+
+
+def _secured_pulsar(data: Path, security: LocalSecurity) -> PulsarStandalone:
+    return PulsarStandalone(data / "pulsar", settings=security.pulsar_settings, token=security.token(GATEWAY))
+
+
+def _add_security(sections: dict[str, Any], security: LocalSecurity) -> None:
+    """Clients log in with tokens that Pulsar's key has signed, and may do what ACLs allow."""
+    issued = security.server_certificate(sections["kafka"]["host"])
+    sections["kafka"] |= {
+        "protocol": "SASL_SSL",
+        "mechanisms": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+        "tls": {"certificate": issued.certificate, "key": issued.key},
+    }
+    sections["pulsar"]["token"] = security.token(GATEWAY)
+    sections["security"] = {"tokens": {"secret_key_file": security.key_file}}
+    sections["authorization"] = {"authorizer": "acl", "super_users": [f"User:{DEVELOPER}"]}
 
 
 @app.command()

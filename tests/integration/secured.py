@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deploy.local.certificates import STORE_PASSWORD, Authority
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.servers import gateway_on
 from tests.support import jaas
-from tests.support.certificates import STORE_PASSWORD, Authority
 from tests.support.gateway_process import HOST
 from tests.support.tokens import Issuer
 

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from deploy.local.certificates import Authority, Issued
 from deploy.local.process import ChildProcess, free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.secured import PASSWORD, USER
 from tests.integration.servers import gateway_on, running
 from tests.integration.test_login import round_trip
-from tests.support.certificates import Authority, Issued
 from tests.support.gateway_process import HOST, GatewayProcess
 
 NAMES = ("passed", "ended", "ended_sasl")

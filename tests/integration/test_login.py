@@ -17,11 +17,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from deploy.local.certificates import Authority
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured import MECHANISMS, PASSWORD, SASL_LISTENERS, TLS_LISTENERS, USER, Secured
 from tests.integration.servers import metric, running
-from tests.support.certificates import Authority
 from tests.support.java_clients import CLIENTS, JavaClient, JavaClients
 from tests.support.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic

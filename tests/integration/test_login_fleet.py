@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from deploy.local.certificates import Authority, Issued
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured import PASSWORD, USER
 from tests.integration.servers import gateway_on, running
 from tests.integration.test_login import new_topic
-from tests.support.certificates import Authority, Issued
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.certificates import Authority, Issued
 from gateway.config import ForwardingSection
 from gateway.forwarding.peer_security import PeerNames, PeerSecurity
 from gateway.forwarding.peers import PeerLink
 from gateway.listener_config import TlsSection
 from gateway.observability.metrics import Metrics
-from tests.support.certificates import Authority, Issued
 from tests.unit.gateway.forwarding.test_peers import WAIT_S, FakePeer, ask, member, read_buffer
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from deploy.local.certificates import Authority
 from gateway.config import Limits
 from gateway.listener_config import LOOPBACK, ListenerSection, TlsSection
 from gateway.login.certificate_names import CertificateNames
@@ -23,7 +24,6 @@ from gateway.requests.context import ANONYMOUS, Principal
 from gateway.transport.certificates import Certificates, UnfitCertificate
 from gateway.transport.proxy import AwaitedProxyHeader
 from gateway.transport.tls import TlsConnection
-from tests.support.certificates import Authority
 
 HOST = "127.0.0.1"
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"

@@ -1,8 +1,9 @@
-"""An authority, and the certificates that it signs, as PEM files."""
+"""An authority for development and tests, and the certificates that it signs, as PEM files."""
 
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,8 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-LIFETIME = datetime.timedelta(days=2)
+LIFETIME = datetime.timedelta(days=365)
+CLOCKS_DIFFER = datetime.timedelta(days=2)
 STORE_PASSWORD = "store-password"
+"""Of stores, which Java wants to have one."""
 
 
 class Issued(NamedTuple):
@@ -31,28 +34,37 @@ class Issued(NamedTuple):
     @property
     def key_store(self) -> Path:
         """Both in one file (PKCS12), as Java takes them."""
-        key = load_pem_private_key(self.key.read_bytes(), None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
         certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
         path = self.key.with_suffix(".p12")
         encryption = BestAvailableEncryption(STORE_PASSWORD.encode())
-        path.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, certificate, None, encryption))
+        key = _load_key(self.key)
+        write_secret(path, pkcs12.serialize_key_and_certificates(b"own", key, certificate, None, encryption))
         return path
 
 
 class Authority:
+    """The same again if the folder has it."""
+
     def __init__(self, folder: Path, name: str = "authority") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        constraints = x509.BasicConstraints(ca=True, path_length=0)
-        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        builder = _builder(self._name, self._name, self._key).add_extension(constraints, critical=True)
-        builder = builder.add_extension(self._identifier, critical=False)
         self.certificate = folder / f"{name}.pem"
         """What clients and gateways trust."""
+        key_file = self.certificate.with_suffix(".key")
+        if key_file.exists() and self.certificate.exists():
+            self._key = _load_key(key_file)
+            return
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        builder = _builder(self._name, self._name, self._key).add_extension(constraints, critical=True)
+        builder = builder.add_extension(self._identifier, critical=False)
+        write_secret(key_file, _pem(self._key))
         self.certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+    @property
+    def _identifier(self) -> x509.SubjectKeyIdentifier:
+        return x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
 
     @property
     def trust_store(self) -> Path:
@@ -60,9 +72,7 @@ class Authority:
         certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
         path = self.certificate.with_suffix(".p12")
         trusted = [pkcs12.PKCS12Certificate(certificate, b"authority")]
-        path.write_bytes(
-            pkcs12.serialize_java_truststore(trusted, BestAvailableEncryption(STORE_PASSWORD.encode()))
-        )
+        path.write_bytes(pkcs12.serialize_java_truststore(trusted, BestAvailableEncryption(STORE_PASSWORD.encode())))
         return path
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), unit: str | None = None) -> Issued:
@@ -77,10 +87,26 @@ class Authority:
             names = x509.SubjectAlternativeName([_host(each) for each in hosts])
             builder = builder.add_extension(names, critical=False)
         issued = Issued(self._folder / f"{name}.pem", self._folder / f"{name}.key")
-        plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        issued.key.write_bytes(plain)
+        write_secret(issued.key, _pem(key))
         issued.certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
         return issued
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """For nobody else to read."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
@@ -88,7 +114,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
     return (
         x509.CertificateBuilder(issuer, subject, key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - LIFETIME)
+        .not_valid_before(now - CLOCKS_DIFFER)
         .not_valid_after(now + LIFETIME)
     )
 
