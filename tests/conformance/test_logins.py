@@ -91,6 +91,7 @@ def gateway_with_sasl(
     }  # fmt: skip
     server = gateway_on(
         pulsar, tmp_path_factory.mktemp("gateway"),
+        pulsar={"namespace": f"logins-{uuid.uuid4().hex[:6]}"},  # else it would join the fleet of the other tests
         kafka={"host": HOST, "port": free_port(HOST), "listeners": [listener]},
         security={"users": USERS, "tokens": {"jwks_file": str(key_set)}, "max_reauth_ms": REAUTH_MS},
     )  # fmt: skip
