@@ -281,7 +281,8 @@ class Limits(Section):
     max_connections: int = Field(default=20_000, ge=1)
     """Connections of clients. Those of other gateways are not counted."""
     max_unauthenticated_per_address: int = Field(default=256, ge=1)
-    """Connections from one address that have not logged in yet, or not finished TLS's handshake."""
+    """Connections from one address that have not logged in yet, or not finished TLS's handshake. From all addresses
+    there may be `max_connections` of them."""
     login_timeout_ms: int = Field(default=10_000, ge=100)
     """How long TLS's handshake may take, and then SASL's login."""
     connection_idle_ms: int = Field(default=600_000, ge=1_000)
@@ -294,7 +295,8 @@ class Limits(Section):
     """The same for requests other than Produce. Decoded, they take forty times their size."""
     requests_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
     """Requests of all connections that are received, wait or are handled. Above it, requests are read from one
-    connection after the other. Decoded requests may take as much again."""
+    connection after the other. Decoded requests may take as much again. Clients that have not logged in hold an eighth
+    of it; above that, those that have held some longest are closed."""
     max_in_flight_requests: int = Field(default=64, ge=1)
     """Unanswered requests of one connection. The gateway reads no more until one is answered."""
     max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
