@@ -115,7 +115,7 @@ class Gateway:
         await self._wait_for_pulsar()
         dispatcher = Dispatcher(*self._services.served)
         if any(listener.speaks_sasl for listener in self.config.kafka.all_listeners):
-            self._logins = await LoginService.start(self.config, self.metrics)
+            self._logins = await LoginService.start(self.config, self.metrics, self._services.security)
         self._server = KafkaServer(self.config, dispatcher, self.metrics, self._unread, self._logins)
         ports = await self._server.bind()
         await self._join_fleet(ports)

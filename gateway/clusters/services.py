@@ -76,7 +76,7 @@ class ClusterServices:
             self._transactions.coordinators, fleet, to_coordinators, self._logs, self._write_markers,
             config.transactions.max_timeout_ms, parts.metrics,
         )  # fmt: skip
-        self._security = new_security(
+        self.security = new_security(
             client, admin, config.pulsar.full_system_namespace, config.authorization, lambda: fleet.leads(SECURITY, 0)
         )
         self._tasks = TaskGroup()
@@ -89,9 +89,9 @@ class ClusterServices:
             config, parts.metrics, fleet, self._topics, self._logs, shared.producer_ids,
             FetchSessions(config.limits.max_fetch_sessions), parts.unread,
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
-            self._security, partition_rows,
+            self.security, partition_rows,
         )  # fmt: skip
-        self.served = ServedCluster(cluster, self._new_forwarding(cluster), self._security.authorizer)
+        self.served = ServedCluster(cluster, self._new_forwarding(cluster), self.security.authorizer)
 
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
         if not any(listener.single_address for listener in self._config.kafka.all_listeners):
@@ -104,8 +104,8 @@ class ClusterServices:
 
     async def load_rights(self) -> None:
         """To be waited for before clients may ask: what is denied before, they would take for an answer."""
-        self._security.start()
-        await self._security.wait_authorizing()
+        self.security.start()
+        await self.security.wait_authorizing()
 
     async def start(self) -> None:
         """Return when each partition of the internal topics that is placed here was tried once."""
@@ -116,7 +116,7 @@ class ClusterServices:
         """What is in flight is in Pulsar, or has failed, on return."""
         await asyncio.gather(self._groups.stop(), self._transactions.stop())
         await self._verifier.close()
-        await self._security.close()
+        await self.security.close()
         for requests in self._peer_requests:
             requests.close()
         await self._tasks.close()

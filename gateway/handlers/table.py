@@ -37,7 +37,15 @@ from gateway.handlers.records import (
     produce,
     write_txn_markers,
 )
-from gateway.handlers.security import create_acls, delete_acls, describe_acls
+from gateway.handlers.security import (
+    alter_client_quotas,
+    alter_user_scram_credentials,
+    create_acls,
+    delete_acls,
+    describe_acls,
+    describe_client_quotas,
+    describe_user_scram_credentials,
+)
 from gateway.handlers.topics import (
     alter_partition_reassignments,
     create_partitions,
@@ -275,6 +283,26 @@ _ROWS = (
         groups.OffsetDeleteRequest, groups.OffsetDeleteResponse,
         0, 0, offset_delete.handle,
         _rights((_GROUP, _DELETE), (_TOPIC, _READ)), route=routes.BY_GROUP,
+    ),
+    Api(
+        security.DescribeClientQuotasRequest, security.DescribeClientQuotasResponse,
+        0, 1, at_once(describe_client_quotas.handle),
+        _rights((_CLUSTER, _DESCRIBE_CONFIGS)),
+    ),
+    Api(
+        security.AlterClientQuotasRequest, security.AlterClientQuotasResponse,
+        0, 1, awaited(alter_client_quotas.handle),
+        _rights((_CLUSTER, _ALTER_CONFIGS)),
+    ),
+    Api(
+        security.DescribeUserScramCredentialsRequest, security.DescribeUserScramCredentialsResponse,
+        0, 0, at_once(describe_user_scram_credentials.handle),
+        _rights((_CLUSTER, _DESCRIBE)),
+    ),
+    Api(
+        security.AlterUserScramCredentialsRequest, security.AlterUserScramCredentialsResponse,
+        0, 0, awaited(alter_user_scram_credentials.handle),
+        _rights((_CLUSTER, _ALTER)),
     ),
     Api(
         cluster.DescribeClusterRequest, cluster.DescribeClusterResponse,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from gateway.security.acls import Acl
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+from protocol.sasl.scram import ScramCredential, ScramMechanism
 
 VERSION = 1
 _ACL, _SCRAM, _QUOTA = "acl", "scram", "quota"
@@ -28,18 +29,13 @@ Record = tuple[bytes, bytes | None]
 
 
 class ScramKey(NamedTuple):
-    mechanism: int
-    """1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+    mechanism: ScramMechanism
     user: str
 
 
-class ScramCredential(NamedTuple):
-    """RFC 5802; the password cannot be found from it."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
+MECHANISM_CODES = {ScramMechanism.SCRAM_SHA_256: 1, ScramMechanism.SCRAM_SHA_512: 2}
+"""Kafka's."""
+MECHANISMS = {code: mechanism for mechanism, code in MECHANISM_CODES.items()}
 
 
 Entity = frozenset[tuple[str, str | None]]
@@ -65,9 +61,10 @@ def acl_record(acl: Acl, *, present: bool) -> Record:
 
 
 def scram_record(key: ScramKey, credential: ScramCredential | None) -> Record:
+    encoded = _key(_SCRAM, MECHANISM_CODES[key.mechanism], key.user)
     if credential is None:
-        return _key(_SCRAM, *key), None
-    return _key(_SCRAM, *key), _value(
+        return encoded, None
+    return encoded, _value(
         salt=credential.salt.hex(), stored_key=credential.stored_key.hex(), server_key=credential.server_key.hex(),
         iterations=credential.iterations,
     )  # fmt: skip
@@ -110,11 +107,12 @@ def _decode_acl(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subjec
 
 
 def _decode_scram(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
-    mechanism, user = parts
+    code, user = parts
+    key = ScramKey(MECHANISMS[code], user)
     if fields is None:
-        return ScramKey(mechanism, user), None
+        return key, None
     salt, stored_key, server_key = (bytes.fromhex(fields[name]) for name in ("salt", "stored_key", "server_key"))
-    return ScramKey(mechanism, user), ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
+    return key, ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
 
 
 def _decode_quota(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:

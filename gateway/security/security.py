@@ -8,9 +8,10 @@ from gateway.config import AuthorizationSection
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.security.authorizer import AclAuthorizer, Authorizer
-from gateway.security.records import Record, ScramCredential, ScramKey
+from gateway.security.records import Record, ScramKey
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
+from protocol.sasl.scram import ScramCredential, ScramMechanism
 
 
 class Security:
@@ -43,8 +44,8 @@ class Security:
         if changes:
             await self._log.append(changes)
 
-    def find_scram(self, user: str, mechanism: int) -> ScramCredential | None:
-        """By Kafka's code of the mechanism."""
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """The credential of a user, if it has one."""
         return self.state.scram.get(ScramKey(mechanism, user))
 
 

@@ -11,11 +11,11 @@ from gateway.security.records import (
     Entity,
     QuotaKey,
     Record,
-    ScramCredential,
     ScramKey,
     UnreadableRecordError,
     decode_record,
 )
+from protocol.sasl.scram import ScramCredential
 
 log = structlog.get_logger()
 

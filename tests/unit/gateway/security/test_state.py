@@ -11,7 +11,6 @@ from gateway.security.authorizer import AclAuthorizer
 from gateway.security.records import (
     QuotaKey,
     Record,
-    ScramCredential,
     ScramKey,
     acl_record,
     quota_record,
@@ -20,6 +19,7 @@ from gateway.security.records import (
 from gateway.security.snapshots import Replay, encode_snapshot
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+from protocol.sasl.scram import ScramCredential, ScramMechanism
 
 ANN = Requester("User:ann", "10.0.0.1")
 ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "straße", "User:ann", "*", AclOperation.READ, Permission.ALLOW)
@@ -31,9 +31,9 @@ subjects = st.sampled_from(
         acl_record(ACL, present=True),
         acl_record(ACL, present=False),
         acl_record(ACL._replace(name="b"), present=True),
-        scram_record(ScramKey(1, "ann"), CREDENTIAL),
-        scram_record(ScramKey(1, "ann"), None),
-        scram_record(ScramKey(2, "ann"), CREDENTIAL),
+        scram_record(ScramKey(ScramMechanism.SCRAM_SHA_256, "ann"), CREDENTIAL),
+        scram_record(ScramKey(ScramMechanism.SCRAM_SHA_256, "ann"), None),
+        scram_record(ScramKey(ScramMechanism.SCRAM_SHA_512, "ann"), CREDENTIAL),
         quota_record(QuotaKey(DEFAULT_USER, "producer_byte_rate"), 1.5),
         quota_record(QuotaKey(DEFAULT_USER, "producer_byte_rate"), None),
         quota_record(QuotaKey(DEFAULT_USER, "consumer_byte_rate"), 2.0),

@@ -1,0 +1,77 @@
+"""AlterClientQuotas (key 49), v0-v1 (KIP-546). v1 flexible."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call
+from gateway.security.quota_entities import invalid_entity, invalid_quota
+from gateway.security.records import Entity, QuotaKey, quota_record
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.security import AlterClientQuotasRequest, AlterClientQuotasResponse
+
+_Wanted = AlterClientQuotasRequest.EntryData
+_Row = AlterClientQuotasResponse.EntryData
+Changes = dict[QuotaKey, float | None]
+
+
+async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasResponse:
+    """Each entity is altered as a whole, or not at all."""
+    changes: Changes = {}
+    errors: dict[Entity, KafkaError | None] = {}
+    for entry in call.request.entries:
+        entity = _entity(entry)
+        try:
+            if entity in errors:
+                raise _invalid(f"Ignoring duplicate entity {dict(entity)}")
+            wanted = _changes(call, entry, entity)
+        except KafkaError as error:
+            errors[entity] = error
+        else:
+            errors[entity] = None
+            changes |= wanted
+    if not call.request.validate_only:
+        try:
+            await call.cluster.security.change(quota_record(*change) for change in changes.items())
+        except PulsarError as failure:
+            unknown = KafkaError(error_code(failure), str(failure))
+            errors = {entity: known or unknown for entity, known in errors.items()}
+    return AlterClientQuotasResponse(entries=[_row(call, *each) for each in errors.items()])
+
+
+def _entity(entry: _Wanted) -> Entity:
+    return frozenset((each.entity_type, each.entity_name) for each in entry.entity)
+
+
+def _changes(call: Call[AlterClientQuotasRequest], entry: _Wanted, entity: Entity) -> Changes:
+    """Raises KafkaError."""
+    twice = [key for key, times in Counter(each.key for each in entry.ops).items() if times > 1]
+    if twice:
+        raise _invalid(f"Duplicate quota key {twice[0]} not updating quota for this entity {dict(entity)}")
+    reason = invalid_entity([(each.entity_type, each.entity_name) for each in entry.entity])
+    if reason is not None:
+        raise _invalid(reason)
+    present = call.cluster.security.state.quotas.get(entity, {})
+    changes: Changes = {}
+    for each in entry.ops:
+        value = None if each.remove else each.value
+        if value is not None and (reason := invalid_quota(entity, each.key, value)) is not None:
+            raise _invalid(reason)
+        if present.get(each.key) != value:
+            changes[QuotaKey(entity, each.key)] = value
+    return changes
+
+
+def _row(call: Call, entity: Entity, error: KafkaError | None) -> _Row:
+    code = ErrorCode.NONE if error is None else error.code
+    call.count_error(code)
+    return _Row(
+        error_code=code, error_message=None if error is None else error.text,
+        entity=[_Row.EntityData(entity_type=kind, entity_name=name) for kind, name in sorted(dict(entity).items())],
+    )  # fmt: skip
+
+
+def _invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, text)

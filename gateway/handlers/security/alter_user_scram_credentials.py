@@ -1,0 +1,86 @@
+"""AlterUserScramCredentials (key 51), v0 (KIP-554).
+
+The client sends the salted password; what is kept of it proves the password and does not tell it.
+"""
+
+from __future__ import annotations
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import PulsarError
+from gateway.requests.call import Call
+from gateway.security.records import MECHANISMS, ScramKey, scram_record
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.security import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from protocol.sasl.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    ScramCredential,
+    ScramMechanism,
+    credential_of_salted,
+)
+
+_Row = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+_Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+_Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+Changes = dict[ScramKey, ScramCredential | None]
+
+
+async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScramCredentialsResponse:
+    changes, errors = _judged(call)
+    try:
+        await call.cluster.security.change(scram_record(*change) for change in changes.items())
+    except PulsarError as error:
+        errors |= {key.user: KafkaError(error_code(error), str(error)) for key in changes}
+        changes = {}
+    rows = [_Row(user=key.user, error_message=None) for key in changes]
+    for user, failure in errors.items():
+        call.count_error(failure.code)
+        rows.append(_Row(user=user, error_code=failure.code, error_message=failure.text))
+    return AlterUserScramCredentialsResponse(results=rows)
+
+
+def _judged(call: Call[AlterUserScramCredentialsRequest]) -> tuple[Changes, dict[str, KafkaError]]:
+    """What is to be changed, and why other users are not."""
+    request, known = call.request, call.cluster.security.state.scram
+    changes: dict[str, tuple[ScramKey, ScramCredential | None]] = {}
+    errors: dict[str, KafkaError] = {}
+    asked: list[_Deletion | _Upsertion] = [*request.deletions, *request.upsertions]
+    for each in asked:
+        if each.name in errors:
+            continue
+        if changes.pop(each.name, None) is not None:
+            text = "A user credential cannot be altered twice in the same request"
+            errors[each.name] = KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
+            continue
+        try:
+            key = ScramKey(_mechanism(each), each.name)
+            if isinstance(each, _Deletion):
+                _check_known(key in known)
+                changes[each.name] = key, None
+            else:
+                changes[each.name] = key, _credential(key, each)
+        except KafkaError as error:
+            errors[each.name] = error
+    return dict(changes.values()), errors
+
+
+def _mechanism(each: _Deletion | _Upsertion) -> ScramMechanism:
+    if not each.name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    mechanism = MECHANISMS.get(each.mechanism)
+    if mechanism is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    return mechanism
+
+
+def _check_known(is_known: bool) -> None:
+    if not is_known:
+        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+
+
+def _credential(key: ScramKey, wanted: _Upsertion) -> ScramCredential:
+    if not MIN_ITERATIONS <= wanted.iterations <= MAX_ITERATIONS:
+        text = "Too few iterations" if wanted.iterations < MIN_ITERATIONS else "Too many iterations"
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
+    salted, salt = bytes(wanted.salted_password), bytes(wanted.salt)
+    return credential_of_salted(key.mechanism, salted, salt, wanted.iterations)
