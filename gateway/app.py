@@ -108,7 +108,7 @@ class Gateway:
         return Peers(self._fleet, self.config.kafka.open_listener, security)
 
     async def start(self) -> None:
-        """Raises UnfitCluster, UnfitCertificate, UnfitKey, NodeIdInUse, PulsarError or OSError."""
+        """Raises UnfitCluster, UnfitAuthorizer, UnfitCertificate, UnfitKey, NodeIdInUse, PulsarError or OSError."""
         self._watchdog.start()
         self._garbage.start()
         await self._health.start()
@@ -119,8 +119,8 @@ class Gateway:
         self._server = KafkaServer(self.config, dispatcher, self.metrics, self._unread, self._logins)
         ports = await self._server.bind()
         await self._join_fleet(ports)
-        self._not_ready = "loading ACLs"
-        await self._services.load_rights()
+        self._not_ready = "loading the rights of clients"
+        await self._until_pulsar_is_there(self._services.load_rights)
         await self._server.start()
         self._tasks.keep_running("housekeeping", self._keep_house)
         self._not_ready = "loading consumer groups and transactions"

@@ -28,10 +28,13 @@ from gateway.login.tokens import UnfitKey
 from gateway.namespace import UnfitCluster
 from gateway.observability import logs
 from gateway.pulsar.errors import PulsarError
+from gateway.security.pulsar_authorizer import UnfitAuthorizer
 from gateway.transport.certificates import UnfitCertificate
 from gateway.workers import supervise, worker_config
 
 PIPED_COLUMNS = 200
+UNFIT = (UnfitCluster, UnfitAuthorizer, UnfitCertificate, UnfitKey)
+"""What the configuration, or Pulsar, has to be changed for."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kafka protocol gateway in front of Apache Pulsar.")
 app.add_typer(cluster_app, name="cluster")
@@ -155,7 +158,7 @@ def groups(
 def _run(config: Config, ready: str | None = None) -> None:
     try:
         uvloop.run(_serve_until_signal(config, ready))
-    except (UnfitCluster, UnfitCertificate, UnfitKey, NodeIdInUse, BackgroundFailure, PulsarError, OSError) as error:
+    except (*UNFIT, NodeIdInUse, BackgroundFailure, PulsarError, OSError) as error:
         raise typer.Exit(_complain(str(error))) from error
 
 

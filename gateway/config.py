@@ -250,8 +250,9 @@ class SecuritySection(Section):
 class AuthorizationSection(Section):
     """Who may do what."""
 
-    authorizer: Literal["none", "acl"] = "none"
-    """`acl` is Kafka's: ACLs are set with `kafka-acls.sh`. With `none` everybody may do everything."""
+    authorizer: Literal["none", "acl", "pulsar"] = "none"
+    """`acl` is Kafka's: ACLs are set with `kafka-acls.sh`. With `pulsar` a client may do what the permissions of the
+    Pulsar namespace allow the role of its name. With `none` everybody may do everything."""
     super_users: tuple[str, ...] = Field(default=(), strict=False)
     """Kafka's `super.users`, such as `User:admin`: they may do everything."""
     allow_everyone_if_no_acl_found: bool = False

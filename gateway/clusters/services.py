@@ -77,7 +77,7 @@ class ClusterServices:
             config.transactions.max_timeout_ms, parts.metrics,
         )  # fmt: skip
         self.security = new_security(
-            client, admin, config.pulsar.full_system_namespace, config.authorization, lambda: fleet.leads(SECURITY, 0)
+            client, admin, config.pulsar, config.authorization, lambda: fleet.leads(SECURITY, 0)
         )
         self._tasks = TaskGroup()
         self._changes = Changes(
@@ -103,9 +103,11 @@ class ClusterServices:
         return Forwarding(self._peers, FleetLeaders(cluster), elsewhere)
 
     async def load_rights(self) -> None:
-        """To be waited for before clients may ask: what is denied before, they would take for an answer."""
-        self.security.start()
-        await self.security.wait_authorizing()
+        """To be waited for before clients may ask: what is denied before, they would take for an answer.
+
+        Raises UnfitAuthorizer, PulsarError when Pulsar cannot be asked.
+        """
+        await self.security.start()
 
     async def start(self) -> None:
         """Return when each partition of the internal topics that is placed here was tried once."""

@@ -21,6 +21,11 @@ class NamespacesAdmin:
         body = {"allowedClusters": list(allowed_clusters)}
         await self._http.request("PUT", f"tenants/{quoted(tenant)}", body=body)
 
+    async def tenant(self, tenant: str) -> dict[str, Any]:
+        """`adminRoles` and `allowedClusters`. Needs more than a tenant administrator's rights."""
+        found: dict[str, Any] = await self._http.get_json(f"tenants/{quoted(tenant)}")
+        return found
+
     async def create(
         self, namespace: str, *, retention_minutes: int, retention_mb: int = -1,
         more_policies: Mapping[str, object] | None = None,

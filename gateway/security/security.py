@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gateway.config import AuthorizationSection
+from gateway.config import AuthorizationSection, PulsarSection
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.security.authorizer import AclAuthorizer, Authorizer
+from gateway.security.pulsar_authorizer import PulsarAuthorizer
 from gateway.security.records import Record, ScramKey
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
@@ -17,25 +18,29 @@ from protocol.sasl.scram import ScramCredential, ScramMechanism
 class Security:
     """The state that administrators set, and changes of it."""
 
-    def __init__(self, state: SecurityState, log: SecurityLog, config: AuthorizationSection) -> None:
+    def __init__(
+        self, state: SecurityState, log: SecurityLog, authorizer: AclAuthorizer | PulsarAuthorizer | None
+    ) -> None:
         self.state = state
-        self.has_acls = config.authorizer == "acl"
-        self.authorizer: Authorizer | None = None
+        self.authorizer: Authorizer | None = authorizer
+        self.has_acls = isinstance(authorizer, AclAuthorizer)
+        self._pulsar = authorizer if isinstance(authorizer, PulsarAuthorizer) else None
         self._log = log
-        if self.has_acls:
-            self.authorizer = AclAuthorizer(
-                state, config.super_users, allow_everyone=config.allow_everyone_if_no_acl_found
-            )
 
-    async def wait_authorizing(self) -> None:
-        """Return when the authorizer, if there is one, knows all that it decides by."""
+    async def start(self) -> None:
+        """Return when the authorizer, if there is one, knows all that it decides by.
+
+        Raises UnfitAuthorizer, PulsarError when Pulsar cannot be asked.
+        """
+        if self._pulsar is not None:
+            await self._pulsar.start()
+        self._log.start()
         if self.has_acls:
             await self._log.loaded.wait()
 
-    def start(self) -> None:
-        self._log.start()
-
     async def close(self) -> None:
+        if self._pulsar is not None:
+            await self._pulsar.close()
         await self._log.close()
 
     async def change(self, records: Iterable[Record]) -> None:
@@ -50,8 +55,15 @@ class Security:
 
 
 def new_security(
-    client: PulsarClient, admin: AdminClient, namespace: str, config: AuthorizationSection,
+    client: PulsarClient, admin: AdminClient, namespaces: PulsarSection, config: AuthorizationSection,
     takes_snapshots: Callable[[], bool],
 ) -> Security:  # fmt: skip
+    """Of the cluster of these namespaces."""
     state = SecurityState()
-    return Security(state, SecurityLog(client, admin, namespace, state, takes_snapshots), config)
+    authorizer: AclAuthorizer | PulsarAuthorizer | None = None
+    if config.authorizer == "acl":
+        authorizer = AclAuthorizer(state, config.super_users, allow_everyone=config.allow_everyone_if_no_acl_found)
+    elif config.authorizer == "pulsar":
+        authorizer = PulsarAuthorizer(admin, namespaces.tenant, namespaces.full_namespace, config.super_users)
+    log = SecurityLog(client, admin, namespaces.full_system_namespace, state, takes_snapshots)
+    return Security(state, log, authorizer)

@@ -1,0 +1,109 @@
+"""What Pulsar has granted to roles in a namespace, and what Kafka's rights follow from it.
+
+Permissions are judged as PulsarAuthorizationProvider 4.0 does: of the namespace, of single topics, and who may use a
+subscription. A superuser, and an administrator of the tenant, may do everything.
+
+| Pulsar | Kafka |
+| --- | --- |
+| produce | TOPIC Write and Describe; with any such topic CLUSTER IdempotentWrite, TRANSACTIONAL_ID Write and Describe |
+| consume | TOPIC Read and Describe; with any such topic GROUP Read and Describe, where subscriptions are free to it |
+| administrator | the rest |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.topics.topic_names import INTERNAL_TOPICS, to_pulsar
+from protocol.kafka.acl import AclOperation, ResourceType
+
+PRODUCE, CONSUME = "produce", "consume"
+Actions = Mapping[str, Collection[str]]
+"""By role."""
+_WRITES = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
+_READS = frozenset({AclOperation.READ, AclOperation.DESCRIBE})
+_STAR = "*"
+
+
+@dataclass(frozen=True)
+class Grants:
+    """As a namespace's policies hold them."""
+
+    namespace: str
+    of_namespace: Actions = field(default_factory=dict)
+    of_topics: Mapping[str, Actions] = field(default_factory=dict)
+    """By Pulsar's full name."""
+    of_subscriptions: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Roles that alone may use a subscription; none means all."""
+    prefix_mode: bool = False
+    """A subscription's name has to begin with the role's."""
+    administrators: frozenset[str] = frozenset()
+    wildcards: bool = False
+    """A role may be granted as `prefix*` or `*suffix` (authorizationAllowWildcardsMatching)."""
+
+    def allows(self, role: str, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        if role in self.administrators:
+            return True
+        if resource_type is ResourceType.TOPIC:
+            return name not in INTERNAL_TOPICS and (
+                (operation in _WRITES and self._may(role, PRODUCE, name))
+                or (operation in _READS and self._may(role, CONSUME, name))
+            )
+        if resource_type is ResourceType.GROUP:
+            return operation in _READS and self._may_somewhere(role, CONSUME) and self._may_subscribe(role, name)
+        if resource_type is ResourceType.TRANSACTIONAL_ID:
+            return operation in _WRITES and self._may_somewhere(role, PRODUCE)
+        return operation is AclOperation.IDEMPOTENT_WRITE and self._may_somewhere(role, PRODUCE)
+
+    def allows_any(self, role: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """On at least one resource of the type."""
+        if role in self.administrators:
+            return True
+        wants_write, wants_read = operation in _WRITES, operation in _READS
+        if resource_type is ResourceType.TOPIC:
+            return (wants_write and self._may_somewhere(role, PRODUCE)) or (
+                wants_read and self._may_somewhere(role, CONSUME)
+            )
+        return self.allows(role, operation, resource_type, role)
+
+    def _may(self, role: str, action: str, topic: str) -> bool:
+        of_topic = self.of_topics.get(f"persistent://{self.namespace}/{to_pulsar(topic)}", {})
+        return self._is_granted(role, action, self.of_namespace) or self._is_granted(role, action, of_topic)
+
+    def _may_somewhere(self, role: str, action: str) -> bool:
+        return any(self._is_granted(role, action, each) for each in (self.of_namespace, *self.of_topics.values()))
+
+    def _is_granted(self, role: str, action: str, granted: Actions) -> bool:
+        if action in granted.get(role, ()):
+            return True
+        return self.wildcards and any(action in actions for key, actions in granted.items() if _matches(key, role))
+
+    def _may_subscribe(self, role: str, subscription: str) -> bool:
+        roles = self.of_subscriptions.get(subscription)
+        if roles and role not in roles:
+            return False
+        return not self.prefix_mode or subscription.startswith(role)
+
+
+def _matches(pattern: str, role: str) -> bool:
+    if pattern.endswith(_STAR):
+        return role.startswith(pattern[:-1])
+    return pattern.startswith(_STAR) and role.endswith(pattern[1:])
+
+
+def grants_of(
+    namespace: str, policies: Mapping[str, Any], administrators: Collection[str], *, wildcards: bool = False
+) -> Grants:
+    """`policies` as the admin API gives them."""
+    granted: Mapping[str, Any] = policies.get("auth_policies") or {}
+    return Grants(
+        namespace,
+        granted.get("namespace_auth") or {},
+        granted.get("destination_auth") or {},
+        granted.get("subscription_auth_roles") or {},
+        policies.get("subscription_auth_mode") == "Prefix",
+        frozenset(administrators),
+        wildcards,
+    )

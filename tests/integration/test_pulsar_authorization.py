@@ -1,0 +1,177 @@
+"""The authorizer `pulsar` beside a Pulsar with authorization on: what Pulsar refuses a role, the gateway refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient as KafkaAdmin
+from confluent_kafka.admin import NewTopic
+
+from deploy.local.process import free_port
+from deploy.local.standalone import PulsarStandalone
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from gateway.pulsar.settings import PulsarSettings
+from gateway.security.acls import Requester
+from gateway.security.pulsar_authorizer import PulsarAuthorizer
+from protocol.kafka.acl import AclOperation, ResourceType
+from tests.integration.native import Admin, wait_for
+from tests.integration.servers import gateway_on, running
+from tests.integration.test_tenant_admin import KEY, TENANT, secured, token
+from tests.support.gateway_process import HOST
+
+__all__ = ["secured"]
+NAMESPACE = f"{TENANT}/orders"
+TOPICS = ("open", "closed")
+PULSAR_TOPICS = {name: f"persistent://{NAMESPACE}/{name}" for name in TOPICS}
+ROLES = ("writer", "reader", "both", "boss", "nobody", "prefix-one", "writer-of-one", "root")
+TIMEOUT_S = 20.0
+
+
+class Nobody:
+    """A listener that hears nothing of interest."""
+
+    def on_entry(self, entry: Entry) -> None: ...
+
+    def on_reader_closed(self, error: PulsarError) -> None: ...
+
+    def on_receipt(self, sequence_id: int, position: Position) -> None: ...
+
+    def on_send_error(self, sequence_id: int, error: PulsarError) -> None: ...
+
+    def on_producer_closed(self, error: PulsarError) -> None: ...
+
+
+def settings_of(pulsar: PulsarStandalone, role: str) -> PulsarSettings:
+    return PulsarSettings(
+        service_url=pulsar.service_url, admin_url=pulsar.admin_url, token=token(role), operation_timeout_ms=10_000
+    )
+
+
+async def is_allowed(attempt: Awaitable[Any]) -> bool:
+    """Whether the broker lets it be. Whatever was opened is closed with its client."""
+    try:
+        await attempt
+    except PulsarError as error:
+        assert not error.retriable, error
+        return False
+    return True
+
+
+def grant(root: Admin) -> None:
+    """Namespace, topics, a subscription."""
+    root.call("PUT", f"tenants/{TENANT}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
+    root.call("PUT", f"namespaces/{NAMESPACE}", {})
+    for name in TOPICS:
+        root.call("PUT", f"persistent/{NAMESPACE}/{name}")
+    root.call("POST", f"namespaces/{NAMESPACE}/permissions/writer", ["produce"])
+    root.call("POST", f"namespaces/{NAMESPACE}/permissions/reader", ["consume"])
+    for role, actions in (
+        ("both", ["produce", "consume"]),
+        ("writer-of-one", ["produce"]),
+        ("prefix-one", ["consume"]),
+    ):
+        root.call("POST", f"persistent/{NAMESPACE}/open/permissions/{role}", actions)
+    root.call("POST", f"namespaces/{NAMESPACE}/permissions/subscription/kept", ["reader"])
+
+
+@pytest.mark.parametrize("prefix_mode", [False, True])
+async def test_rights_are_those_of_pulsar(secured: PulsarStandalone, prefix_mode: bool) -> None:
+    root = Admin(secured, token=token("root"))
+    grant(root)
+    if prefix_mode:
+        root.call("POST", f"namespaces/{NAMESPACE}/subscriptionAuthMode", "Prefix")
+    admin = AdminClient(settings_of(secured, "root"))
+    authorizer = PulsarAuthorizer(admin, TENANT, NAMESPACE, ["User:root"])
+    try:
+        await authorizer.refresh()
+        for role in ROLES:
+            await compare(secured, authorizer, role)
+    finally:
+        await authorizer.close()
+        await admin.close()
+
+
+async def compare(pulsar: PulsarStandalone, authorizer: PulsarAuthorizer, role: str) -> None:
+    who = Requester(f"User:{role}", HOST)
+    client, nobody = PulsarClient(settings_of(pulsar, role)), Nobody()
+    try:
+        for topic in ("open", "closed"):
+            full = PULSAR_TOPICS[topic]
+            may_write = authorizer.allows(who, AclOperation.WRITE, ResourceType.TOPIC, topic)
+            assert may_write is await is_allowed(client.open_producer(full, nobody)), (role, topic)
+            may_read = authorizer.allows(who, AclOperation.READ, ResourceType.TOPIC, topic)
+            for group in ("kept", "other", f"{role}-own"):
+                may_join = authorizer.allows(who, AclOperation.READ, ResourceType.GROUP, group)
+                subscribed = await is_allowed(client.open_subscription(full, group, lambda _: None))
+                assert (may_read and may_join) is subscribed, (role, topic, group)
+    finally:
+        await client.close()
+
+
+async def test_a_tenants_administrator_reads_the_grants(secured: PulsarStandalone) -> None:
+    """Only who the other administrators are it may not be told."""
+    grant(Admin(secured, token=token("root")))
+    admin = AdminClient(settings_of(secured, "gateway"))
+    authorizer = PulsarAuthorizer(admin, TENANT, NAMESPACE, [])
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await authorizer.start()
+        assert authorizer.allows(Requester("User:writer", HOST), AclOperation.WRITE, ResourceType.TOPIC, "open")
+        assert not authorizer.allows(Requester("User:reader", HOST), AclOperation.WRITE, ResourceType.TOPIC, "open")
+    finally:
+        await authorizer.close()
+        await admin.close()
+
+
+def test_a_client_has_the_rights_of_its_token(secured: PulsarStandalone, tmp_path: Path) -> None:
+    root = Admin(secured, token=token("root"))
+    root.call("PUT", f"tenants/{TENANT}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
+    key_file = tmp_path / "secret.key"
+    key_file.write_bytes(KEY)
+    port = free_port()
+    listener = {
+        "name": "sasl", "host": HOST, "port": port, "protocol": "SASL_PLAINTEXT", "mechanisms": ["PLAIN"],
+    }  # fmt: skip
+    gateway = gateway_on(
+        secured, tmp_path / "gateway", pulsar={"tenant": TENANT, "namespace": "orders", "token": token("gateway")},
+        kafka={"host": HOST, "port": free_port(), "listeners": [listener]},
+        security={"tokens": {"secret_key_file": str(key_file)}},
+        authorization={"authorizer": "pulsar", "super_users": ["User:boss"]},
+    )  # fmt: skip
+
+    def config(role: str) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": f"{HOST}:{port}", "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN",
+            "sasl.username": role, "sasl.password": f"token:{token(role)}",
+        }  # fmt: skip
+
+    with running(gateway):
+        create(config("boss"), "t")
+        root.call("POST", f"namespaces/{NAMESPACE}/permissions/writer", ["produce"])
+        wait_for(lambda: produced(config("writer"), "t") is None, "the grant")
+        assert produced(config("reader"), "t") == "TOPIC_AUTHORIZATION_FAILED"
+        root.call("DELETE", f"namespaces/{NAMESPACE}/permissions/writer")
+        wait_for(lambda: produced(config("writer"), "t") is not None, "the end of the grant")
+
+
+def create(config: dict[str, Any], topic: str) -> None:
+    admin = KafkaAdmin(config)
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(TIMEOUT_S)
+
+
+def produced(config: dict[str, Any], topic: str) -> str | None:
+    """The error; None if the record was written."""
+    errors: list[Any] = []
+    producer = Producer(config | {"message.timeout.ms": 10_000})
+    producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(TIMEOUT_S)
+    return errors[0] and errors[0].name()
