@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient as KafkaAdmin
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.cimpl import NewTopic
+from pydantic import SecretStr
 
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
@@ -52,7 +53,10 @@ class Nobody:
 
 def settings_of(pulsar: PulsarStandalone, role: str) -> PulsarSettings:
     return PulsarSettings(
-        service_url=pulsar.service_url, admin_url=pulsar.admin_url, token=token(role), operation_timeout_ms=10_000
+        service_url=pulsar.service_url,
+        admin_url=pulsar.admin_url,
+        token=SecretStr(token(role)),
+        operation_timeout_ms=10_000,
     )
 
 
@@ -174,4 +178,4 @@ def produced(config: dict[str, Any], topic: str) -> str | None:
     producer = Producer(config | {"message.timeout.ms": 10_000})
     producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
     producer.flush(TIMEOUT_S)
-    return errors[0] and errors[0].name()
+    return None if errors[0] is None else str(errors[0].name())
