@@ -47,7 +47,10 @@ def alter(
 
 def describe(conversation: Conversation, *users: str) -> None:
     conversation.call("DescribeUserScramCredentials", 0, users=[{"name": name} for name in users])
-    conversation.answers[-1]["DescribeUserScramCredentials"]["results"].sort(key=repr)
+    noted = conversation.answers[-1]["DescribeUserScramCredentials"]["results"]
+    for row in noted:
+        row["credential_infos"].sort(key=repr)
+    noted.sort(key=repr)
 
 
 def until_known(conversation: Conversation, name: str, mechanisms: int) -> None:
