@@ -27,7 +27,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic_names import TRANSACTION_STATE
 
-TRANSACTION_VERSION = 0
+TRANSACTION_VERSION = 2
 """The highest of Kafka's `transaction.version` that this gateway serves."""
 
 

@@ -1,0 +1,154 @@
+"""`transaction.version` 2 (KIP-890): producing adds the partition, each end raises the epoch; the same of a Kafka 4."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.clients.api_versions import newest_kafka
+from tests.conformance.records import batch, records
+from tests.conformance.requests import produce_fields
+from tests.integration.confluent import consume, create_topic
+from tests.integration.test_transactions import COMMITTED
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+from tests.support.raw_client import RawClient, connected
+
+WAIT_S = 30.0
+TRANSACTION, TRANSACTIONAL = 1, 1 << 4
+NONE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED, TRANSACTION_ABORTABLE = 0, 47, 48, 90, 120
+RETRIABLE = {14, 15, 16, 51}
+"""The coordinator is loading, or its topic is being made, or the last transaction's markers are being written."""
+
+
+@pytest.fixture(scope="module", params=["kafka 4", "gateway"])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "gateway":
+        gateway: GatewayProcess = request.getfixturevalue("gateway")
+        yield gateway.bootstrap
+        return
+    with newest_kafka(tmp_path_factory.mktemp("kafka")) as address:
+        yield address
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[RawClient]:
+    with connected(bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    name = unique_topic("version")
+    create_topic(bootstrap, name, partitions=2)
+    return name
+
+
+@dataclass
+class Producer:
+    client: RawClient
+    name: str
+    id: int = -1
+    epoch: int = -1
+
+    def ask(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
+        """Again while the answer says so."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            answer = self.client.call(api, version, transactional_id=self.name, **fields)
+            if answer["error_code"] not in RETRIABLE or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.02)
+
+    def init(self) -> None:
+        answer = self.ask("InitProducerId", 5, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+        assert answer["error_code"] == NONE
+        self.id, self.epoch = answer["producer_id"], answer["producer_epoch"]
+
+    def write(self, topic: str, text: str, *, version: int = 12, partition: int = 0, sequence: int = 0) -> int:
+        """The error, if it stays."""
+        identity = (self.id, self.epoch, sequence)
+        data = batch(records(1, prefix=text), attributes=TRANSACTIONAL, producer=identity)
+        fields = produce_fields(version, {topic: {partition: data}}, transactional_id=self.name)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            [answer] = self.client.call("Produce", version, **fields)["responses"]
+            code = answer["partition_responses"][0]["error_code"]
+            if code not in RETRIABLE | {3, 5, 6, 19} or time.monotonic() > deadline:
+                return int(code)
+            time.sleep(0.02)
+
+    def end(self, *, committed: bool, epoch: int | None = None) -> dict[str, Any]:
+        return self.ask(
+            "EndTxn", 5, producer_id=self.id, producer_epoch=self.epoch if epoch is None else epoch, committed=committed
+        )
+
+    def finish(self, *, committed: bool) -> None:
+        answer = self.end(committed=committed)
+        assert (answer["error_code"], answer["producer_id"], answer["producer_epoch"]) == (
+            NONE, self.id, self.epoch + 1
+        )  # fmt: skip
+        self.epoch = answer["producer_epoch"]
+
+
+@pytest.fixture
+def producer(client: RawClient) -> Producer:
+    made = Producer(client, unique_topic("id"))
+    client.call("FindCoordinator", 4, key_type=TRANSACTION, coordinator_keys=[made.name])  # makes Kafka's topic
+    made.init()
+    return made
+
+
+def test_the_version_is_a_feature(client: RawClient) -> None:
+    software = {"client_software_name": "raw", "client_software_version": "1"}
+    answer = client.call("ApiVersions", 4, **software)
+    [level] = [each for each in answer["finalized_features"] if each["name"] == "transaction.version"]
+    assert (level["min_version_level"], level["max_version_level"]) == (2, 2)
+    [supported] = [each for each in answer["supported_features"] if each["name"] == "transaction.version"]
+    assert (supported["min_version"], supported["max_version"]) == (0, 2)
+    assert answer["finalized_features_epoch"] >= 0
+    older = client.call("ApiVersions", 3, **software)
+    assert "transaction.version" not in [each["name"] for each in older["supported_features"]]
+
+
+def test_producing_adds_and_ending_raises_the_epoch(bootstrap: str, producer: Producer, topic: str) -> None:
+    for number in range(4):
+        for partition in range(2):
+            assert producer.write(topic, f"{number}", partition=partition) == NONE
+        producer.finish(committed=number % 2 == 0)
+    for partition in range(2):
+        read = consume(bootstrap, topic, 2, partition=partition, **COMMITTED)
+        assert [(message.value() or b"").rstrip(b".") for message in read] == [b"00", b"20"]
+
+
+def test_an_end_may_be_asked_for_again(producer: Producer, topic: str) -> None:
+    assert producer.write(topic, "a") == NONE
+    epoch = producer.epoch
+    producer.finish(committed=True)
+    again = producer.end(committed=True, epoch=epoch)
+    assert (again["error_code"], again["producer_id"], again["producer_epoch"]) == (NONE, producer.id, producer.epoch)
+    assert producer.end(committed=False, epoch=epoch)["error_code"] == INVALID_TXN_STATE
+
+
+def test_nothing_can_be_aborted_but_not_committed(producer: Producer) -> None:
+    assert producer.end(committed=True)["error_code"] == INVALID_TXN_STATE
+    producer.finish(committed=False)
+
+
+def test_a_late_batch_is_of_an_epoch_that_is_over(producer: Producer, topic: str) -> None:
+    assert producer.write(topic, "a") == NONE
+    epoch = producer.epoch
+    producer.finish(committed=True)
+    assert producer.write(topic, "next") == NONE  # all markers of the transaction before are written
+    late = Producer(producer.client, producer.name, producer.id, epoch)
+    assert late.write(topic, "late", sequence=1) == INVALID_PRODUCER_EPOCH
+    assert late.end(committed=True)["error_code"] == PRODUCER_FENCED
+
+
+def test_older_clients_add_their_partitions(producer: Producer, topic: str) -> None:
+    assert producer.write(topic, "a", version=11) == TRANSACTION_ABORTABLE
+    producer.finish(committed=False)
