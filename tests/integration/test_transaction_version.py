@@ -64,8 +64,11 @@ class Producer:
                 return answer
             time.sleep(0.02)
 
-    def init(self) -> None:
-        answer = self.ask("InitProducerId", 5, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    def init(self, timeout_ms: int = 60_000) -> None:
+        """It goes on from what it has."""
+        answer = self.ask(
+            "InitProducerId", 5, transaction_timeout_ms=timeout_ms, producer_id=self.id, producer_epoch=self.epoch
+        )
         assert answer["error_code"] == NONE
         self.id, self.epoch = answer["producer_id"], answer["producer_epoch"]
 
@@ -147,6 +150,25 @@ def test_a_late_batch_is_of_an_epoch_that_is_over(producer: Producer, topic: str
     late = Producer(producer.client, producer.name, producer.id, epoch)
     assert late.write(topic, "late", sequence=1) == INVALID_PRODUCER_EPOCH
     assert late.end(committed=True)["error_code"] == PRODUCER_FENCED
+
+
+def test_who_was_too_slow_goes_on_with_the_next_epoch(producer: Producer, topic: str) -> None:
+    """Kafka 3.9 fences it: the epoch that aborts its transaction is not its own there."""
+    producer.init(timeout_ms=200)
+    assert producer.write(topic, "a") == NONE
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        [found] = producer.client.call("DescribeTransactions", 0, transactional_ids=[producer.name])[
+            "transaction_states"
+        ]
+        if found["transaction_state"] == "CompleteAbort":
+            break
+        time.sleep(0.05)
+    epoch = producer.epoch
+    producer.init()
+    assert producer.epoch == epoch + 1
+    assert producer.write(topic, "b") == NONE
+    producer.finish(committed=True)
 
 
 def test_older_clients_add_their_partitions(producer: Producer, topic: str) -> None:
