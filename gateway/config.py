@@ -180,8 +180,8 @@ class FleetSection(Section):
     """
 
     forwarding: ForwardingSection | None = None
-    """Needed in every gateway if one has a listener with `single_address`. Transactions use it, too; without it they need
-    a listener that has neither TLS nor login, and no authorizer."""
+    """Needed in every gateway if one has a listener with `single_address`. Transactions use it, too; without it they
+    need a listener that has neither TLS nor login, and no authorizer."""
 
     heartbeat_ms: int = Field(default=500, ge=10)
     """How often a gateway writes a heartbeat."""
