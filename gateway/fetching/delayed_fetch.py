@@ -117,19 +117,19 @@ class DelayedFetch:
 
     def _wait_for(self, part: FetchPartitionState) -> None:
         if part.log is not None:
-            offset, end = part.fetched.offset, self._readable_end(part.log)
+            offset, end = part.fetched.offset, self._readable_end(part.log, part.fetched.offset)
             end = part.log.end_offset if end is None else end
             at_end = offset >= end or part.log.reader.available_bytes(offset, end) > 0  # but less than min_bytes
             part.log.waiters.add(self, at_end=at_end)
 
-    def _readable_end(self, partition_log: PartitionLog) -> int | None:
-        """Up to it, this fetch gets records. None until it is known which transactions are open."""
+    def _readable_end(self, partition_log: PartitionLog, offset: int) -> int | None:
+        """Up to it, this fetch gets records. None until it is known which transactions are open, and were aborted."""
         if not self._params.read_committed:
             return partition_log.end_offset
         transactions = partition_log.transactions
-        if transactions.loaded:
+        if transactions.knows(offset):
             return transactions.last_stable_offset
-        transactions.start_loading()
+        transactions.start_loading(offset)
         return None
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -226,7 +226,7 @@ class DelayedFetch:
                 looked_up = self._pending = True
             elif part.fetched.offset < part.log.start.offset:
                 return True
-            elif (end := self._readable_end(part.log)) is None:
+            elif (end := self._readable_end(part.log, part.fetched.offset)) is None:
                 self._pending = True
             elif part.fetched.offset < end:
                 total += self._at_hand(part.fetched.offset, part.log, end, need)
@@ -290,7 +290,7 @@ class DelayedFetch:
         row = PartitionAnswer(
             fetched, high_watermark=partition_log.end_offset, log_start_offset=partition_log.start.offset
         )
-        transactions, end = partition_log.transactions, self._readable_end(partition_log)
+        transactions, end = partition_log.transactions, self._readable_end(partition_log, fetched.offset)
         row.last_stable_offset = transactions.last_stable_offset if transactions.loaded else UNKNOWN_OFFSET
         if self._params.read_committed:
             row.aborted_transactions = []

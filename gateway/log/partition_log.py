@@ -82,6 +82,7 @@ class PartitionLog:
             topic, resources, bounds, end, self.start, self.waiters, self.writer.append_control,
             self.producers.state.fence,
         )  # fmt: skip
+        self.writer.tag_entries(self.transactions.next_tag)
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
         self._closing: asyncio.Task[None] | None = None
 
@@ -177,6 +178,8 @@ class PartitionLog:
             if receipt.position < read.position and base_offset != UNKNOWN_OFFSET:  # the follower has passed it over
                 self._decided(receipt, base_offset)
         self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
+        if self.transactions.flagged:
+            self.transactions.checkpoints.seen(entry)
         self._answer(resolved)
         if claimed is None:
             self.producers.appended(read)
@@ -215,6 +218,8 @@ class PartitionLog:
         position, count, sent = receipt
         data = sent.data if sent.is_transactional else None
         self.transactions.appended(position, base_offset, base_offset + count, data)
+        if sent.checkpoint is not None:
+            self.transactions.checkpoint_written(position, sent.checkpoint)
 
     def _on_quiet(self) -> bool:
         return self._follower.follow_if_wanted()
@@ -270,7 +275,7 @@ async def open_log(
     """Find both ends of a partition's log; ``predecessor`` wrote it before. Raises PulsarError."""
     bounds = await read_bounds(shared.resources.client, shared.resources.admin, pulsar_topic)
     opened = PartitionLog(pulsar_topic, shared, bounds, is_compacted, predecessor)
-    opened.transactions.start_loading()
+    opened.transactions.start_loading(opened.end_offset)
     return opened
 
 

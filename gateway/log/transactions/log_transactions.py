@@ -1,8 +1,9 @@
 """The transactions of one log: which are open and aborted up to its end, and the markers that end them here.
 
 What is known is a function of the log's prefix, and moves in the same turn as the log's end: any gateway may answer by
-it. A log that never had a transaction knows so by what it was opened with. Otherwise the log is read from its flag on
-(`bounds.transaction_flag`), when somebody has to know; so is what the follower passed over. Only the leader appends.
+it. A log that never had a transaction knows so by what it was opened with. Otherwise the log is read from its newest
+checkpoint on (`checkpoints`), or from its flag (`bounds.transaction_flag`); so is what the follower passed over. What
+was aborted before is looked up when somebody reads there. Only the leader appends.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
+from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint, MalformedCheckpointError
+from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, Tag, find_last, keep, read_checkpoint
 from gateway.log.transactions.events import Event, events_of
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
@@ -31,11 +34,15 @@ from gateway.log.transactions.verifications import Verifications
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.transaction_marker import TransactionMarker, encode_marker
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
 
 RETRY_S = 1.0
 """A log whose transactions could not be read is read again after so long, while fetches wait for that."""
+MAX_ABORTED, KEPT_ABORTED = 50_000, 25_000
+"""In memory, of one log; older ones are looked up again."""
 FROM_THE_START = Position(-1, -1)
+
+NO_TAG = Tag()
 
 log = structlog.get_logger()
 
@@ -107,8 +114,23 @@ class LogTransactions:
         self._ending: dict[int, _Ending] = {}
         self._doubted: set[int] = set()
         """Producers whose open transactions may be nobody's."""
+        self.checkpoints = Checkpoints()
+        self._looked_for_checkpoint = False
+        self._written = 0
+        self._keeping = SharedRun(self._keep_newest)
+        self._older = NO_ENTRY
+        """The entry that tells of what was aborted before the state knows."""
 
     # What is known
+
+    @property
+    def flagged(self) -> bool:
+        """There are, or were, transactions."""
+        return self._flag is not None
+
+    def knows(self, fetch_offset: int) -> bool:
+        """It can tell what is open, and what was aborted from that offset on."""
+        return self.loaded and max(fetch_offset, self._start.offset) >= self._state.aborted_from
 
     @property
     def last_stable_offset(self) -> int:
@@ -119,7 +141,7 @@ class LogTransactions:
         return max(self._start.offset, self._state.last_stable_offset(end_offset))
 
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """Those with records from one offset on and below another; only if it is ``loaded``."""
+        """Those with records from one offset on and below another; only if it ``knows`` the first."""
         return self._state.aborted_between(fetch_offset, upper_offset)
 
     def of_producer(self, producer_id: int) -> OpenTransaction | None:
@@ -198,23 +220,55 @@ class LogTransactions:
             if event.marker is not None:
                 self.verifications.forget(event.producer_id)
                 self._doubted.discard(event.producer_id)
+                if event.marker.type is MarkerType.ABORT:
+                    self.checkpoints.aborted()
+        if self._state.aborted_count > MAX_ABORTED and self.checkpoints.newest is not None:
+            self._state.keep_aborted(KEPT_ABORTED)
+            self._older = self.checkpoints.newest.entry
         if events and self._flag is None:  # another cluster's transactions, say
             self._flagging.start()
+
+    # Checkpoints
+
+    def checkpoint_written(self, entry: Position, checkpoint: Checkpoint) -> None:
+        """It was sent with this entry, which is in the log now."""
+        self.checkpoints.written(entry, checkpoint.offset)
+        self._written += 1
+        if self._written % KEPT_EVERY == 0:
+            self._keeping.start()
+
+    async def _keep_newest(self) -> None:
+        if self.checkpoints.newest is not None:
+            await keep(self._resources, self._topic, self.checkpoints.newest.entry)
+
+    def next_tag(self, size_bytes: int, room_bytes: int) -> Tag:
+        """What an entry that is about to be sent carries besides."""
+        if self._flag is None:
+            return NO_TAG
+        return self.checkpoints.next_tag(size_bytes, room_bytes, self._checkpoint if self.loaded else None)
+
+    def _checkpoint(self) -> Checkpoint:
+        """What is resolved by now."""
+        newest = self.checkpoints.newest
+        since, before = (0, NO_ENTRY) if newest is None else (newest.offset, newest.entry)
+        aborted = tuple(self._state.aborted_since(since))
+        return Checkpoint(self._position, self._next_offset, dict(self._state.open), aborted, since, before)
 
     # Loading
 
     async def prepare(self) -> None:
         """Have it ``loaded``. Raises PulsarError, KafkaError and TimeoutError."""
         while not self.loaded:
-            await outcome_of(self._loading or self._begin_loading())
+            await outcome_of(self._loading or self._begin_loading(self._end.next_offset))
 
-    def start_loading(self) -> None:
-        """Have it ``loaded`` soon: the log's waiters are woken then, and also to ask again."""
-        if not self.loaded and self._loading is None and time.monotonic() - self._failed_s >= RETRY_S:
-            self._begin_loading()
+    def start_loading(self, fetch_offset: int) -> None:
+        """Have it know that offset soon: the log's waiters are woken then, and also to ask again."""
+        waits = self._loading is not None or time.monotonic() - self._failed_s < RETRY_S
+        if not waits and not self.knows(fetch_offset):
+            self._begin_loading(fetch_offset)
 
-    def _begin_loading(self) -> asyncio.Task[None]:
-        self._loading = asyncio.create_task(self._load())
+    def _begin_loading(self, fetch_offset: int) -> asyncio.Task[None]:
+        self._loading = asyncio.create_task(self._load(fetch_offset))
         self._loading.add_done_callback(self._load_ended)
         return self._loading
 
@@ -229,7 +283,44 @@ class LogTransactions:
             asyncio.get_running_loop().call_later(RETRY_S, self._waiters.wake)
         self._waiters.wake()
 
-    async def _load(self) -> None:
+    async def _load(self, fetch_offset: int) -> None:
+        try:
+            await self._load_present()
+            await self._load_older(fetch_offset)
+        except MalformedCheckpointError as error:  # somebody else has written it: all is read
+            log.warning("no checkpoint", topic=self._topic, error=str(error))
+            self.loaded, self._looked_for_checkpoint = False, True
+            self._state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
+            self.checkpoints, self._older = Checkpoints(), NO_ENTRY
+            await self._load_present()
+
+    async def _load_older(self, fetch_offset: int) -> None:
+        """By the checkpoints before, one after the other."""
+        while self.loaded and not self.knows(fetch_offset):
+            entry, state = self._older, self._state
+            found = None if entry == NO_ENTRY else await read_checkpoint(self._resources, self._topic, entry)
+            if entry != self._older or state is not self._state:
+                continue
+            if found is None:
+                state.add_older((), 0)
+                return
+            self._older = found.before
+            if found.aborted_from < state.aborted_from:
+                older = [each for each in found.aborted if each.last_offset < state.aborted_from]
+                state.add_older(older, found.aborted_from)
+
+    async def _begin_at_checkpoint(self) -> None:
+        found = await find_last(self._resources, self._topic, self._end.last)
+        self._looked_for_checkpoint = True
+        if found is not None and found[1].position > self._position:
+            entry, checkpoint = found
+            self._state, self._position, self._older = checkpoint.transactions(), checkpoint.position, checkpoint.before
+            self._seen = True
+            self.checkpoints.written(entry, checkpoint.offset)
+
+    async def _load_present(self) -> None:
+        if self._flag is not None and not self._looked_for_checkpoint and self._position < self._end.last:
+            await self._begin_at_checkpoint()
         while not self.loaded:
             last, self._next_offset = self._end.last, self._end.next_offset
             self._held = []
@@ -308,3 +399,4 @@ class LogTransactions:
         if self._loading is not None:
             self._loading.cancel()
         self._flagging.cancel()
+        self._keeping.cancel()

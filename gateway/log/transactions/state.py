@@ -152,6 +152,15 @@ class PartitionTransactions:
                 break
         return sorted(found, key=_first_offset)
 
+    def aborted_since(self, offset: int) -> list[AbortedTransaction]:
+        """Those whose markers lie from there on, in their order."""
+        return self._aborted[bisect_left(self._aborted, offset, key=_last_offset) :]
+
+    @property
+    def aborted_count(self) -> int:
+        """How many are in memory."""
+        return len(self._aborted)
+
     def add_older(self, aborted: Sequence[AbortedTransaction], known_from: int) -> None:
         """All whose markers lie from `known_from` on and below `aborted_from`, in the order of the markers."""
         self._aborted[:0] = [each for each in aborted if each.last_offset >= self._start_offset]

@@ -17,6 +17,8 @@ from gateway.config import Limits
 from gateway.errors import KafkaError
 from gateway.log.entries.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
 from gateway.log.entries.message_entry import EncodedEntry, Messages, encode_entry
+from gateway.log.transactions.checkpoint import Checkpoint
+from gateway.log.transactions.checkpoints import Tag
 from gateway.log.writing.producer_state import Done, SequencedBatch
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
@@ -65,7 +67,7 @@ class PendingBatch:
 class SentEntry:
     """Batches that were sent as one entry. ``position`` is known once the broker says so."""
 
-    __slots__ = ("batches", "count", "data", "is_transactional", "needs_lease", "position", "sent_at")
+    __slots__ = ("batches", "checkpoint", "count", "data", "is_transactional", "needs_lease", "position", "sent_at")
 
     def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
         self.batches = batches
@@ -75,6 +77,12 @@ class SentEntry:
         self.is_transactional = any(batch.is_transactional for batch in batches)
         self.sent_at = time.monotonic()
         self.position: Position | None = None
+        self.checkpoint: Checkpoint | None = None
+        """It carries this one."""
+
+
+NextTag = Callable[[int, int], Tag]
+"""(bytes of the entry that is about to be sent, bytes that it may still grow by)."""
 
 
 class AppendListener(Protocol):
@@ -109,6 +117,7 @@ class Appender:
         self._in_flight_bytes = 0
         self._producer: Producer | None = None
         self._lost = predecessor
+        self.next_tag: NextTag | None = None
         self._pump_scheduled = False
         self._unblocking: asyncio.Task[None] | None = None
         self.room = asyncio.Event()
@@ -244,6 +253,10 @@ class Appender:
         sent = SentEntry(group, data)
         try:
             payload, fields = _encoded(group, data)
+            if self.next_tag is not None:
+                room = self._producer.max_message_bytes - METADATA_BYTES - len(payload)
+                tag = self.next_tag(len(payload), room)
+                fields, sent.checkpoint = fields + tag.fields, tag.checkpoint
             sequence_id = self._producer.send(
                 (payload,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000), properties=fields,
                 only_if=self._may_send_idempotent if sent.needs_lease else None,

@@ -15,7 +15,7 @@ from gateway.errors import KafkaError
 from gateway.log.bounds.log_end import LogEnd, Receipt, Resolved
 from gateway.log.entries.message_entry import EncodedEntry, Messages
 from gateway.log.resources import Resources
-from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
+from gateway.log.writing.appender import Appender, NextTag, PendingBatch, SentEntry
 from gateway.log.writing.producer_state import Done, ProducerState, answer
 from gateway.log.writing.producer_supply import ProducerSupply
 from gateway.pulsar.errors import PulsarError
@@ -59,6 +59,10 @@ class LogWriter:
         self._written_at = 0.0
         self._busy_since = 0.0
         self._stopped = False
+
+    def tag_entries(self, next_tag: NextTag) -> None:
+        """Entries carry besides their batches what this says when they are sent."""
+        self._appender.next_tag = next_tag
 
     # Its state
 

@@ -28,18 +28,25 @@ class FakeProducer:
         self.max_message_bytes = 1 << 20
         self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event())
         self.sent: dict[int, tuple[bytes, int]] = {}
+        self.fields: dict[int, bytes] = {}
+        """Of the entries' metadata, as they were sent."""
         self._sequence_id: int = -1 if predecessor is None else predecessor._sequence_id
 
-    def send(self, chunks: Sequence[Any], *, num_messages: int, **_: object) -> int:
+    def send(self, chunks: Sequence[Any], *, num_messages: int, properties: bytes = b"", **_: object) -> int:
         assert not self.closed
         self._sequence_id += 1
         self.sent[self._sequence_id] = b"".join(map(bytes, chunks)), num_messages
+        self.fields[self._sequence_id] = properties
         return self._sequence_id
 
     def write(self, sequence_id: int) -> Position:
         """The broker writes the entry."""
         data, count = self.sent[sequence_id]
-        return self.topic.write(data, count, self.name, sequence_id)
+        position = self.topic.write(data, count, self.name, sequence_id)
+        metadata = self.topic.entries[-1][3]
+        metadata.ClearField("properties")
+        metadata.MergeFromString(self.fields[sequence_id])
+        return position
 
     def confirm(self, sequence_id: int, position: Position) -> None:
         self.listener.on_receipt(sequence_id, position)
@@ -60,6 +67,7 @@ class FakeReader:
 
     def __init__(self, topic: FakeTopic, listener: EntryListener, next_entry: int, read_compacted: bool) -> None:
         self.topic, self.listener, self.next_entry = topic, listener, next_entry
+        self.first_entry = next_entry
         self.read_compacted = read_compacted
         self.permits = 0
         self.closed = False

@@ -3,96 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
-from gateway.config import Limits
 from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
-from gateway.log.bounds.log_bounds import read_bounds
-from gateway.log.partition_log import PartitionLog
-from gateway.log.shared import Shared
 from gateway.log.transactions.log_transactions import MarkerForm
-from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.client import PulsarClient
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
-from tests.unit.gateway.log.fake_pulsar import FakeTopic
-from tests.unit.gateway.log.log_scene import Answers, batch, settle
+from tests.unit.gateway.log.log_scene import batch
+from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, transactional
 
 ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
-
-
-def transactional(producer_id: int, sequence: int, epoch: int = 0, count: int = 1) -> memoryview:
-    records = [Record(delta, 1_000, None, b"value", ()) for delta in range(count)]
-    return memoryview(
-        encode_batch(
-            records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
-        )
-    )
-
-
-def shared_on(topic: FakeTopic) -> Shared:
-    limits = Limits(refresh_timeout_ms=2_000)
-    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), lambda: True)
-
-
-class TransactionScene:
-    """Logs of one topic, by gateways one after the other. What is sent is written at once."""
-
-    def __init__(self) -> None:
-        self.topic = FakeTopic()
-        self.sequences: dict[tuple[int, int], int] = {}
-        self.log: PartitionLog
-
-    async def opened(self) -> PartitionLog:
-        """Another gateway's."""
-        client, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
-        bounds = await read_bounds(client, admin, "topic")
-        return PartitionLog("topic", shared_on(self.topic), bounds)
-
-    async def lead(self) -> None:
-        self.log = await self.opened()
-
-    async def write(self) -> None:
-        """All that waits."""
-        await settle()
-        for producer in self.topic.producers:
-            for sequence_id in list(producer.sent):
-                if not producer.closed:
-                    producer.write_and_confirm(sequence_id)
-                    del producer.sent[sequence_id]
-        await settle()
-
-    async def begin(self, producer_id: int, epoch: int = 0, count: int = 1, *, verified: bool = True) -> Answers:
-        """A batch of a transaction."""
-        sequence = self.sequences.get((producer_id, epoch), 0)
-        self.sequences[producer_id, epoch] = sequence + count
-        data = transactional(producer_id, sequence, epoch, count)
-        header = parse_header(data)
-        await self.log.prepare(header, 1)
-        transactions = self.log.transactions
-        if verified and transactions.needs_verification(header):
-            transactions.verifications.verified(transactions.verifications.begin(producer_id), producer_id, epoch)
-        answers: Answers = []
-        self.log.append(data, header, 1, lambda offset, error: answers.append((offset, error)))
-        await self.write()
-        return answers
-
-    async def end(self, producer_id: int, kind: MarkerType, epoch: int = 0, coordinator_epoch: int = 0) -> None:
-        marker = TransactionMarker(kind, producer_id, epoch, coordinator_epoch)
-        await self.log.prepare_marker()
-        written = self.log.transactions.append_marker(marker, 0, MarkerForm())
-        await self.write()
-        await written
-
-    async def plain(self) -> None:
-        self.topic.write(bytes(batch()), 1, "another", 0)
-        await self.log.end.refresh()
 
 
 @pytest.fixture
@@ -101,14 +25,6 @@ async def scene(no_settling: None) -> TransactionScene:
     scene.topic.write(bytes(batch()), 1, "another", 0)
     await scene.lead()
     return scene
-
-
-async def decided(log: PartitionLog) -> tuple[int, list[tuple[int, int]]]:
-    """The last stable offset, and (producer id, first offset) of what was aborted."""
-    await log.transactions.prepare()
-    return log.transactions.last_stable_offset, [
-        (each.producer_id, each.first_offset) for each in log.transactions.aborted_between(0, log.end_offset)
-    ]
 
 
 async def test_an_open_transaction_holds_up_the_stable_end(scene: TransactionScene) -> None:

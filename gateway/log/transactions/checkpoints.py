@@ -1,0 +1,180 @@
+"""The checkpoints in a log's entries: when the next one goes out, and where the newest is.
+
+Each entry that a gateway writes to a log with transactions has a checkpoint, or names the entry that has the newest. So
+the last entry leads to all that has to be known before it. Entries of other clusters have positions of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import NamedTuple
+
+from gateway.log.entries.entry_stream import read_entries
+from gateway.log.reading.positions import back_from
+from gateway.log.resources import Resources
+from gateway.log.transactions.checkpoint import (
+    NO_ENTRY,
+    Checkpoint,
+    MalformedCheckpointError,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from protocol.pulsar.frames import encode_metadata_properties
+
+CHECKPOINT, CHECKPOINT_AT = "kafka.checkpoint", "kafka.checkpoint.at"
+EVERY_BYTES, EVERY_ENTRIES, EVERY_ABORTED = 4 * 1024 * 1024, 1_000, 256
+"""Between two checkpoints: what a new leader has to read, in about a tenth of a second."""
+LOOK_BACK_ENTRIES = (1, 8, 64)
+"""From the end, behind which native producers may have written. If they wrote more, the managed ledger's property tells
+of a checkpoint that is not very old."""
+KEPT_EVERY = 64
+"""Checkpoints, one is named by that property: every 256 MB, or more often."""
+
+
+class Tag(NamedTuple):
+    """What an entry carries beside its batches: fields of its metadata, and the checkpoint among them."""
+
+    fields: bytes = b""
+    checkpoint: Checkpoint | None = None
+
+
+class Named(NamedTuple):
+    """A checkpoint in the log: the entry that has it, and how far it reaches."""
+
+    entry: Position
+    offset: int
+
+
+class Checkpoints:
+    """Of one log."""
+
+    def __init__(self) -> None:
+        self.newest: Named | None = None
+        self._bytes = self._entries = self._aborted = 0
+        """Since the last one was sent."""
+        self._names = b""
+
+    def next_tag(self, size_bytes: int, room_bytes: int, present: Callable[[], Checkpoint] | None) -> Tag:
+        """Of the entry of ``size_bytes`` that is about to be sent, with room for so much more; ``present`` makes a
+        checkpoint, if that can be had.
+        """
+        self._bytes += size_bytes
+        self._entries += 1
+        is_due = self._bytes >= EVERY_BYTES or self._entries >= EVERY_ENTRIES or self._aborted >= EVERY_ABORTED
+        if present is not None and (is_due or self.newest is None):
+            checkpoint = present()
+            fields = encode_metadata_properties([(CHECKPOINT, encode_checkpoint(checkpoint))])
+            if len(fields) <= room_bytes:
+                self._bytes = self._entries = self._aborted = 0
+                return Tag(fields, checkpoint)
+        return Tag(self._names)
+
+    def aborted(self) -> None:
+        """A transaction more, of which the next checkpoint has to tell."""
+        self._aborted += 1
+
+    def written(self, entry: Position, offset: int) -> None:
+        """The entry with this checkpoint is in the log."""
+        if self.newest is None or offset > self.newest.offset:
+            self.newest = Named(entry, offset)
+            self._names = encode_metadata_properties([(CHECKPOINT_AT, f"{entry.ledger_id}:{entry.entry_id}")])
+
+    def seen(self, entry: Entry) -> None:
+        """Of another gateway, perhaps."""
+        found = checkpoint_of(entry)
+        if found is not None:
+            self.written(entry.position, found.offset)
+
+
+def checkpoint_of(entry: Entry) -> Checkpoint | None:
+    """The one that the entry itself has."""
+    text = _property(entry, CHECKPOINT)
+    if text is None:
+        return None
+    try:
+        found = decode_checkpoint(text)
+    except MalformedCheckpointError:  # no gateway writes such
+        return None
+    return found if found.position < entry.position else None
+
+
+async def find_last(resources: Resources, topic: str, last: Position) -> tuple[Position, Checkpoint] | None:
+    """The newest that the end of the log leads to, and its entry. Raises as ``read_checkpoint`` does."""
+    for count in LOOK_BACK_ENTRIES:
+        entry = await _last_with_some(resources, topic, last, count)
+        if entry is None:
+            continue
+        found = checkpoint_of(entry)
+        if found is not None:
+            return entry.position, found
+        return await _found_at(resources, topic, _named_by(entry))
+    properties = await resources.admin.topics.managed_ledger_properties(topic)
+    return await _found_at(resources, topic, _position(properties.get(CHECKPOINT_AT, "")))
+
+
+async def keep(resources: Resources, topic: str, entry: Position) -> None:
+    """Have it found though native producers write much behind it. Raises PulsarError."""
+    await resources.admin.topics.put_properties(topic, {CHECKPOINT_AT: f"{entry.ledger_id}:{entry.entry_id}"})
+
+
+async def _found_at(
+    resources: Resources, topic: str, position: Position | None
+) -> tuple[Position, Checkpoint] | None:
+    found = None if position is None else await read_checkpoint(resources, topic, position)
+    return None if position is None or found is None else (position, found)
+
+
+async def read_checkpoint(resources: Resources, topic: str, position: Position) -> Checkpoint | None:
+    """The one in that entry; None if retention has taken the entry, and all before it.
+
+    Raises MalformedCheckpointError if the entry has none, PulsarError and TimeoutError.
+    """
+    async with aclosing(_entries(resources, topic, position, position)) as entries:
+        async for entry in entries:
+            if entry.position != position:
+                break
+            found = checkpoint_of(entry)
+            if found is None:
+                raise MalformedCheckpointError(f"the entry at {position} has no checkpoint")
+            return found
+    return None
+
+
+async def _last_with_some(resources: Resources, topic: str, last: Position, count: int) -> Entry | None:
+    stats = await resources.admin.topics.internal_stats(topic) if count > 1 else None
+    start = last if stats is None else back_from(stats.ledgers, last, count - 1)
+    found = None
+    if isinstance(start, Position):
+        async with aclosing(_entries(resources, topic, start, last)) as entries:
+            async for entry in entries:
+                if _property(entry, CHECKPOINT) is not None or _named_by(entry) is not None:
+                    found = entry
+    return found
+
+
+def _entries(resources: Resources, topic: str, start: Position, last: Position) -> AsyncGenerator[Entry, None]:
+    return read_entries(resources.client, topic, start, last, admin=resources.admin)
+
+
+def _named_by(entry: Entry) -> Position | None:
+    found = _position(_property(entry, CHECKPOINT_AT) or "")
+    return found if found is not None and found < entry.position else None
+
+
+def _position(text: str) -> Position | None:
+    ledger_id, _, entry_id = text.partition(":")
+    try:
+        found = Position(int(ledger_id), int(entry_id))
+    except ValueError:
+        return None
+    return found if found > NO_ENTRY else None
+
+
+def _property(entry: Entry, name: str) -> str | None:
+    if entry.metadata.HasField("replicated_from"):
+        return None
+    key = name.encode()
+    return next((p.value.decode(errors="replace") for p in entry.metadata.properties if p.key == key), None)

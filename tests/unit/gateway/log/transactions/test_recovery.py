@@ -1,0 +1,172 @@
+"""Whoever opens a log knows what one knows who has read all of it, and reads little."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from gateway.log.partition_log import PartitionLog
+from gateway.log.transactions import checkpoints, log_transactions
+from gateway.log.transactions.checkpoints import CHECKPOINT
+from gateway.log.transactions.events import events_of
+from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
+from gateway.pulsar.position import Position
+from protocol.kafka.transaction_marker import MarkerType
+from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided
+
+ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "EVERY_ENTRIES", 5)
+    monkeypatch.setattr(checkpoints, "EVERY_ABORTED", 2)
+
+
+def reference(scene: TransactionScene) -> tuple[PartitionTransactions, int]:
+    """By reading all that there ever was, and the end."""
+    whole, end = PartitionTransactions(), 0
+    for data, base_offset in scene.everything:
+        for event in events_of(data, base_offset):
+            event.apply_to(whole)
+    entries = scene.topic.entries
+    end = entries[-1][1] + 1 if entries else 0
+    return whole, end
+
+
+async def known(log: PartitionLog, offset: int) -> None:
+    async with asyncio.timeout(5):
+        await log.transactions.prepare()
+        while not log.transactions.knows(offset):
+            log.transactions.start_loading(offset)
+            await asyncio.sleep(0)
+
+
+async def agrees(scene: TransactionScene, log: PartitionLog, offsets: list[int]) -> None:
+    await log.end.refresh()
+    await log.start.refresh(at_most_every_s=0)
+    whole, end = reference(scene)
+    assert log.end_offset == end
+    for offset in offsets:
+        await known(log, offset)
+        assert log.transactions.last_stable_offset == max(log.start.offset, whole.last_stable_offset(end))
+        found = log.transactions.aborted_between(offset, end)
+        start = log.start.offset
+        expected = {_ended(each): each.first_offset for each in whole.aborted_between(offset, end)}
+        began = {_ended(each): each.first_offset for each in found}
+        assert began.keys() <= expected.keys()
+        for ended, first_offset in expected.items():  # what retention has taken of it, nobody reads
+            assert began.get(ended) == first_offset or first_offset < start <= began.get(ended, end)
+
+
+def _ended(aborted: AbortedTransaction) -> tuple[int, int]:
+    return aborted.producer_id, aborted.last_offset
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_random_histories(seed: int, no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    if seed % 3 == 0:
+        monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
+        monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
+    scene = TransactionScene()
+    await scene.plain_entry()
+    await scene.lead()
+    follower = await scene.opened()
+    epochs = dict.fromkeys(range(1, 6), 0)
+    for _ in range(80):
+        producer_id = chance.randint(1, 5)
+        step = chance.random()
+        if step < 0.4:
+            await scene.begin(producer_id, epochs[producer_id], chance.randint(1, 3))
+        elif step < 0.7:
+            epochs[producer_id] += chance.randint(0, 1)
+            await scene.end(producer_id, chance.choice([ABORT, ABORT, COMMIT]), epochs[producer_id])
+        elif step < 0.8:
+            for _ in range(chance.choice([1, 1, 12])):
+                await scene.plain_entry()
+            await scene.log.end.refresh()
+        elif step < 0.9:
+            await scene.log.close()
+            scene.topic.roll_over()
+            await scene.lead()
+        elif step < 0.93:
+            await scene.log.close()
+            whole, end = reference(scene)
+            scene.trim(chance.randint(0, 6), whole.last_stable_offset(end))
+            await scene.lead()
+        else:
+            await follower.close()
+            follower = await scene.opened()
+        start = scene.log.start.offset
+        if chance.random() < 0.3:
+            await agrees(scene, scene.log, [chance.randint(start, scene.log.end_offset)])
+        if chance.random() < 0.2:
+            offset = chance.randint(max(start, follower.start.offset), scene.log.end_offset)
+            await agrees(scene, follower, [offset])
+    fresh = await scene.opened()
+    await agrees(scene, fresh, [*range(fresh.end_offset, fresh.start.offset - 1, -3)])
+
+
+async def test_a_long_log_is_not_read_again(no_settling: None) -> None:
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(9)
+    for number in range(100):
+        await scene.begin(1)
+        await scene.end(1, ABORT if number % 10 == 0 else COMMIT)
+    fresh = await scene.opened()
+    scene.topic.readers.clear()
+    await fresh.transactions.prepare()
+    assert fresh.transactions.last_stable_offset == 0
+    assert min(reader.first_entry for reader in scene.topic.readers) > len(scene.topic.entries) - 20
+    await known(fresh, 0)
+    assert len(fresh.transactions.aborted_between(0, fresh.end_offset)) == 10
+
+
+async def test_below_a_long_native_tail(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_transactions, "KEPT_EVERY", 4)
+    scene = TransactionScene()
+    await scene.lead()
+    for _ in range(40):
+        await scene.begin(1)
+        await scene.end(1, ABORT)
+    await scene.begin(1)
+    tail = len(scene.topic.entries)
+    for _ in range(200):
+        await scene.plain_entry()
+    fresh = await scene.opened()
+    scene.topic.readers.clear()
+    await fresh.transactions.prepare()
+    assert fresh.transactions.last_stable_offset == 80
+    assert min(reader.first_entry for reader in scene.topic.readers) > tail - 30
+    await known(fresh, 0)
+    assert len(fresh.transactions.aborted_between(0, fresh.end_offset)) == 40
+
+
+async def test_somebody_elses_checkpoint(no_settling: None) -> None:
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(1)
+    await scene.end(1, ABORT)
+    await scene.begin(2)
+    for key, value in ((CHECKPOINT, b"nonsense"), ("kafka.checkpoint.at", b"3:0")):
+        await scene.plain_entry()
+        del scene.topic.entries[0][3].properties[1:]
+        scene.topic.entries[-1][3].properties.add(key=key.encode(), value=value)
+        fresh = await scene.opened()
+        assert await decided(fresh) == (2, [(1, 0)])
+
+
+async def test_another_clusters_checkpoint(no_settling: None) -> None:
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(1)
+    await scene.begin(2)
+    for *_, metadata in scene.topic.entries:
+        metadata.replicated_from = "elsewhere"
+    fresh = await scene.opened()
+    assert await decided(fresh) == (0, [])
+    assert scene.topic.last > Position(3, 0)

@@ -1,0 +1,110 @@
+"""Logs of one topic with transactions, on a fake topic, by gateways one after the other."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from gateway.config import Limits
+from gateway.log.bounds.log_bounds import read_bounds
+from gateway.log.partition_log import PartitionLog
+from gateway.log.shared import Shared
+from gateway.log.transactions.log_transactions import MarkerForm
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from protocol.kafka.batch import parse_header
+from protocol.kafka.records import Record, encode_batch
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
+from tests.unit.gateway.log.fake_pulsar import FakeTopic
+from tests.unit.gateway.log.log_scene import Answers, batch, settle
+
+
+def transactional(producer_id: int, sequence: int, epoch: int = 0, count: int = 1) -> memoryview:
+    records = [Record(delta, 1_000, None, b"value", ()) for delta in range(count)]
+    return memoryview(
+        encode_batch(
+            records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
+        )
+    )
+
+
+def shared_on(topic: FakeTopic) -> Shared:
+    limits = Limits(refresh_timeout_ms=2_000)
+    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), lambda: True)
+
+
+class TransactionScene:
+    """Logs of one topic, by gateways one after the other. What is sent is written at once."""
+
+    def __init__(self) -> None:
+        self.topic = FakeTopic()
+        self.sequences: dict[tuple[int, int], int] = {}
+        self.log: PartitionLog
+        self.everything: list[tuple[bytes, int]] = []
+        """What was ever written, and its first offset."""
+
+    async def opened(self) -> PartitionLog:
+        """Another gateway's."""
+        client, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
+        bounds = await read_bounds(client, admin, "topic")
+        return PartitionLog("topic", shared_on(self.topic), bounds)
+
+    async def lead(self) -> None:
+        self.log = await self.opened()
+
+    async def write(self) -> None:
+        """All that waits."""
+        await settle()
+        for producer in self.topic.producers:
+            for sequence_id in list(producer.sent):
+                if not producer.closed:
+                    self.everything.append((producer.sent[sequence_id][0], self.topic.next_index))
+                    producer.write_and_confirm(sequence_id)
+                    del producer.sent[sequence_id]
+        await settle()
+
+    async def begin(self, producer_id: int, epoch: int = 0, count: int = 1, *, verified: bool = True) -> Answers:
+        """A batch of a transaction."""
+        sequence = self.sequences.get((producer_id, epoch), 0)
+        self.sequences[producer_id, epoch] = sequence + count
+        data = transactional(producer_id, sequence, epoch, count)
+        header = parse_header(data)
+        await self.log.prepare(header, 1)
+        transactions = self.log.transactions
+        if verified and transactions.needs_verification(header):
+            transactions.verifications.verified(transactions.verifications.begin(producer_id), producer_id, epoch)
+        answers: Answers = []
+        self.log.append(data, header, 1, lambda offset, error: answers.append((offset, error)))
+        await self.write()
+        return answers
+
+    async def end(self, producer_id: int, kind: MarkerType, epoch: int = 0, coordinator_epoch: int = 0) -> None:
+        marker = TransactionMarker(kind, producer_id, epoch, coordinator_epoch)
+        await self.log.prepare_marker()
+        written = self.log.transactions.append_marker(marker, 0, MarkerForm())
+        await self.write()
+        await written
+
+    async def plain_entry(self) -> None:
+        """Of a native producer, say."""
+        self.topic.write(bytes(batch()), 1, "another", 0)
+
+    async def plain(self) -> None:
+        await self.plain_entry()
+        await self.log.end.refresh()
+
+    def trim(self, count: int, before: int) -> None:
+        """Retention takes the oldest entries before an offset, but not the last one."""
+        entries = self.topic.entries
+        count = min(count, len(entries) - 1, sum(index < before for _, index, *_ in entries))
+        del self.topic.entries[:count]
+        for reader in self.topic.readers:
+            reader.next_entry = max(0, reader.next_entry - count)
+
+
+async def decided(log: PartitionLog) -> tuple[int, list[tuple[int, int]]]:
+    """The last stable offset, and (producer id, first offset) of what was aborted."""
+    await log.transactions.prepare()
+    return log.transactions.last_stable_offset, [
+        (each.producer_id, each.first_offset) for each in log.transactions.aborted_between(0, log.end_offset)
+    ]
