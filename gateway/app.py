@@ -12,13 +12,14 @@ import structlog
 from coordinator.fleet.messages import Address
 from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
 from gateway.backoff import Backoff, retried
+from gateway.clusters.clusters import Clusters
+from gateway.clusters.configs import with_share
 from gateway.clusters.services import ClusterServices, ProcessParts
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
 from gateway.coordination.transactions.transaction_service import TRANSACTION_VERSION
 from gateway.dispatch import Dispatcher
 from gateway.fleet.fleet import Fleet, NodeIdInUse
 from gateway.forwarding.peer_security import PeerSecurity
-from gateway.forwarding.peers import Peers
 from gateway.garbage_collection import GarbageCollection
 from gateway.health import HealthServer
 from gateway.listener_config import AddressSection
@@ -32,7 +33,6 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.cluster import Unread
 
 HOUSEKEEPING_S = 5.0
 WAIT_FOR_PULSAR_S = 2.0
@@ -73,11 +73,9 @@ class Gateway:
         self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._shared = Shared(self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent)
-        self._unread = Unread()
-        self._services = ClusterServices(
-            config, self._fleet,
-            ProcessParts(self._client, self._admin, self._shared, self._new_peers(), self._unread, self.metrics),
-        )  # fmt: skip
+        parts = ProcessParts(self._client, self._admin, self._shared, self._peer_security(), self.metrics)
+        self._services = ClusterServices(with_share(config) if config.kafka.clusters else config, self._fleet, parts)
+        self._clusters = Clusters(config, self._fleet, parts, self._services.served)
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)
         self.metrics.fleet_lease.set_function(lambda: self._fleet.state.permissions.coordinates)
@@ -100,12 +98,11 @@ class Gateway:
         """Done when this gateway has to stop, because a part of it keeps failing."""
         return self._failures.failed
 
-    def _new_peers(self) -> Peers:
+    def _peer_security(self) -> PeerSecurity | None:
         """Raises UnfitCertificate."""
         forwarding = self.config.fleet.forwarding
         is_secured = forwarding is not None and forwarding.tls is not None
-        security = PeerSecurity(forwarding, self.metrics) if forwarding and is_secured else None
-        return Peers(self._fleet, self.config.kafka.open_listener, security)
+        return PeerSecurity(forwarding, self.metrics) if forwarding and is_secured else None
 
     async def start(self) -> None:
         """Raises UnfitCluster, UnfitAuthorizer, UnfitCertificate, UnfitKey, NodeIdInUse, PulsarError or OSError."""
@@ -113,16 +110,17 @@ class Gateway:
         self._garbage.start()
         await self._health.start()
         await self._wait_for_pulsar()
-        dispatcher = Dispatcher(*self._services.served)
+        dispatcher = Dispatcher(*self._services.served, self._clusters if self.config.kafka.clusters else None)
         if any(listener.speaks_sasl for listener in self.config.kafka.all_listeners):
             self._logins = await LoginService.start(self.config, self.metrics, self._services.security)
-        self._server = KafkaServer(self.config, dispatcher, self.metrics, self._unread, self._logins)
+        self._server = KafkaServer(self.config, dispatcher, self.metrics, self._logins)
         ports = await self._server.bind()
         await self._join_fleet(ports)
         self._not_ready = "loading the rights of clients"
         await self._until_pulsar_is_there(self._services.load_rights)
         await self._server.start()
         self._tasks.keep_running("housekeeping", self._keep_house)
+        self._clusters.start()
         self._not_ready = "loading consumer groups and transactions"
         await self._services.start()
         self._not_ready = None
@@ -137,7 +135,7 @@ class Gateway:
         if self._logins is not None:
             await self._logins.close()
         await self._tasks.close()
-        await self._services.stop()
+        await asyncio.gather(self._services.stop(), self._clusters.stop())
         self._shared.close()
         await self._fleet.leave()
         await self._client.close()
@@ -174,17 +172,21 @@ class Gateway:
         kafka, forwarding = self.config.kafka, self.config.fleet.forwarding
         addresses = {each.name: _advertised(each, ports[each.name]) for each in kafka.all_listeners}
         inside = None if forwarding is None else _advertised(forwarding, ports[FORWARDING_LISTENER])
+        clusters = tuple(each.namespace for each in kafka.clusters)
         instance = f"{socket.gethostname()} {kafka.host}:{ports[DEFAULT_LISTENER]}"
         await self._until_pulsar_is_there(
-            lambda: self._fleet.join(kafka.node_id, instance, addresses, inside, kafka.rack, TRANSACTION_VERSION)
+            lambda: self._fleet.join(
+                kafka.node_id, instance, addresses, inside, kafka.rack, TRANSACTION_VERSION, clusters
+            )
         )
 
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            try:
-                await self._services.keep_house()
-            except PulsarError as error:
-                log.warning("housekeeping", error=str(error))
+            for services in (self._services, *self._clusters):
+                try:
+                    await services.keep_house()
+                except PulsarError as error:
+                    log.warning("housekeeping", error=str(error))
             self._shared.close_idle()
             self._garbage.keep_house()

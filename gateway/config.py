@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from coordinator.fleet.times import FleetTimes
+from gateway.cluster_config import SYSTEM_SUFFIX, ClusterLimits, ClusterSection, check_clusters
 from gateway.listener_config import (
     LOOPBACK,
     AddressSection,
@@ -33,6 +34,10 @@ class KafkaSection(ListenerSection):
 
     listeners: tuple[NamedListenerSection, ...] = Field(default=(), strict=False)
     """More listeners besides the one of this section."""
+    clusters: tuple[ClusterSection, ...] = Field(default=(), strict=False)
+    """More clusters besides the one of `[pulsar]`, each with topics, groups and transactional ids of its own."""
+    cluster_limits: ClusterLimits = ClusterLimits()
+    """`max_open` and `max_share_percent`: what one of several clusters may take."""
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Different in each gateway of a namespace. By default the lowest id that is free at start."""
     rack: str | None = Field(default=None, min_length=1)
@@ -64,8 +69,8 @@ class KafkaSection(ListenerSection):
     @property
     def open_listener(self) -> str | None:
         """The first where a gateway is asked for itself, and whoever connects need not log in."""
-        found = (each.name for each in self.all_listeners if each.protocol == "PLAINTEXT" and not each.single_address)
-        return next(found, None)
+        open_to_all = (each for each in self.all_listeners if each.protocol == "PLAINTEXT" and each.cluster is None)
+        return next((each.name for each in open_to_all if not each.single_address), None)
 
     @property
     def advertised(self) -> str:
@@ -93,7 +98,11 @@ class PulsarSection(PulsarSettings):
 
     @property
     def full_system_namespace(self) -> str:
-        return f"{self.tenant}/{self.system_namespace or f'{self.namespace}-gateway'}"
+        return f"{self.tenant}/{self.system_namespace or self.namespace + SYSTEM_SUFFIX}"
+
+    @property
+    def both_namespaces(self) -> frozenset[str]:
+        return frozenset({self.full_namespace, self.full_system_namespace})
 
 
 class GroupsSection(Section):
@@ -393,6 +402,14 @@ class Config(Section):
             raise ValueError("clients log in, so [fleet.forwarding] needs tls: who reaches it acts for any client")
         if self.security.tokens is None and any("OAUTHBEARER" in each.mechanisms for each in self.kafka.all_listeners):
             raise ValueError("OAUTHBEARER needs the keys of tokens: [security.tokens]")
+        return self
+
+    @model_validator(mode="after")
+    def _agree_on_clusters(self) -> Config:
+        clusters = self.kafka.clusters
+        if clusters and self.fleet.forwarding is None:
+            raise ValueError("[[kafka.clusters]] need [fleet.forwarding], where other gateways connect")
+        check_clusters(clusters, self.pulsar.both_namespaces, [each.cluster for each in self.kafka.all_listeners])
         return self
 
 

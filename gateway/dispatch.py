@@ -47,6 +47,13 @@ class ServedCluster(NamedTuple):
     """Without one, all is allowed."""
 
 
+class Entrance(Protocol):
+    """Where it is decided which cluster a connection is for."""
+
+    async def enter(self, listener: Listener, principal: Principal, asked: str | None) -> ServedCluster:
+        """`asked` is what the client has named. Raises ClusterRefused."""
+
+
 class RequestHandler(Protocol):
     """Answers the requests of one connection."""
 
@@ -84,28 +91,29 @@ class Dispatcher:
     """Turns frames into calls of the handler table, and their responses into frames."""
 
     def __init__(
-        self, cluster: Cluster, forwarding: Forwarding | None = None, authorizer: Authorizer | None = None
+        self,
+        cluster: Cluster,
+        forwarding: Forwarding | None = None,
+        authorizer: Authorizer | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
-        """`forwarding` is there when a listener has a single address. Without an authorizer all is allowed."""
-        self._cluster = cluster
-        self._forwarding = forwarding
-        self._authorizer = authorizer
+        """For the fleet's own cluster; `entrance` is there if there are more."""
+        self.own = ServedCluster(cluster, forwarding, authorizer)
+        self.entrance = entrance
+        self._limits = cluster.config.limits
 
-    def context(self, client: Client, listener: Listener, principal: Principal = ANONYMOUS) -> RequestContext:
-        """Of a new connection, and of one whose client has said who it is."""
-        return RequestContext(client, listener, self._cluster, principal, self._policy(client, listener, principal))
+    def context(
+        self, client: Client, listener: Listener, principal: Principal = ANONYMOUS, served: ServedCluster | None = None
+    ) -> RequestContext:
+        """Of a new connection, and of one whose client has said who it is, or whose cluster is chosen."""
+        served = served or self.own
+        return RequestContext(client, listener, served.cluster, principal, _policy(served, client, listener, principal))
 
-    def _policy(self, client: Client, listener: Listener, principal: Principal) -> Policy:
-        """What other gateways forward, those have judged by who asked them."""
-        authorizer = self._authorizer
-        if authorizer is None or listener.name == FORWARDING_LISTENER:
-            return ALL_ALLOWED
-        return Authorized(authorizer, lambda: Requester(str(principal), client.ip))
-
-    def handler(self, context: RequestContext) -> RequestHandler:
+    def handler(self, context: RequestContext, served: ServedCluster | None = None) -> RequestHandler:
+        forwarding = (served or self.own).forwarding
         handler: RequestHandler = LocalHandler()
-        if self._forwarding is not None and context.listener.single_address:
-            handler = Forwarder(self._forwarding, context.client)
+        if forwarding is not None and context.listener.single_address:
+            handler = Forwarder(forwarding, context.client)
         return handler if context.policy is ALL_ALLOWED else GuardedHandler(handler)
 
     def begin(self, frame: bytearray, context: RequestContext) -> Call:
@@ -135,7 +143,7 @@ class Dispatcher:
         """Decoding it takes so long that it is to be done in another thread."""
         if len(frame) <= LARGE_FRAME_BYTES or _api_key(frame) == ApiKey.Produce:
             return False
-        return len(frame) <= self._cluster.config.limits.max_control_request_bytes  # else it is not decoded
+        return len(frame) <= self._limits.max_control_request_bytes  # else it is not decoded
 
     def is_large_answer(self, call: Call, response: Response) -> bool:
         """Encoding it takes so long that it is to be done in another thread."""
@@ -167,6 +175,13 @@ class Dispatcher:
         if isinstance(response, RelayedResponse):
             return codec.readdress_response(response.frame, call.correlation_id)
         return call.api.encode(call.api.response, call.version, call.correlation_id, response)
+
+
+def _policy(served: ServedCluster, client: Client, listener: Listener, principal: Principal) -> Policy:
+    """What other gateways forward, those have judged by who asked them."""
+    if served.authorizer is None or listener.name == FORWARDING_LISTENER:
+        return ALL_ALLOWED
+    return Authorized(served.authorizer, lambda: Requester(str(principal), client.ip))
 
 
 def _api_key(frame: bytearray) -> int:

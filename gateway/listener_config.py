@@ -14,6 +14,8 @@ from protocol.x509.principal_rules import MalformedRule, parse_rules
 Networks = tuple[Annotated[IPv4Network, Strict(False)] | Annotated[IPv6Network, Strict(False)], ...]
 """TOML has them as texts."""
 LOOPBACK: Networks = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
+NAME = "[A-Za-z0-9_=:-][A-Za-z0-9_=:.-]*"
+"""Of a tenant or a namespace in Pulsar; none of a dot at the start, because names become parts of paths."""
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -68,6 +70,9 @@ class ListenerSection(AddressSection):
     single_address: bool = False
     """The advertised address is that of all gateways. Clients see one broker; a gateway forwards requests for
     partitions that another one leads."""
+    cluster: str | None = Field(default=None, pattern=f"^{NAME}/{NAME}$")
+    """The namespace (`tenant/namespace`) whose cluster is served here, one of `[[kafka.clusters]]`. By default it is
+    the one of `[pulsar]`, or where clients log in, the one that they choose."""
 
     @property
     def speaks_tls(self) -> bool:

@@ -28,11 +28,15 @@ class UnfitCluster(Exception):
     """Pulsar is not set up so that a Kafka log can be kept in it; the text says what to change."""
 
 
-async def prepare_namespaces(admin: AdminClient, settings: PulsarSection) -> None:
-    """Raises UnfitCluster, or PulsarError when Pulsar cannot be asked."""
+async def prepare_namespaces(admin: AdminClient, settings: PulsarSection, *, create: bool = True) -> None:
+    """With `create`, that of the topics is made if it is missing, too.
+
+    Raises UnfitCluster, or PulsarError when Pulsar cannot be asked."""
     brokers = await _check_brokers(admin)
     namespace, system = settings.full_namespace, settings.full_system_namespace
     policies = await _policies(admin, namespace)
+    if policies is None and not create:
+        raise UnfitCluster(f"namespace {namespace} does not exist")
     if policies is None:
         await _create_tenant(admin, settings.tenant)
         policies = await _create(admin, namespace, settings.retention_minutes)

@@ -46,6 +46,7 @@ class Identity:
     rack: str | None = None
     forwarding: Address | None = None
     transaction_version: int = NO_TRANSACTIONS
+    clusters: tuple[str, ...] = ()
 
 
 class Membership:
@@ -128,6 +129,7 @@ class Membership:
             forwarding=self._identity.forwarding,
             rack=self._identity.rack,
             transaction_version=self._identity.transaction_version,
+            clusters=self._identity.clusters,
             lease_ms=self._times.lease_ms,
             started_ms=self._identity.started_ms,
         )

@@ -48,11 +48,19 @@ class Member(_Part):
     rack: str | None = None
     transaction_version: int = NO_TRANSACTIONS
     """The highest of Kafka's `transaction.version` that it serves."""
+    clusters: tuple[str, ...] = ()
+    """Clusters that it serves besides the fleet's own, each `tenant/namespace`, or `tenant/*` for all of a tenant.
+    Older gateways serve none."""
     lease_ms: int = Field(gt=0)
     started_ms: int
 
     def __hash__(self) -> int:
         return hash(self.incarnation)
+
+    def serves(self, cluster: str) -> bool:
+        """A cluster besides the fleet's own."""
+        tenant = cluster.partition("/")[0]
+        return cluster in self.clusters or f"{tenant}/*" in self.clusters
 
 
 class MemberState(_Part):

@@ -44,7 +44,7 @@ class Roster:
         self.epoch = NO_EPOCH
         self.position: LogPosition | None = None
         self.revision = 0
-        """Rises whenever `leader` or `may_lead` may answer otherwise than before."""
+        """Rises whenever `leader` or `may_lead` may answer otherwise than before, or members serve others."""
         self.members: dict[int, MemberState] = {}
         if snapshot is not None:
             self.epoch, self.position = snapshot.epoch, snapshot.position
@@ -101,6 +101,7 @@ class Roster:
             if state.sequence > known.sequence:
                 self.epoch += known.leaving != state.leaving
                 self.revision += state.drained_epoch > known.drained_epoch
+                self.revision += state.member.clusters != known.member.clusters  # older gateways do not hand it on
                 self.members[node_id] = _drained(state, max(state.drained_epoch, known.drained_epoch))
         elif heartbeat.joining and (known is None or known.member.instance == state.member.instance):
             self.epoch += 1

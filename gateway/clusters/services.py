@@ -21,6 +21,7 @@ from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.view import ClusterFleet, LeadsNothing
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
 from gateway.forwarding.peer_requests import PeerRequests
+from gateway.forwarding.peer_security import PeerSecurity
 from gateway.forwarding.peers import Peers
 from gateway.handlers.records.write_txn_markers import write_markers
 from gateway.log.registry import LogRegistry
@@ -43,51 +44,53 @@ class ProcessParts(NamedTuple):
     client: PulsarClient
     admin: AdminClient
     shared: Shared
-    peers: Peers
-    unread: Unread
+    peer_security: PeerSecurity | None
+    """With it, gateways speak TLS with each other."""
     metrics: Metrics
 
 
 class ClusterServices:
     """`start` it when the gateway is a member of the fleet, and `stop` it before it leaves."""
 
-    def __init__(self, config: Config, fleet: ClusterFleet, parts: ProcessParts) -> None:
-        """`config` is the cluster's own: its `pulsar` names the namespace."""
+    def __init__(self, config: Config, fleet: ClusterFleet, parts: ProcessParts, name: str | None = None) -> None:
+        """`config` is the cluster's own: its `pulsar` names the namespace. The fleet's own has no `name`."""
         self._config = config
         self._fleet = fleet
-        self._peers = parts.peers
+        self._peers = Peers(fleet, config.kafka.open_listener, parts.peer_security, name)
         client, admin, shared = parts.client, parts.admin, parts.shared
+        metrics = parts.metrics if name is None else parts.metrics.of_cluster(name)
         self._topics = TopicCatalog(
             admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
             config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
         )  # fmt: skip
         partition_rows = PartitionRows()
         self._logs = LogRegistry(shared, self._topics.is_compacted)
-        self._groups = GroupService(client, admin, self._topics, fleet, config.groups, self._logs, parts.metrics)
+        self._groups = GroupService(client, admin, self._topics, fleet, config.groups, self._logs, metrics)
         to_leaders = PeerRequests(self._peers, client_ids())
         to_coordinators = PeerRequests(self._peers, repeat("verification"))
         self._peer_requests = (to_leaders, to_coordinators)
         self._transactions = TransactionService(
             client, admin, self._topics, fleet, config.transactions, shared.producer_ids, to_leaders,
-            self._write_markers, parts.metrics,
+            self._write_markers, metrics,
         )  # fmt: skip
         self._verifier = Verifier(self._transactions.coordinators, fleet, to_coordinators)
         self._reconciliation = Reconciliation(
             self._transactions.coordinators, fleet, to_coordinators, self._logs, self._write_markers,
-            config.transactions.max_timeout_ms, parts.metrics,
+            config.transactions.max_timeout_ms, metrics,
         )  # fmt: skip
         self.security = new_security(
             client, admin, config.pulsar, config.authorization, lambda: fleet.leads(SECURITY, 0)
         )
         self._tasks = TaskGroup()
-        self._changes = Changes(
+        changes = Changes(
             fleet, self._topics, partition_rows, self._logs, self._groups, self._transactions, self._tasks
         )
-        fleet.subscribe(self._changes)
-        self._topics.subscribe(self._changes)
+        fleet.subscribe(changes)
+        self._topics.subscribe(changes)
+        unread = Unread(budget_bytes=config.limits.unread_budget_bytes)
         cluster = Cluster(
-            config, parts.metrics, fleet, self._topics, self._logs, shared.producer_ids,
-            FetchSessions(config.limits.max_fetch_sessions), parts.unread,
+            config, metrics, fleet, self._topics, self._logs, shared.producer_ids,
+            FetchSessions(config.limits.max_fetch_sessions), unread,
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
             self.security, partition_rows,
         )  # fmt: skip
@@ -124,7 +127,6 @@ class ClusterServices:
         await self._tasks.close()
         await self._logs.close()
         await self._topics.close()
-        self._fleet.unsubscribe(self._changes)
 
     @property
     def load_failure(self) -> str | None:

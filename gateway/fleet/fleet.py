@@ -66,9 +66,6 @@ class Fleet:
     def subscribe(self, listener: FleetListener) -> None:
         self._listeners.append(listener)
 
-    def unsubscribe(self, listener: FleetListener) -> None:
-        self._listeners.remove(listener)
-
     # Coming and going
 
     async def join(
@@ -79,6 +76,7 @@ class Fleet:
         forwarding: Address | None = None,
         rack: str | None = None,
         transaction_version: int = NO_TRANSACTIONS,
+        clusters: tuple[str, ...] = (),
     ) -> None:
         """Become a member. Raises NodeIdInUse, PulsarError and TimeoutError."""
         topic = await prepare_fleet_topic(self._admin, self._namespace)
@@ -86,7 +84,9 @@ class Fleet:
         self._log = FleetLog(self._client, topic, self._read)
         snapshot = await self._log.open()
         started_ms = int(time.time() * 1000)
-        identity = Identity(node_id, instance, dict(addresses), started_ms, rack, forwarding, transaction_version)
+        identity = Identity(
+            node_id, instance, dict(addresses), started_ms, rack, forwarding, transaction_version, clusters
+        )
         times = self._config.times
         self._membership = Membership(identity, times, lambda: str(uuid.uuid4()), lease_now_ms(), snapshot)
         await self._log.start()
@@ -172,6 +172,10 @@ class Fleet:
         roster = self._membership.roster
         node_id = roster.leader(PartitionKey(topic, partition))
         return None if node_id is None else roster.members[node_id].member
+
+    def key(self, topic: str, partition: int) -> PartitionKey:
+        """By which the partition is placed."""
+        return PartitionKey(topic, partition)
 
     def leads(self, topic: str, partition: int) -> bool:
         """Its `role` is not ELSEWHERE: this gateway serves plain Produce and Fetch of it."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from coordinator.fleet.leadership import LeadershipState, PartitionRole
 from coordinator.fleet.messages import NO_TRANSACTIONS, Address, Member
+from coordinator.fleet.placement import PartitionKey
 from coordinator.topics import DeletedTopic
 from gateway.fleet.listener import FleetListener
 
@@ -35,6 +36,8 @@ class FleetView(Protocol):
     @property
     def state(self) -> LeadershipState: ...
 
+    def key(self, topic: str, partition: int) -> PartitionKey: ...
+
     def leader(self, topic: str, partition: int) -> Member | None: ...
 
     def leads(self, topic: str, partition: int) -> bool: ...
@@ -47,7 +50,7 @@ class ClusterFleet(FleetView, Protocol):
 
     def subscribe(self, listener: FleetListener) -> None: ...
 
-    def unsubscribe(self, listener: FleetListener) -> None: ...
+    def is_member(self, member: Member) -> bool: ...
 
     def announce_deletion(self, topic: DeletedTopic) -> None: ...
 
@@ -71,6 +74,9 @@ class LeadsNothing:
     @property
     def address(self) -> Address:
         return self._fleet.address
+
+    def key(self, topic: str, partition: int) -> PartitionKey:
+        return self._fleet.key(topic, partition)
 
     def leader(self, topic: str, partition: int) -> Member | None:
         return None

@@ -11,18 +11,19 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from functools import cached_property
 from typing import cast
 
 import structlog
 
 from coordinator.fleet.messages import Address, Member
 from gateway.background import run_once
-from gateway.fleet.fleet import Fleet
 from gateway.fleet.listener import FleetListener
+from gateway.fleet.view import ClusterFleet
 from gateway.forwarding.peer_security import PeerSecurity
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
-from protocol.proxy.header import Endpoint, encode_proxy_header
+from protocol.proxy.header import Endpoint, encode_cluster_header, encode_proxy_header
 
 CONNECT_S = 2.0
 SILENCE_MS = 5_000
@@ -51,10 +52,12 @@ class PeerLink(asyncio.BufferedProtocol):
         on_lost: Callable[[PeerLink], None],
         fallback: Address | None = None,
         security: PeerSecurity | None = None,
+        cluster: str | None = None,
     ) -> None:
         """Without a client the link is for requests of this gateway itself.
 
-        `fallback` is where it connects if the member has no [fleet.forwarding].
+        `fallback` is where it connects if the member has no [fleet.forwarding]. `cluster` is another than the fleet's
+        own.
         """
         self.member = member
         self.unanswered = False
@@ -63,6 +66,7 @@ class PeerLink(asyncio.BufferedProtocol):
         """Why it was lost."""
         self._client_address = client_address
         self._fallback = fallback
+        self._cluster = cluster
         self._receiver = FrameReceiver(read_buffer, MAX_ANSWER_BYTES)
         self._on_lost = on_lost
         self._security = security
@@ -145,7 +149,9 @@ class PeerLink(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         _detect_silence(transport.get_extra_info("socket"))
         if self.member.forwarding is not None:
-            transport.write(encode_proxy_header(self._source(transport)))
+            source = self._source(transport)
+            name = self._cluster
+            transport.write(encode_proxy_header(source) if name is None else encode_cluster_header(source, name))
         self._may_send.set()
 
     def _source(self, transport: asyncio.Transport) -> Endpoint:
@@ -202,23 +208,33 @@ def _detect_silence(connection: socket.socket) -> None:
 
 
 class Peers(FleetListener):
-    """Opens the links of all clients, and closes those to members that are no more."""
+    """Opens the links of all clients of a cluster, and closes those to members that are no more."""
 
     def __init__(
-        self, fleet: Fleet, open_listener: str | None = None, security: PeerSecurity | None = None
+        self,
+        fleet: ClusterFleet,
+        open_listener: str | None = None,
+        security: PeerSecurity | None = None,
+        cluster: str | None = None,
     ) -> None:
         """`open_listener` is one where clients need not log in, and a gateway without [fleet.forwarding] is asked.
 
-        With `security` the gateways speak TLS with each other.
+        With `security` the gateways speak TLS with each other. `cluster` is another than the fleet's own; those are
+        served where all have [fleet.forwarding].
         """
         self._fleet = fleet
-        self._open_listener = open_listener
+        self._open_listener = open_listener if cluster is None else None
         self._security = security
+        self._cluster = cluster
         self._links: set[PeerLink] = set()
-        self._read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._failing: set[Member] = set()
         """Said to be so; clients try again all the time."""
         fleet.subscribe(self)
+
+    @cached_property
+    def _read_buffer(self) -> memoryview:
+        """Many clusters ask no other gateway."""
+        return memoryview(bytearray(READ_BUFFER_BYTES))
 
     def open(self, member: Member, client_address: str | None, on_lost: Callable[[PeerLink], None]) -> PeerLink:
         def forget(link: PeerLink) -> None:
@@ -228,7 +244,9 @@ class Peers(FleetListener):
 
         may_fall_back = client_address is None and self._security is None
         fallback = member.addresses.get(self._open_listener or "") if may_fall_back else None
-        link = PeerLink(member, client_address, self._read_buffer, forget, fallback, self._security)
+        link = PeerLink(
+            member, client_address, self._read_buffer, forget, fallback, self._security, self._cluster
+        )
         self._links.add(link)
         return link
 

@@ -17,6 +17,8 @@ from protocol.sasl.scram import ScramCredential, ScramMechanism, ScramServer, cr
 
 TOKEN_PREFIX = "token:"
 """Of a password of PLAIN that is a token."""
+CLUSTER_EXTENSION = "logicalCluster"
+"""Of OAUTHBEARER, by which a client names its cluster."""
 PASSWORD_THREADS = 2
 NONCE_BYTES = 24
 
@@ -27,6 +29,8 @@ class Identity(NamedTuple):
     name: str
     expires_s: float | None = None
     """When its token does, in seconds since 1970."""
+    cluster: str | None = None
+    """`tenant/namespace` that the client has named."""
 
 
 class Step(NamedTuple):
@@ -45,11 +49,9 @@ class Exchange(Protocol):
 class Mechanisms:
     """What all logins share."""
 
-    def __init__(self, users: ScramCredentials, tokens: TokenVerifier | None, namespace: str) -> None:
+    def __init__(self, users: ScramCredentials, tokens: TokenVerifier | None) -> None:
         self.users = users
         self.tokens = tokens
-        self.namespace = namespace
-        """`tenant/namespace`, which a token's user name may say."""
         self.secret = os.urandom(32)
         """Of what unknown users are told."""
         self.threads = ThreadPoolExecutor(PASSWORD_THREADS, "passwords")
@@ -81,9 +83,10 @@ class PlainExchange:
             role, expires_s = await tokens.verify(message.password.removeprefix(TOKEN_PREFIX))
         except LoginFailed as failed:
             raise LoginFailed(str(failed), plain.WRONG) from None
-        if message.user not in {"", role, self._shared.namespace}:
+        cluster = message.user if message.user != role and "/" in message.user else None
+        if message.user not in {"", role, cluster}:
             raise LoginFailed("a user name that is not the token's", plain.WRONG)
-        return Identity(role, expires_s)
+        return Identity(role, expires_s, cluster)
 
     async def _by_password(self, message: plain.PlainMessage) -> Identity:
         for field, value in (("username", message.user), ("password", message.password)):
@@ -145,7 +148,7 @@ class BearerExchange:
             return Step(oauth_bearer.failure("invalid_token"))
         if message.authorization_id not in {"", role}:
             raise LoginFailed("foreign authorization id", "Authentication failed: foreign authorization id")
-        return Step(b"", Identity(role, expires_s))
+        return Step(b"", Identity(role, expires_s, message.extensions.get(CLUSTER_EXTENSION)))
 
 
 _EXCHANGES: dict[str, Callable[[Mechanisms], Exchange]] = {

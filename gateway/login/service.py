@@ -29,7 +29,7 @@ class LoginService:
         keys = None if security.tokens is None else await token_keys(security.tokens)
         configured = await asyncio.to_thread(ConfiguredUsers, security.users)
         verifier = None if security.tokens is None or keys is None else TokenVerifier(security.tokens, keys)
-        mechanisms = Mechanisms(AllUsers(configured, *stores), verifier, config.pulsar.full_namespace)
+        mechanisms = Mechanisms(AllUsers(configured, *stores), verifier)
         return cls(config, mechanisms, keys, metrics)
 
     def of(self, mechanisms: Sequence[str]) -> Logins | None:

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 from kafka.protocol.api_key import ApiKey
 
-from gateway.dispatch import Dispatcher
+from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.login.audit import LoginAudit
 from gateway.login.exchanges import Exchange, Identity, Mechanisms
 from gateway.requests.call import Call, asks
+from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Principal, RequestContext
 from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
@@ -33,6 +34,7 @@ from protocol.kafka.messages.login import (
     SaslHandshakeResponse,
 )
 from protocol.kafka.messages.message import Message
+from protocol.sasl import plain
 from protocol.sasl.failure import LoginFailed
 
 MAX_FRAME_BYTES = 512 * 1024
@@ -79,6 +81,8 @@ class LoginAnswer(NamedTuple):
     """Why the connection closes behind the answer."""
     principal: Principal | None = None
     """The client has logged in as this one."""
+    served: ServedCluster | None = None
+    """The cluster for which it has; None if there is but one."""
 
 
 class Logins(NamedTuple):
@@ -101,6 +105,8 @@ class LoginSession:
         self._exchange: Exchange | None = None
         self._principal: Principal | None = None
         """Once the client has logged in; it stays the same when it does so again."""
+        self._served: ServedCluster | None = None
+        """So does its cluster."""
         self._expires_s = math.inf
         self._begun_again_s = -math.inf
 
@@ -167,7 +173,7 @@ class LoginSession:
         response = SaslAuthenticateResponse(auth_bytes=token)
         if done is not None:
             response.session_lifetime_ms = self._begin_session(done)
-        return LoginAnswer(self._encode(call, response), principal=None if done is None else self._principal)
+        return self._progressed(self._encode(call, response), done)
 
     async def _take_bare_token(self, token: bytes) -> LoginAnswer:
         try:
@@ -178,7 +184,12 @@ class LoginSession:
         if done is not None:
             self._begin_session(done)
         sized = len(answer).to_bytes(LENGTH_BYTES, "big") + answer
-        return LoginAnswer([sized], principal=None if done is None else self._principal)
+        return self._progressed([sized], done)
+
+    def _progressed(self, buffers: list[Buffer], done: Identity | None) -> LoginAnswer:
+        if done is None:
+            return LoginAnswer(buffers)
+        return LoginAnswer(buffers, principal=self._principal, served=self._served)
 
     async def _respond(self, token: bytes) -> tuple[bytes, Identity | None]:
         """Raises LoginFailed."""
@@ -188,7 +199,25 @@ class LoginSession:
             assert self._principal is not None
             text = f"Cannot change principals during re-authentication from User.{self._principal.name}: "
             raise LoginFailed("another principal", f"{text}User.{identity.name}")
+        if identity is not None:
+            await self._enter_cluster(identity)
         return answer, identity
+
+    async def _enter_cluster(self, identity: Identity) -> None:
+        """Raises LoginFailed."""
+        entrance, own = self._dispatcher.entrance, self._dispatcher.own
+        try:
+            if entrance is not None:
+                served = await entrance.enter(self._context.listener, Principal(name=identity.name), identity.cluster)
+            elif identity.cluster in {None, own.cluster.config.pulsar.full_namespace}:
+                served = own
+            else:
+                raise ClusterRefused("a cluster that is not served")
+        except ClusterRefused as refused:
+            raise LoginFailed(str(refused), plain.WRONG if self._mechanism == plain.NAME else "") from refused
+        if self._served is not None and self._served is not served:
+            raise LoginFailed("another cluster than before")
+        self._served = served
 
     def _begin_session(self, identity: Identity) -> int:
         """How long it lasts, in milliseconds; 0 if it never ends."""

@@ -8,11 +8,13 @@ from typing import Any, Protocol, cast
 
 import structlog
 
+from gateway.config import FORWARDING_LISTENER
 from gateway.listener_config import Networks
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
 from gateway.network.arrivals import Arrivals
 from gateway.network.pipeline import Host, Pipeline
+from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener, Principal
 from gateway.transport.proxy import AwaitedProxyHeader
 from protocol.framing import FrameReceiver
@@ -145,6 +147,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_activity = self._loop.time()
         self._client.arrived_s = time.monotonic()
         self._owner.metrics.bytes_in.inc(nbytes)
+        self._pipeline.cluster.usage.bytes_in += nbytes
         self._pipeline.received(nbytes)
         if self._proxy_header is not None:
             self._take_proxy_header(self._proxy_header, self._owner.read_buffer[:nbytes])
@@ -171,6 +174,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _is_let_in(self, header: ProxyHeader) -> bool:
         """By what a load balancer says that has ended TLS."""
+        if header.cluster is not None and self.listener.name == FORWARDING_LISTENER:
+            self._pipeline.ask_for(header.cluster)
         if self._tls_at_proxy is not None:
             tls = header.tls
             principal = None if tls is None else self._tls_at_proxy.principal_at_proxy(tls.common_name)
@@ -207,7 +212,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def write(self, buffers: list[Buffer]) -> None:
         if self._transport is None:
             return
-        self._owner.metrics.bytes_out.inc(sum(map(len, buffers)))
+        size_bytes = sum(map(len, buffers))
+        self._owner.metrics.bytes_out.inc(size_bytes)
+        self._pipeline.cluster.usage.bytes_out += size_bytes
         if len(buffers) == 1:
             self._transport.write(buffers[0])
         elif buffers:
@@ -238,6 +245,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._owner.unread_changed(self, self._transport.get_write_buffer_size())
 
     # Closing
+
+    @property
+    def cluster(self) -> Cluster:
+        """The one that it is for."""
+        return self._pipeline.cluster
 
     @property
     def idle(self) -> bool:

@@ -15,13 +15,14 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from gateway.config import Limits
-from gateway.dispatch import Dispatcher, RequestHandler, UnsupportedRequest
+from gateway.config import FORWARDING_LISTENER, Limits
+from gateway.dispatch import Dispatcher, RequestHandler, ServedCluster, UnsupportedRequest
 from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
+from gateway.requests.cluster import Cluster, ClusterRefused, Usage
 from gateway.requests.context import Principal, RequestContext
 from gateway.requests.reply import Reply, Response
 from protocol.framing import LENGTH_BYTES
@@ -73,7 +74,13 @@ class Pipeline:
         self._login = login
         self._output: Output = output
         self._answers_in_order = answers_in_order
-        self._handler: RequestHandler = host.dispatcher.handler(context)
+        self._served = host.dispatcher.own
+        self._is_outside = host.dispatcher.entrance is not None
+        """Which cluster the connection is for is to be decided before its first request; those of a login aside."""
+        self._asked: str | None = None
+        self._entered: Usage | None = None
+        """That of a cluster which counts the connection."""
+        self._handler: RequestHandler = host.dispatcher.handler(context, self._served)
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[bytearray] = deque()
         self._slots: deque[_Slot] = deque()
@@ -147,6 +154,11 @@ class Pipeline:
             self._serially(self._login.answer(frame), partial(self._take_login, len(frame) + LENGTH_BYTES))
             return
         dispatcher = self._host.dispatcher
+        if self._is_outside and dispatcher.entrance is not None:
+            self._backlog.appendleft(frame)
+            context = self._context
+            self._serially(dispatcher.entrance.enter(context.listener, context.principal, self._asked), self._enter)
+            return
         if dispatcher.is_large(frame):
             self._serially(self._decode_large(frame), self._start)
             return
@@ -162,6 +174,8 @@ class Pipeline:
         self.released(request_bytes)
         if answer.principal is not None:
             self.become(answer.principal)
+            if answer.served is not None and self._is_outside:
+                self._enter(answer.served)
             self._output.logged_in()
         self._output.write(answer.buffers)
         if answer.ends is not None:
@@ -170,7 +184,30 @@ class Pipeline:
     def become(self, principal: Principal) -> None:
         """What is asked from now on is asked by this one."""
         context = self._context
-        self._context = self._host.dispatcher.context(context.client, context.listener, principal)
+        self._context = self._host.dispatcher.context(context.client, context.listener, principal, self._served)
+
+    def ask_for(self, cluster: str) -> None:
+        """Its requests are for this one."""
+        self._asked = cluster
+
+    @property
+    def cluster(self) -> Cluster:
+        """The fleet's own until another one is entered."""
+        return self._served.cluster
+
+    def _enter(self, served: ServedCluster) -> None:
+        dispatcher, context, usage = self._host.dispatcher, self._context, served.cluster.usage
+        if context.listener.name != FORWARDING_LISTENER:  # those clients are counted where they came
+            usage.connections += 1
+            self._entered = usage
+            if usage.connections > served.cluster.config.limits.max_connections:
+                self._output.end("too many connections of the cluster")
+                return
+        self._is_outside = False
+        self._served = served
+        self._context = dispatcher.context(context.client, context.listener, context.principal, served)
+        self._handler.close()
+        self._handler = dispatcher.handler(self._context, served)
 
     async def _decode_large(self, frame: bytearray) -> _Slot:
         """In a thread, where the event loop goes on, and when there is memory for what becomes of it."""
@@ -329,7 +366,7 @@ class Pipeline:
         if isinstance(error, MalformedRequest) and call is None:
             self._end_malformed(error)
             return
-        if isinstance(error, ClosesConnection):
+        if isinstance(error, ClosesConnection | ClusterRefused):
             self._output.end(str(error))
             return
         self._host.metrics.unexpected_failures.labels("request").inc()
@@ -359,6 +396,8 @@ class Pipeline:
         """The client has gone: nobody waits for its answers."""
         self._closed = True
         self._handler.close()
+        if self._entered is not None:
+            self._entered.connections -= 1
         self._host.metrics.in_flight.dec(len(self._slots))
         self._slots.clear()
         self._backlog.clear()

@@ -43,14 +43,12 @@ class KafkaServer:
         config: Config,
         dispatcher: Dispatcher,
         metrics: Metrics,
-        unread: Unread,
         logins: LoginService | None = None,
     ) -> None:
         """`logins` is there when a listener has SASL."""
         self.dispatcher = dispatcher
         self.limits = config.limits
         self.metrics = metrics
-        self.unread = unread
         self.requests = RequestBudget(
             config.limits.requests_budget_bytes, metrics.request_bytes, self._regulate_all
         )
@@ -62,7 +60,8 @@ class KafkaServer:
         self._certificates: list[Certificates] = []
         self._kafka = config.kafka
         self._forwarding = config.fleet.forwarding
-        self._unread: dict[KafkaConnection, int] = {}
+        self._unread: dict[KafkaConnection, tuple[Unread, int]] = {}
+        """Of which cluster, and how much."""
         self._unread_bytes = 0
         self._connections: set[KafkaConnection] = set()
         self._of_peers = 0
@@ -82,7 +81,7 @@ class KafkaServer:
 
     def _entrance(self, settings: NamedListenerSection) -> Callable[[], asyncio.BufferedProtocol]:
         """What takes a new connection of a listener. Raises UnfitCertificate."""
-        listener = Listener(settings.name, settings.single_address)
+        listener = Listener(settings.name, settings.single_address, settings.cluster)
         proxies = settings.trusted_proxies if settings.proxy_protocol else None
         logins = None
         if settings.speaks_sasl:
@@ -155,20 +154,26 @@ class KafkaServer:
 
     def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None:
         """So much of a connection's answers is not taken. Those that have stood longest go when it is too much."""
-        self._count_unread(size_bytes - self._unread.get(connection, 0))
+        unread, before = self._unread.get(connection) or (connection.cluster.unread, 0)
+        self._count_unread(unread, size_bytes - before)
         if size_bytes:
-            self._unread[connection] = size_bytes  # keeps its place
+            self._unread[connection] = unread, size_bytes  # keeps its place
         else:
             self._unread.pop(connection, None)
         while self._unread_bytes > self.limits.unread_budget_bytes:
-            longest = next(iter(self._unread))
-            self._count_unread(-self._unread.pop(longest))
-            asyncio.get_running_loop().call_soon(longest.abort, "does not take its answers")
+            self._give_up(next(iter(self._unread)))
+        while unread.of_connections_bytes > unread.budget_bytes:
+            self._give_up(next(each for each, (of, _) in self._unread.items() if of is unread))
 
-    def _count_unread(self, size_bytes: int) -> None:
-        """Of connections; `unread` counts what is held elsewhere, too."""
+    def _give_up(self, connection: KafkaConnection) -> None:
+        unread, size_bytes = self._unread.pop(connection)
+        self._count_unread(unread, -size_bytes)
+        asyncio.get_running_loop().call_soon(connection.abort, "does not take its answers")
+
+    def _count_unread(self, unread: Unread, size_bytes: int) -> None:
         self._unread_bytes += size_bytes
-        self.unread.size_bytes += size_bytes
+        unread.of_connections_bytes += size_bytes
+        unread.size_bytes += size_bytes
 
     def _regulate_all(self) -> None:
         for connection in self._connections:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from itertools import accumulate
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from protocol.kafka.errors import ErrorCode
 
@@ -63,6 +65,25 @@ class RequestMetrics:
         return list(zip(bounds, accumulate(self._buckets), strict=True)), self._sum_s
 
 
+class ClusterGauge(Collector):
+    """One that each cluster has of its own."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self._value: Callable[[], float] = lambda: 0
+
+    def set(self, value: float) -> None:
+        self._value = lambda: value
+
+    def set_function(self, value: Callable[[], float]) -> None:
+        """Asked at each scrape."""
+        self._value = value
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(self._name, self._text, value=self._value())
+
+
 class Metrics(Collector):
     """Every metric that the gateway exports; names start with ``kafka_gateway_``."""
 
@@ -101,22 +122,11 @@ class Metrics(Collector):
             Counter, "mirror_failures", "Offsets that could not be mirrored; each is tried again", "error"
         )
         self.mirror_dropped = self._make(Counter, "mirror_dropped", "Offsets not mirrored because too many wait")
-        self.mirror_pending = self._make(Gauge, "mirror_pending", "Offsets that wait to be mirrored")
-        self.mirror_lag_seconds = self._make(Gauge, "mirror_lag_seconds", "For how long the oldest of them has waited")
         self.log_snapshots = self._make(
             Counter, "internal_log_snapshots", "Snapshots of internal logs, before which Pulsar may delete them"
         )
         self.transactions = self._make(
             Counter, "transactions", "Transactions that were completed here: all markers are written", "result"
-        )
-        self.transactions_open = self._make(
-            Gauge, "transactions_open", "Transactions coordinated here that are not complete"
-        )
-        self.transactions_hanging = self._make(
-            Gauge, "transactions_hanging", "Transactions in partitions led here that no coordinator knows"
-        )
-        self.transactions_oldest_seconds = self._make(
-            Gauge, "transactions_oldest_seconds", "For how long the oldest of them has been open"
         )
         self.tasks = self._make(Gauge, "tasks", "Tasks of the event loop")
         self.loop_stalls = self._make(
@@ -129,8 +139,37 @@ class Metrics(Collector):
         self.fleet_members = self._make(Gauge, "fleet_members", "Gateways that lead partitions")
         self.fleet_epoch = self._make(Gauge, "fleet_epoch", "Rises when partitions move between gateways")
         self.fleet_lease = self._make(Gauge, "fleet_lease", "1 while this gateway may coordinate groups")
+        self._collectors: list[tuple[str, Collector]] = []
+        self._bind("")
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
+
+    def _bind(self, cluster: str) -> None:
+        self._cluster = cluster
+        self.mirror_pending = self._own("mirror_pending", "Offsets that wait to be mirrored")
+        self.mirror_lag_seconds = self._own("mirror_lag_seconds", "For how long the oldest of them has waited")
+        self.transactions_open = self._own("transactions_open", "Transactions coordinated here that are not complete")
+        self.transactions_hanging = self._own(
+            "transactions_hanging", "Transactions in partitions led here that no coordinator knows"
+        )
+        self.transactions_oldest_seconds = self._own(
+            "transactions_oldest_seconds", "For how long the oldest of them has been open"
+        )
+
+    def of_cluster(self, name: str) -> Metrics:
+        """The same, but what each cluster has of its own is told with its name, as it is not of the fleet's own."""
+        other = copy(self)
+        other._bind(name)
+        return other
+
+    def register(self, collector: Collector) -> None:
+        """What it collects is the cluster's own."""
+        self._collectors.append((self._cluster, collector))
+
+    def _own(self, name: str, text: str) -> ClusterGauge:
+        gauge = ClusterGauge(f"{PREFIX}{name}", text)
+        self.register(gauge)
+        return gauge
 
     def _make(self, kind: type[M], name: str, text: str, *labels: str, **options: object) -> M:
         return kind(f"{PREFIX}{name}", text, labels, registry=self.registry, **options)  # type: ignore[arg-type]
@@ -158,6 +197,16 @@ class Metrics(Collector):
             buckets, sum_s = each.histogram()
             latency.add_metric((each.api, str(each.version)), buckets, sum_s)
         yield latency
+        yield from self._of_clusters()
+
+    def _of_clusters(self) -> Iterable[Metric]:
+        """Each once, with the samples of all clusters."""
+        found: dict[str, Metric] = {}
+        for cluster, collector in self._collectors:
+            for metric in collector.collect():
+                whole = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                whole.samples += [_labelled(sample, cluster) if cluster else sample for sample in metric.samples]
+        return found.values()
 
     def error(self, api: str, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
@@ -169,3 +218,7 @@ class Metrics(Collector):
                 name, version = "other", "other"
             self._software_seen.add((name, version))
         self._software.labels(name, version).inc()
+
+
+def _labelled(sample: Sample, cluster: str) -> Sample:
+    return sample._replace(labels=sample.labels | {"cluster": cluster})

@@ -84,7 +84,7 @@ class Brokers:
         member = self._fleet.leader(topic, partition)
         if member is None or member.node_id != self._fleet.node_id or self._advertises_itself:
             return member
-        return self._successor(PartitionKey(topic, partition))
+        return self._successor(self._fleet.key(topic, partition))
 
     @cached_property
     def _advertises_itself(self) -> bool:
@@ -99,7 +99,7 @@ class Brokers:
         """The leader, and for each other rack the gateway that reads the partition for consumers there (KIP-392)."""
         if not self._readers:
             return [leader_id]
-        key = PartitionKey(topic, partition)
+        key = self._fleet.key(topic, partition)
         own_rack = next((member.rack for member in self._fleet.members if member.node_id == leader_id), None)
         others = (placement.leader(key) for rack, placement in self._readers.items() if rack != own_rack)
         return [leader_id, *(node_id for node_id in others if node_id is not None)]
@@ -107,7 +107,7 @@ class Brokers:
     def reader(self, topic: str, partition: int, rack: str) -> int | None:
         """The gateway of a rack that reads the partition for consumers there, if there is one."""
         placement = self._readers.get(rack)
-        return None if placement is None else placement.leader(PartitionKey(topic, partition))
+        return None if placement is None else placement.leader(self._fleet.key(topic, partition))
 
     @cached_property
     def _readers(self) -> Mapping[str, Placement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from coordinator.group.coordinator import GroupCoordinator
@@ -31,11 +32,29 @@ class Node:
     rack: str | None = None
 
 
+class ClusterRefused(Exception):
+    """A client may not use the cluster, or it cannot be served; the text is one of few."""
+
+
 @dataclass(slots=True)
 class Unread:
     """Bytes of answers that clients have not taken from us: what clients that stopped reading pin in memory."""
 
     size_bytes: int = 0
+    of_connections_bytes: int = 0
+    """Without what is held elsewhere."""
+    budget_bytes: float = math.inf
+    """Of connections: above it some are closed."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """What the clients of a cluster use of this gateway."""
+
+    connections: int = 0
+    """Now. They are counted if there are several clusters."""
+    bytes_in: int = 0
+    bytes_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,7 @@ class Cluster:
     marker_links: MarkerLinks
     security: Security
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def node_id(self) -> int:

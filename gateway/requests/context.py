@@ -63,6 +63,8 @@ class Listener:
     name: str
     single_address: bool = False
     """Its clients know one address for all gateways."""
+    cluster: str | None = None
+    """That its clients use, if it is not the fleet's own or one that they choose."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ Of the fields these count, others are passed over:
     0x02 AUTHORITY    the host name that the client asked for (SNI)
     0x20 SSL          u8 flags (0x01 the client spoke TLS, 0x06 gave a certificate), u32 0 if it was verified, fields
     0x22 SSL_CN       within SSL: the common name in the client's certificate
+    0xE0 cluster      `tenant/namespace`, from one gateway to another: the cluster that the requests are for
 
 https://www.haproxy.org/download/2.6/doc/proxy-protocol.txt
 """
@@ -36,8 +37,10 @@ _V2_FIXED = struct.Struct(">12sBBH")
 _V2_ADDRESSES = {0x11: struct.Struct(">4s4sHH"), 0x21: struct.Struct(">16s16sHH")}
 _V1_FAMILIES = {b"TCP4": ipaddress.IPv4Address, b"TCP6": ipaddress.IPv6Address}
 _LOCAL, _PROXY = 0x20, 0x21
+_UNSPECIFIED = 0x00
 _FIELD, _SSL_FIXED = struct.Struct(">BH"), struct.Struct(">BI")
 _AUTHORITY, _SSL, _SSL_CN = 0x02, 0x20, 0x22
+_CLUSTER = 0xE0
 _SPOKE_TLS, _GAVE_CERTIFICATE = 0x01, 0x06
 
 
@@ -64,6 +67,8 @@ class ProxyHeader(NamedTuple):
     tls: ProxiedTls | None = None
     authority: str | None = None
     """The host name that the client asked for."""
+    cluster: str | None = None
+    """That the requests are for, between gateways; None is the fleet's own."""
 
 
 def parse_proxy_header(data: bytes) -> ProxyHeader | None:
@@ -83,6 +88,20 @@ def encode_proxy_header(source: Endpoint) -> bytes:
         return V1_START + b"UNKNOWN\r\n"
     nowhere = "0.0.0.0" if version == 4 else "::"
     return V1_START + f"TCP{version} {_without_zone(source.host)} {nowhere} {source.port} 0\r\n".encode("ascii")
+
+
+def encode_cluster_header(source: Endpoint, cluster: str) -> bytes:
+    """The same with a cluster besides, version 2."""
+    try:
+        address = ipaddress.ip_address(_without_zone(source.host))
+    except ValueError:
+        family, addresses = _UNSPECIFIED, b""
+    else:
+        family = 0x11 if address.version == 4 else 0x21
+        addresses = _V2_ADDRESSES[family].pack(address.packed, bytes(len(address.packed)), source.port, 0)
+    name = cluster.encode()
+    body = addresses + _FIELD.pack(_CLUSTER, len(name)) + name
+    return _V2_FIXED.pack(V2_SIGNATURE, _PROXY, family, len(body)) + body
 
 
 def _begins(data: bytes, start: bytes) -> bool:
@@ -131,19 +150,29 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
         raise MalformedProxyHeaderError(f"PROXY header of {size_bytes} bytes")
     if len(data) < size_bytes:
         return None
+    if command == _LOCAL:
+        return ProxyHeader(size_bytes, None)
+    if family == _UNSPECIFIED:
+        return _with_fields(data[V2_FIXED_BYTES:size_bytes], size_bytes, None)
     addresses = _V2_ADDRESSES.get(family)
-    if command == _LOCAL or addresses is None:
+    if addresses is None:
         return ProxyHeader(size_bytes, None)
     if length < addresses.size:
         raise MalformedProxyHeaderError("PROXY header too short for its addresses")
     source, _, port, _ = addresses.unpack_from(data, V2_FIXED_BYTES)
-    fields = _fields(data[V2_FIXED_BYTES + addresses.size : size_bytes])
-    authority = fields.get(_AUTHORITY)
+    client = Endpoint(str(ipaddress.ip_address(source)), port)
+    return _with_fields(data[V2_FIXED_BYTES + addresses.size : size_bytes], size_bytes, client)
+
+
+def _with_fields(data: bytes, size_bytes: int, source: Endpoint | None) -> ProxyHeader:
+    fields = _fields(data)
+    authority, cluster = fields.get(_AUTHORITY), fields.get(_CLUSTER)
     return ProxyHeader(
         size_bytes,
-        Endpoint(str(ipaddress.ip_address(source)), port),
+        source,
         _tls(fields[_SSL]) if _SSL in fields else None,
         None if authority is None else _as_text(authority),
+        None if cluster is None else _as_text(cluster),
     )
 
 

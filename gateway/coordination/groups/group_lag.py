@@ -76,7 +76,7 @@ class GroupLag(Collector):
         self._coordinators: dict[str, GroupPartition] = {}
         """By group; one that does not serve, for now or for good, has no gauges: another gateway may have them."""
         self._omitted = 0
-        metrics.registry.register(self)
+        metrics.register(self)
 
     def collect(self) -> Iterator[Metric]:
         lag = GaugeMetricFamily(

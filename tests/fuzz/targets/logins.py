@@ -97,7 +97,7 @@ class _Strangers:
         self.context = self.dispatcher.context(Client("127.0.0.1:1"), Listener(""))
         tokens = TokenVerifier(TokensSection(jwks_url="http://unused"), SingleKey(secret_key(SECRET)))
         offered = ("SCRAM-SHA-256", "OAUTHBEARER")
-        self.logins = Logins(Mechanisms(AllUsers(), tokens, "t/n"), offered, 0, LoginAudit(metrics), failure_delay_s=0)
+        self.logins = Logins(Mechanisms(AllUsers(), tokens), offered, 0, LoginAudit(metrics), failure_delay_s=0)
 
 
 _strangers: list[_Strangers] = []

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from gateway.cluster_config import ClusterLimits, ClusterSection
 from gateway.config import MIB, Config, ForwardingSection, TokensSection
 from gateway.listener_config import NamedListenerSection
 from gateway.topics.topic_configs import TOPIC_CONFIGS
@@ -28,7 +29,7 @@ Every setting of `gateway.toml`. What to set and why: [configure.md](configure.m
 
 Units are the last part of a name: `_ms`, `_minutes`, `_bytes`. A key without a default need not be set.
 """
-TABLES = ("listeners", "forwarding", "tokens")
+TABLES = ("listeners", "clusters", "cluster_limits", "forwarding", "tokens")
 """Keys that are sections of their own."""
 TOPICS = """\
 ## Configurations of topics
@@ -54,6 +55,8 @@ def sections() -> dict[str, type[BaseModel]]:
             found[f"[{name}]"] = field.annotation
     return found | {
         "[[kafka.listeners]]": NamedListenerSection,
+        "[[kafka.clusters]]": ClusterSection,
+        "[kafka.cluster_limits]": ClusterLimits,
         "[fleet.forwarding]": ForwardingSection,
         "[security.tokens]": TokensSection,
     }

@@ -39,7 +39,7 @@ def fleet_of(
     snapshot = Snapshot(epoch=1, position=None, members=tuple(states))
     now_ms = lease_now_ms()
     found = next((member for member in members if member.incarnation == own), member_of(own, 0))
-    identity = Identity(None, own, found.addresses, found.started_ms, found.rack)
+    identity = Identity(None, own, found.addresses, found.started_ms, found.rack, clusters=found.clusters)
     membership = Membership(identity, CONFIG.times, lambda: own, now_ms, snapshot)
     if held:  # until then it ran out when it began
         membership.read(LogPosition(1, 1), membership.due(now_ms)[0], now_ms)

@@ -33,7 +33,7 @@ class Scene:
         self.metrics = Metrics()
         fleet = SimpleNamespace(epoch=0, transaction_version=0)
         cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=self.metrics, fleet=fleet))
-        self.mechanisms = Mechanisms(USERS, tokens, "kafka/default")
+        self.mechanisms = Mechanisms(USERS, tokens)
         self.logins = Logins(self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics), failure_delay_s=0)
         dispatcher = Dispatcher(cluster)
         context = dispatcher.context(Client("192.0.2.7:5"), Listener("outside"))

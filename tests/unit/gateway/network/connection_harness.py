@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, cast
 
 from gateway.config import Limits
-from gateway.dispatch import API_VERSIONS, UnsupportedRequest
+from gateway.dispatch import API_VERSIONS, Entrance, ServedCluster, UnsupportedRequest
 from gateway.listener_config import Networks
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.cluster import Cluster, Unread
+from gateway.requests.cluster import Cluster, Unread, Usage
 from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
 from gateway.requests.reply import Reply
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 
-NO_CLUSTER = cast(Cluster, None)
-LISTENER = Listener("")
 
+def cluster(**limits: int) -> Cluster:
+    config = SimpleNamespace(limits=Limits(**limits))
+    return cast(Cluster, SimpleNamespace(config=config, unread=Unread(), usage=Usage()))
+
+
+LISTENER = Listener("")
 
 class FakeDispatcher:
     """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
@@ -33,18 +38,22 @@ class FakeDispatcher:
     answer that ends with E is encoded in one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, entrance: Entrance | None = None) -> None:
+        self.own = ServedCluster(cluster())
+        self.entrance = entrance
         self.begun: list[str] = []
         self.client: Client | None = None
         self.closed = 0
         self.futures: dict[str, asyncio.Future[Any]] = {}
         self.serial: dict[str, asyncio.Future[Any]] = {}
 
-    def context(self, client: Client, listener: Listener, principal: Principal = ANONYMOUS) -> RequestContext:
+    def context(
+        self, client: Client, listener: Listener, principal: Principal = ANONYMOUS, served: ServedCluster | None = None
+    ) -> RequestContext:
         self.client = client
-        return RequestContext(client, listener, NO_CLUSTER, principal)
+        return RequestContext(client, listener, (served or self.own).cluster, principal)
 
-    def handler(self, context: RequestContext) -> FakeDispatcher:
+    def handler(self, context: RequestContext, served: ServedCluster | None = None) -> FakeDispatcher:
         return self
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ from gateway.listener_config import LOOPBACK
 from gateway.network.connection import KafkaConnection, Owner
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
-from gateway.requests.cluster import Unread
 from tests.unit.gateway.network.connection_harness import LISTENER, FakeDispatcher, FakeTransport, frame, settle
 
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
@@ -24,7 +23,7 @@ PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
 def server_of(**limits: int) -> tuple[KafkaServer, FakeDispatcher]:
     dispatcher = FakeDispatcher()
     config = SimpleNamespace(limits=Limits(**limits), kafka=None, fleet=SimpleNamespace(forwarding=None))
-    return KafkaServer(cast(Config, config), cast(Dispatcher, dispatcher), Metrics(), Unread()), dispatcher
+    return KafkaServer(cast(Config, config), cast(Dispatcher, dispatcher), Metrics()), dispatcher
 
 
 class Client:
@@ -59,26 +58,26 @@ class Client:
 
 async def test_answers_that_are_held_elsewhere_close_nobody() -> None:
     """Forwarded fetches count as unread too, and have no connection of their own."""
-    server, _ = server_of(unread_budget_bytes=20 * MIB)
-    client = Client(server)
-    server.unread.size_bytes += 30 * MIB
+    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
+    client, unread = Client(server), dispatcher.own.cluster.unread
+    unread.size_bytes += 30 * MIB
     client.connection.pause_writing()
     client.connection.resume_writing()
     client.lose()
     await settle()
-    assert server.unread.size_bytes == 30 * MIB
+    assert unread.size_bytes == 30 * MIB
     assert not client.transport.aborted
 
 
 async def test_those_that_have_stood_longest_go_first() -> None:
-    server, _ = server_of(unread_budget_bytes=20 * MIB)
+    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
     first, second = Client(server), Client(server)
     server.unread_changed(first.connection, 8 * MIB)
     server.unread_changed(second.connection, 8 * MIB)
     server.unread_changed(first.connection, 13 * MIB)  # it gets answers still, and has stood longer all the same
     await settle()
     assert first.transport.aborted and not second.transport.aborted
-    assert server.unread.size_bytes == 8 * MIB
+    assert dispatcher.own.cluster.unread.size_bytes == 8 * MIB
 
 
 async def test_a_proxy_header_is_no_request() -> None:
@@ -223,7 +222,8 @@ async def _live(events: list[tuple[int, tuple[Any, ...]]]) -> None:
         while len(asyncio.all_tasks()) > 1:
             await asyncio.sleep(0.001)
     assert not defects
-    assert server.metrics.request_bytes.value == server.metrics.in_flight.value == server.unread.size_bytes == 0
+    assert server.metrics.request_bytes.value == server.metrics.in_flight.value == 0
+    assert lives.dispatcher.own.cluster.unread.size_bytes == 0
     assert requests._decoded_bytes == 0
     assert not requests._decoding and not requests._waiting and requests._first is None
     assert not server._connections and not server._unread

@@ -14,6 +14,7 @@ from protocol.proxy.header import (
     Endpoint,
     MalformedProxyHeaderError,
     ProxyHeader,
+    encode_cluster_header,
     encode_proxy_header,
     parse_proxy_header,
 )
@@ -99,3 +100,12 @@ def test_what_is_written_is_read(source: Endpoint) -> None:
     header = encode_proxy_header(source)
     expected = None if source.host == "x" else source
     assert parse_proxy_header(header + b"frames") == ProxyHeader(len(header), expected)
+
+
+@pytest.mark.parametrize("source", [Endpoint("192.0.2.7", 51_000), Endpoint("2001:db8::7", 65_535), Endpoint("x", 1)])
+def test_a_cluster_that_is_written_is_read(source: Endpoint) -> None:
+    header = encode_cluster_header(source, "tenant/namespace")
+    expected = None if source.host == "x" else source
+    assert parse_proxy_header(header + b"frames") == ProxyHeader(len(header), expected, cluster="tenant/namespace")
+    for size in range(len(header)):
+        assert parse_proxy_header(header[:size]) is None

@@ -9,6 +9,7 @@ from typing import cast
 
 from coordinator.fleet.leadership import LeadershipState, PartitionRole
 from coordinator.fleet.messages import Address, Member
+from coordinator.fleet.placement import PartitionKey
 from gateway.fleet.asking import PeerLostError, R
 from protocol.kafka.messages.message import Message
 
@@ -33,6 +34,9 @@ class FakeFleet:
 
     def __init__(self) -> None:
         self.members: Sequence[Member] = [member(number) for number in range(3)]
+
+    def key(self, topic: str, partition: int) -> PartitionKey:
+        return PartitionKey(topic, partition)
 
     def leader(self, topic: str, partition: int) -> Member | None:
         return self.members[partition % 3] if partition >= 0 else None

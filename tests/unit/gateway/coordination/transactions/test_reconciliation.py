@@ -119,7 +119,7 @@ class Scene:
 
     @property
     def hanging(self) -> float:
-        return self.metrics.transactions_hanging._value.get()  # type: ignore[no-any-return]
+        return self.metrics.registry.get_sample_value("kafka_gateway_transactions_hanging") or 0
 
 
 async def test_what_nobody_knows_twice_is_aborted() -> None:

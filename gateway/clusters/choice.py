@@ -1,0 +1,56 @@
+"""Which cluster a connection is for, and whether its principal may use that.
+
+| the listener's cluster | asked for at login | sections that name the principal | cluster |
+| --- | --- | --- | --- |
+| A | nothing, or A | any | A |
+| A | another | any | refused |
+| none | A | any | A |
+| none | nothing | none | the fleet's own |
+| none | nothing | one, for one cluster | that one |
+| none | nothing | several, or one for all of a tenant | refused: it has to ask for one |
+
+A principal that sections name may use their clusters. One that none names may use the fleet's own, and those of
+everybody (`*`). Who has not logged in may use what a listener is for.
+"""
+
+from __future__ import annotations
+
+from gateway.cluster_config import ClusterSection, section_of
+from gateway.config import Config
+from gateway.requests.cluster import ClusterRefused
+from gateway.requests.context import ANONYMOUS, Principal
+
+EVERYBODY = "*"
+
+
+def choose(config: Config, fixed: str | None, principal: Principal, asked: str | None) -> str | None:
+    """The name; None is the fleet's own cluster. Raises ClusterRefused.
+
+    `fixed` is the listener's cluster, `asked` what the client named when it logged in.
+    """
+    if fixed is not None and asked is not None and asked != fixed:
+        raise ClusterRefused("another cluster than the listener's")
+    naming = [each for each in config.kafka.clusters if principal != ANONYMOUS and principal.name in each.users]
+    name = fixed or asked or _only(naming)
+    if name is None or name == config.pulsar.full_namespace:
+        if naming:
+            raise ClusterRefused("no right to use the cluster")
+        return None
+    section = section_of(config.kafka.clusters, config.pulsar.both_namespaces, name)
+    if section is None:
+        raise ClusterRefused("a cluster that is not served")
+    if not (fixed == name if principal == ANONYMOUS else _may_use(section, naming)):
+        raise ClusterRefused("no right to use the cluster")
+    return name
+
+
+def _only(naming: list[ClusterSection]) -> str | None:
+    if not naming:
+        return None
+    if len(naming) > 1 or naming[0].namespace.endswith("/*"):
+        raise ClusterRefused("no cluster is named")
+    return naming[0].namespace
+
+
+def _may_use(section: ClusterSection, naming: list[ClusterSection]) -> bool:
+    return section in naming if naming else EVERYBODY in section.users

@@ -1,0 +1,266 @@
+"""One fleet, several clusters: each listener has a namespace of its own, and nothing of one is seen by the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, Producer
+from confluent_kafka.admin import AdminClient
+
+from deploy.local.process import free_port
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import (
+    TIMEOUT_S,
+    Record,
+    commit,
+    committed,
+    create_topic,
+    produce,
+    read_all_values,
+)
+from tests.integration.native import Admin, wait_for
+from tests.integration.servers import gateway_on, metric, running
+from tests.support.gateway_process import HOST, GatewayProcess
+from tests.support.names import unique_topic
+from tests.support.raw_client import ConnectionClosedError, connected
+
+PARTITIONS = 8
+UNKNOWN_TOPIC_ID, FETCH_SESSION_ID_NOT_FOUND = 100, 70
+CLUSTERS = ("first", "second")
+SINGLE = "single"
+
+
+def clusters_of(tenant: str) -> dict[str, Any]:
+    return {
+        "clusters": [
+            {"namespace": f"{tenant}/first", "create_namespace": True},
+            {"namespace": f"{tenant}/second", "create_namespace": True},
+            {"namespace": f"{tenant}/missing"},
+        ]
+    }
+
+
+def listeners(tenant: str, advertised: int) -> list[dict[str, Any]]:
+    """`single` is the one address of all gateways for the second cluster."""
+    return [
+        {"name": "first", "host": HOST, "port": free_port(), "cluster": f"{tenant}/first"},
+        {"name": "second", "host": HOST, "port": free_port(), "cluster": f"{tenant}/second"},
+        {"name": "missing", "host": HOST, "port": free_port(), "cluster": f"{tenant}/missing"},
+        {
+            "name": SINGLE, "host": HOST, "port": free_port(), "cluster": f"{tenant}/second", "single_address": True,
+            "advertised_port": advertised,
+        },
+    ]  # fmt: skip
+
+
+def address(gateway: GatewayProcess, listener: str) -> str:
+    found = next(each for each in gateway.config["kafka"]["listeners"] if each["name"] == listener)
+    return f"{HOST}:{found['port']}"
+
+
+@pytest.fixture(scope="module")
+def gateways(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[GatewayProcess]]:
+    """Two. Who ends one starts it again."""
+    tmp_path, tenant, single = tmp_path_factory.mktemp("clusters"), unique_topic("tenant"), free_port()
+    own = {"namespace": unique_topic("own")}
+    with ExitStack() as stack:
+        started: list[GatewayProcess] = []
+        for name in ("one", "two"):
+            kafka = {"listeners": listeners(tenant, single), **clusters_of(tenant)}
+            kafka["listeners"][-1]["port"] = single if not started else free_port()
+            forwarding = {"forwarding": {"host": HOST, "port": free_port()}}
+            gateway = gateway_on(pulsar, tmp_path / name, pulsar=own, kafka=kafka, fleet=forwarding)
+            started.append(stack.enter_context(running(gateway)))
+        for gateway in started:
+            for cluster in CLUSTERS:
+                wait_for(partial(serves_groups, address(gateway, cluster)), "groups of the cluster")
+        yield started
+
+
+def serves_groups(bootstrap: str) -> bool:
+    try:
+        with connected(bootstrap) as client:
+            found = client.call("FindCoordinator", 3, key="any", key_type=0)
+            if found["error_code"]:
+                return False
+            with connected(f"{found['host']}:{found['port']}") as coordinator:
+                return bool(coordinator.call("ListGroups", 4, states_filter=[])["error_code"] == 0)
+    except (OSError, ConnectionClosedError):
+        return False
+
+
+def metadata(bootstrap: str, *topics: str) -> dict[str, Any]:
+    with connected(bootstrap) as client:
+        return client.call("Metadata", 12, topics=[{"name": name, "topic_id": None} for name in topics] or None)
+
+
+def leaders(bootstrap: str, topic: str) -> list[int]:
+    return [part["leader_id"] for part in metadata(bootstrap, topic)["topics"][0]["partitions"]]
+
+
+def topics_of(bootstrap: str) -> set[str]:
+    return {each["name"] for each in metadata(bootstrap)["topics"] if not each["is_internal"]}
+
+
+def groups_of(gateways: list[GatewayProcess], cluster: str) -> set[str]:
+    found: set[str] = set()
+    for gateway in gateways:
+        with connected(address(gateway, cluster)) as client:
+            found |= {each["group_id"] for each in client.call("ListGroups", 4, states_filter=[])["groups"]}
+    return found
+
+
+def transactionally(bootstrap: str, name: str, topic: str, value: bytes) -> Producer:
+    """A producer with an open transaction."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, value, partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    return producer
+
+
+def test_names_are_a_clusters_own(gateways: list[GatewayProcess]) -> None:
+    topic, group, transactional_id = unique_topic(), unique_topic("g"), unique_topic("id")
+    first, second = (address(gateways[0], cluster) for cluster in CLUSTERS)
+    create_topic(first, topic, PARTITIONS)
+    assert topic in topics_of(first)
+    assert topic not in topics_of(second) | topics_of(gateways[0].bootstrap)
+    create_topic(second, topic, PARTITIONS)
+    for number, bootstrap in enumerate((first, second)):
+        produce(bootstrap, topic, [Record(b"%d" % number)] * (number + 1), partition=0)
+    assert [value for _, value in read_all_values(first, topic)] == [b"0"]
+    assert [value for _, value in read_all_values(second, topic)] == [b"1", b"1"]
+
+    commit(first, group, topic, 1)
+    assert committed(second, group, topic) == [OFFSET_INVALID]
+    commit(second, group, topic, 2)
+    assert committed(first, group, topic) == [1]
+    assert group in groups_of(gateways, "first") & groups_of(gateways, "second")
+    only = unique_topic("only")
+    commit(second, only, topic, 1)
+    assert only in groups_of(gateways, "second") - groups_of(gateways, "first")
+
+    one = transactionally(first, transactional_id, topic, b"one")
+    other = transactionally(second, transactional_id, topic, b"other")  # and fences nobody
+    one.commit_transaction(TIMEOUT_S)
+    other.abort_transaction(TIMEOUT_S)
+    assert [value for _, value in read_all_values(first, topic)] == [b"0", b"one"]
+    assert b"other" not in [value for _, value in read_all_values(second, topic)]
+
+    admin = AdminClient({"bootstrap.servers": first})
+    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    wait_for(lambda: topic not in topics_of(address(gateways[1], "first")), "deletion")
+    for gateway in gateways:
+        assert topic in topics_of(address(gateway, "second"))
+    assert committed(second, group, topic) == [2]
+    assert [value for _, value in read_all_values(second, topic)] == [b"1", b"1"]
+
+
+def test_ids_of_another_cluster_are_unknown(gateways: list[GatewayProcess]) -> None:
+    topic = unique_topic()
+    first, second = (address(gateways[0], cluster) for cluster in CLUSTERS)
+    create_topic(first, topic)
+    found = metadata(first, topic)["topics"][0]
+    leader = leaders(first, topic)[0]
+    hosts = {node["node_id"]: node["port"] for node in metadata(second)["brokers"]}
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    asked = {
+        "max_wait_ms": 0, "min_bytes": 0, "session_id": 0, "session_epoch": 0, "forgotten_topics_data": [],
+        "topics": [{"topic_id": found["topic_id"], "partitions": [partition]}],
+    }  # fmt: skip
+    with connected(f"{HOST}:{hosts[leader]}") as client:
+        answer = client.call("Fetch", 13, **asked)
+        rows = [part for each in answer["responses"] for part in each["partitions"]]
+        assert [answer["error_code"] or row["error_code"] for row in rows] == [UNKNOWN_TOPIC_ID]
+    first_hosts = {node["node_id"]: node["port"] for node in metadata(first)["brokers"]}
+    with connected(f"{HOST}:{first_hosts[leader]}") as client:
+        session = client.call("Fetch", 13, **asked)["session_id"]
+        assert session
+    with connected(f"{HOST}:{hosts[leader]}") as client:
+        resumed = client.call("Fetch", 13, **asked | {"session_id": session, "session_epoch": 1, "topics": []})
+        assert resumed["error_code"] == FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_cluster_has_an_id_and_addresses_of_its_own(gateways: list[GatewayProcess]) -> None:
+    seen = [[metadata(address(gateway, cluster)) for gateway in gateways] for cluster in CLUSTERS]
+    ids = [{each["cluster_id"] for each in of_cluster} for of_cluster in seen]
+    assert [len(each) for each in ids] == [1, 1]
+    own = metadata(gateways[0].bootstrap)["cluster_id"]
+    assert len({own, *ids[0], *ids[1]}) == 3
+    for cluster, of_cluster in zip(CLUSTERS, seen, strict=True):
+        ports = {node["port"] for each in of_cluster for node in each["brokers"]}
+        assert {f"{HOST}:{port}" for port in ports} == {address(gateway, cluster) for gateway in gateways}
+
+
+def test_internal_topics_are_where_no_client_writes(gateways: list[GatewayProcess], pulsar: PulsarStandalone) -> None:
+    tenant = gateways[0].config["kafka"]["clusters"][0]["namespace"].partition("/")[0]
+    for cluster in CLUSTERS:
+        names = Admin(pulsar).call("GET", f"persistent/{tenant}/{cluster}-gateway/partitioned")
+        assert any(name.endswith("/__consumer_offsets") for name in names)
+
+
+def test_one_address_for_all_gateways(gateways: list[GatewayProcess]) -> None:
+    """Requests that another gateway answers are about the client's cluster there."""
+    topic, group = unique_topic(), unique_topic("g")
+    second, single = address(gateways[0], "second"), address(gateways[0], SINGLE)
+    create_topic(single, topic, PARTITIONS)
+    assert len({*leaders(second, topic)}) == 2
+    for partition in range(PARTITIONS):
+        produce(single, topic, [Record(b"%d" % partition)], partition=partition)
+        assert [value for _, value in read_all_values(single, topic, partition=partition)] == [b"%d" % partition]
+        assert [value for _, value in read_all_values(second, topic, partition=partition)] == [b"%d" % partition]
+    commit(single, group, topic, 1)
+    assert committed(second, group, topic) == [1]
+    assert topic not in topics_of(address(gateways[1], "first")) | topics_of(gateways[1].bootstrap)
+    producer = transactionally(single, unique_topic("id"), topic, b"x")
+    producer.commit_transaction(TIMEOUT_S)
+
+
+def test_a_gateway_ends_and_comes_again(gateways: list[GatewayProcess]) -> None:
+    topic, group = unique_topic(), unique_topic("g")
+    for number, cluster in enumerate(CLUSTERS):
+        create_topic(address(gateways[0], cluster), topic, PARTITIONS)
+        for partition in range(PARTITIONS):
+            produce(address(gateways[0], cluster), topic, [Record(b"%d" % number)], partition=partition)
+        commit(address(gateways[0], cluster), group, topic, number + 1)
+    for end in (GatewayProcess.kill, GatewayProcess.stop):
+        end(gateways[1])
+        for number, cluster in enumerate(CLUSTERS):
+            bootstrap = address(gateways[0], cluster)
+            for partition in range(PARTITIONS):
+                produce(bootstrap, topic, [Record(b"more")], partition=partition)
+            assert committed(bootstrap, group, topic) == [number + 1]
+        gateways[1].start()
+        gateways[1].wait_ready()
+        for number, cluster in enumerate(CLUSTERS):
+            bootstrap = address(gateways[1], cluster)
+            wait_for(partial(serves_groups, bootstrap), "groups of the cluster")
+            assert committed(bootstrap, group, topic) == [number + 1]
+            assert read_all_values(bootstrap, topic, partition=3)[0][1] == b"%d" % number
+
+
+def test_a_namespace_that_is_missing_is_refused(gateways: list[GatewayProcess]) -> None:
+    with connected(address(gateways[0], "missing")) as client, pytest.raises(ConnectionClosedError):
+        client.call("Metadata", 9, topics=[])
+    reason = "the cluster cannot be opened"
+    assert metric(gateways[0], "kafka_gateway_connections_closed_total", reason=reason) > 0
+
+
+def test_nobody_leads_what_a_gateway_does_not_serve(
+    gateways: list[GatewayProcess], pulsar: PulsarStandalone, tmp_path: Path
+) -> None:
+    """One without the cluster, as gateways of before are, would take its clients for its own."""
+    topic = unique_topic()
+    bootstrap = address(gateways[0], "first")
+    create_topic(bootstrap, topic, PARTITIONS)
+    namespace = {"namespace": gateways[0].config["pulsar"]["namespace"]}
+    other = {"listeners": [{"name": "first", "host": HOST, "port": free_port()}]}
+    with running(gateway_on(pulsar, tmp_path / "without", pulsar=namespace, kafka=other)):
+        assert leaders(bootstrap, topic) == [-1] * PARTITIONS
+    wait_for(lambda: -1 not in leaders(bootstrap, topic), "leaders")

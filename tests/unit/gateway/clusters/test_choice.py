@@ -1,0 +1,113 @@
+"""Which cluster a connection is for, and who may use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.cluster_config import section_of
+from gateway.clusters.choice import choose
+from gateway.config import Config
+from gateway.requests.cluster import ClusterRefused
+from gateway.requests.context import ANONYMOUS, Principal
+
+OWN = "kafka/default"
+
+
+def config(*clusters: dict[str, Any], **pulsar: str) -> Config:
+    return Config.model_validate(
+        {"kafka": {"clusters": clusters}, "fleet": {"forwarding": {}}, "pulsar": pulsar}
+    )
+
+
+TENANTS = config(
+    {"namespace": "acme/orders", "users": ["alice", "carol"]},
+    {"namespace": "acme/*", "users": ["dora"]},
+    {"namespace": "other/orders", "users": ["bob", "carol"]},
+    {"namespace": "open/all", "users": ["*"]},
+    {"namespace": "closed/all"},
+)
+
+
+def chosen(principal: str | None, fixed: str | None = None, asked: str | None = None) -> str | None:
+    return choose(TENANTS, fixed, ANONYMOUS if principal is None else Principal(name=principal), asked)
+
+
+@pytest.mark.parametrize(
+    ("principal", "fixed", "asked", "cluster"),
+    [
+        (None, None, None, None),
+        (None, "acme/orders", None, "acme/orders"),
+        (None, "closed/all", None, "closed/all"),
+        ("nobody", None, None, None),
+        ("nobody", None, OWN, None),
+        ("alice", None, None, "acme/orders"),
+        ("alice", None, "acme/orders", "acme/orders"),
+        ("alice", "acme/orders", "acme/orders", "acme/orders"),
+        ("bob", "other/orders", None, "other/orders"),
+        ("carol", None, "other/orders", "other/orders"),
+        ("dora", None, "acme/new", "acme/new"),
+        ("nobody", None, "open/all", "open/all"),
+        ("nobody", "open/all", None, "open/all"),
+    ],
+)
+def test_who_may_use_what(principal: str | None, fixed: str | None, asked: str | None, cluster: str | None) -> None:
+    assert chosen(principal, fixed, asked) == cluster
+
+
+@pytest.mark.parametrize(
+    ("principal", "fixed", "asked"),
+    [
+        ("alice", "other/orders", None),
+        ("alice", "other/orders", "acme/orders"),
+        ("alice", None, "other/orders"),
+        ("alice", None, OWN),
+        ("alice", None, "open/all"),
+        ("bob", None, "acme/orders"),
+        ("carol", None, None),
+        ("dora", None, None),
+        ("dora", None, "acme/orders-gateway"),
+        ("dora", None, "acme/.."),
+        ("dora", None, "acme/a/b"),
+        ("dora", None, "acme/"),
+        ("dora", None, "acme/*"),
+        ("nobody", None, "closed/all"),
+        ("nobody", None, "kafka/default-gateway"),
+        ("nobody", None, "nowhere/all"),
+        ("nobody", "closed/all", None),
+        ("ANONYMOUS", None, "acme/orders"),
+        (None, None, "acme/orders"),
+    ],
+)
+def test_who_may_not(principal: str | None, fixed: str | None, asked: str | None) -> None:
+    with pytest.raises(ClusterRefused):
+        chosen(principal, fixed, asked)
+
+
+def test_no_cluster_is_where_state_is() -> None:
+    """Clients of such a cluster could write what gateways read."""
+    own = {"acme/main", "acme/state"}
+    everything = config({"namespace": "acme/*"}).kafka.clusters
+    for name in ("acme/main", "acme/state", "acme/main-gateway", "acme/x-gateway"):
+        assert section_of(everything, own, name) is None
+    assert section_of(everything, {"acme/x-gateway"}, "acme/x") is None
+    assert section_of(everything, own, "acme/x") is not None
+
+
+@pytest.mark.parametrize(
+    "namespace",
+    ["kafka/default", "kafka/default-gateway", "a/x-gateway", "a/..", "../b", "a", "a/b/c", "*/b", "a/b*", "a/ü", ""],
+)
+def test_names_that_are_refused(namespace: str) -> None:
+    with pytest.raises(ValueError, match="clusters"):
+        config({"namespace": namespace})
+
+
+def test_what_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="different"):
+        config({"namespace": "a/b"}, {"namespace": "a/b"})
+    with pytest.raises(ValueError, match=r"fleet.forwarding"):
+        Config.model_validate({"kafka": {"clusters": [{"namespace": "a/b"}]}})
+    with pytest.raises(ValueError, match="missing there"):
+        Config.model_validate({"kafka": {"cluster": "a/b"}})

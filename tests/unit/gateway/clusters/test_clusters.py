@@ -1,0 +1,235 @@
+"""Clusters are opened once for all who ask, also when that fails or the gateway stops meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.clusters import clusters as module
+from gateway.clusters.clusters import Clusters
+from gateway.clusters.configs import of_cluster, with_share
+from gateway.clusters.services import ProcessParts
+from gateway.config import FORWARDING_LISTENER, Config
+from gateway.dispatch import ServedCluster
+from gateway.fleet.fleet import Fleet
+from gateway.namespace import UnfitCluster
+from gateway.observability.metrics import Metrics
+from gateway.requests.cluster import Cluster, ClusterRefused
+from gateway.requests.context import ANONYMOUS, Listener, Principal
+from gateway.security.pulsar_authorizer import UnfitAuthorizer
+
+CONFIG = Config.model_validate(
+    {
+        "kafka": {
+            "clusters": [
+                {"namespace": "acme/*", "users": ["alice"]},
+                {"namespace": "other/a", "create_namespace": True},
+            ],
+            "cluster_limits": {"max_open": 2},
+        },
+        "fleet": {"forwarding": {}},
+    }
+)
+OWN = ServedCluster(cast(Cluster, SimpleNamespace(name="own")))
+ALICE = Principal(name="alice")
+
+
+class FakeServices:
+    """Stands for all that serves a cluster."""
+
+    made: list[FakeServices]
+
+    def __init__(self, config: Config, fleet: Any, parts: Any, name: str) -> None:
+        self.name = name
+        self.served = ServedCluster(cast(Cluster, SimpleNamespace(name=name)))
+        self.started = self.stopped = False
+        FakeServices.made.append(self)
+
+    async def load_rights(self) -> None:
+        await Scene.current.rights.wait()
+        if Scene.current.rights_error is not None:
+            raise Scene.current.rights_error
+
+    async def start(self) -> None:
+        self.started = True
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+class Scene:
+    current: Scene
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config = CONFIG) -> None:
+        Scene.current = self
+        FakeServices.made = []
+        self.prepared: list[tuple[str, bool]] = []
+        self.error: Exception | None = None
+        self.rights_error: Exception | None = None
+        self.may_prepare, self.rights = asyncio.Event(), asyncio.Event()
+        self.may_prepare.set()
+        self.rights.set()
+        monkeypatch.setattr(module, "ClusterServices", FakeServices)
+        monkeypatch.setattr(module, "ClusterView", lambda fleet, name: None)
+        monkeypatch.setattr(module, "prepare_namespaces", self._prepare)
+        self.metrics = Metrics()
+        parts = cast(ProcessParts, SimpleNamespace(admin=None, metrics=self.metrics))
+        self.clusters = Clusters(config, cast(Fleet, None), parts, OWN)
+
+    async def _prepare(self, admin: Any, settings: Any, *, create: bool) -> None:
+        self.prepared.append((settings.full_namespace, create))
+        await self.may_prepare.wait()
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+async def settled(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_two_first_clients_open_it_once(scene: Scene) -> None:
+    scene.may_prepare.clear()
+    asking = [asyncio.ensure_future(scene.clusters.open("acme/x")) for _ in range(2)]
+    await settled(lambda: bool(scene.prepared))
+    asking.append(asyncio.ensure_future(scene.clusters.open("acme/x")))
+    scene.may_prepare.set()
+    found = await asyncio.gather(*asking)
+    assert found[0] is found[1] is found[2] is await scene.clusters.open("acme/x")
+    assert scene.prepared == [("acme/x", False)] and len(FakeServices.made) == 1
+    await scene.clusters.stop()
+    assert FakeServices.made[0].started and FakeServices.made[0].stopped
+
+
+async def test_a_client_that_goes_takes_nothing_from_the_others(scene: Scene) -> None:
+    scene.may_prepare.clear()
+    first = asyncio.ensure_future(scene.clusters.open("acme/x"))
+    await settled(lambda: bool(scene.prepared))
+    second = asyncio.ensure_future(scene.clusters.open("acme/x"))
+    first.cancel()
+    scene.may_prepare.set()
+    assert (await second).cluster is FakeServices.made[0].served.cluster
+    await scene.clusters.stop()
+
+
+async def test_nobody_is_served_before_the_rights_are_known(scene: Scene) -> None:
+    scene.rights.clear()
+    asking = [asyncio.ensure_future(scene.clusters.open("acme/x")) for _ in range(2)]
+    await settled(lambda: bool(FakeServices.made))
+    asking.append(asyncio.ensure_future(scene.clusters.open("acme/x")))
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in asking)
+    scene.rights.set()
+    assert len({id(each) for each in await asyncio.gather(*asking)}) == 1
+    await scene.clusters.stop()
+
+
+async def test_what_fails_is_tried_again_later(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.error = UnfitCluster("there is no such namespace")
+    asking = [asyncio.ensure_future(scene.clusters.open("acme/x")) for _ in range(3)]
+    assert [type(each) for each in await asyncio.gather(*asking, return_exceptions=True)] == [ClusterRefused] * 3
+    scene.error = None
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.open("acme/x")
+    assert len(scene.prepared) == 1 and not FakeServices.made
+    assert await scene.clusters.open("acme/y")
+    monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
+    assert await scene.clusters.open("acme/x")
+    await scene.clusters.stop()
+
+
+async def test_rights_that_cannot_be_loaded_are_loaded_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what is there already: it cannot be made twice."""
+    monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
+    scene.rights_error = UnfitAuthorizer("custom")
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.open("acme/x")
+    scene.rights_error = None
+    assert (await scene.clusters.open("acme/x")).cluster is FakeServices.made[0].served.cluster
+    assert len(FakeServices.made) == 1
+    await scene.clusters.stop()
+
+
+@pytest.mark.parametrize("waits_for", ["may_prepare", "rights"])
+async def test_the_gateway_stops_while_one_is_opened(scene: Scene, waits_for: str) -> None:
+    getattr(scene, waits_for).clear()
+    asking = asyncio.ensure_future(scene.clusters.open("acme/x"))
+    await settled(lambda: bool(scene.prepared if waits_for == "may_prepare" else FakeServices.made))
+    await scene.clusters.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert all(each.stopped for each in FakeServices.made)
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.open("acme/y")
+    assert len(scene.prepared) == 1
+
+
+async def test_no_more_than_so_many(scene: Scene) -> None:
+    await scene.clusters.open("acme/x")
+    await scene.clusters.open("other/a")
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.open("acme/z")
+    assert scene.prepared == [("acme/x", False), ("other/a", True)]
+    await scene.clusters.stop()
+
+
+async def test_a_client_waits_no_longer_than_it_may(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OPEN_S", 0)
+    scene.may_prepare.clear()
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.open("acme/x")
+    scene.may_prepare.set()
+    await settled(lambda: "acme/x" in scene.clusters._open)
+    assert await scene.clusters.open("acme/x")
+    await scene.clusters.stop()
+
+
+async def test_who_enters_what(scene: Scene) -> None:
+    """Another gateway has judged its clients itself; what it names has to be served all the same."""
+    outside, peers = Listener("outside"), Listener(FORWARDING_LISTENER)
+    assert await scene.clusters.enter(outside, ANONYMOUS, None) is OWN
+    assert await scene.clusters.enter(peers, ANONYMOUS, None) is OWN
+    entered = await scene.clusters.enter(outside, ALICE, "acme/x")
+    assert entered is await scene.clusters.enter(peers, ANONYMOUS, "acme/x")
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.enter(outside, ANONYMOUS, "acme/x")
+    for name in ("nowhere/x", "acme/x-gateway", "kafka/default", "acme/../x"):
+        with pytest.raises(ClusterRefused):
+            await scene.clusters.enter(peers, ANONYMOUS, name)
+    await scene.clusters.stop()
+
+
+async def test_those_of_listeners_are_opened_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
+    kafka = CONFIG.kafka.model_dump() | {"cluster": "acme/x"}
+    config = Config.model_validate({"kafka": kafka, "fleet": {"forwarding": {}}})
+    scene = Scene(monkeypatch, config)
+    scene.error = UnfitCluster("not yet")
+    scene.clusters.start()
+    await settled(lambda: len(scene.prepared) > 2)
+    scene.error = None
+    await settled(lambda: [each.name for each in FakeServices.made] == ["acme/x"])
+    await scene.clusters.stop()
+
+
+def test_a_clusters_configuration() -> None:
+    config = of_cluster(CONFIG, "acme/x")
+    assert (config.pulsar.full_namespace, config.pulsar.full_system_namespace) == ("acme/x", "acme/x-gateway")
+    assert config.groups.offsets_topic_partitions == config.transactions.state_topic_partitions == 1
+    assert config.pulsar.service_url == CONFIG.pulsar.service_url
+    for shared in (config, with_share(CONFIG)):
+        assert shared.limits.max_connections == CONFIG.limits.max_connections // 2
+        assert shared.limits.max_fetch_sessions == CONFIG.limits.max_fetch_sessions // 2
+    assert with_share(CONFIG).pulsar == CONFIG.pulsar
