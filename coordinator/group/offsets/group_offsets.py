@@ -37,6 +37,8 @@ class GroupOffsets:
     def __init__(self) -> None:
         self._durable: dict[TopicPartition, OffsetCommitValue] = {}
         self._pending: dict[TopicPartition, OffsetCommitValue] = {}
+        self._removed: dict[TopicPartition, OffsetCommitValue] = {}
+        """The last one that was pending when it was removed, until its fate is known."""
 
     def __bool__(self) -> bool:
         return bool(self._durable or self._pending)
@@ -57,7 +59,7 @@ class GroupOffsets:
         """Returns the offsets that are in force now; one that was removed since `prepare` is not."""
         moved: dict[TopicPartition, int] = {}
         for partition, value in values.items():
-            if partition in self._pending:
+            if partition in self._pending and partition not in self._removed:
                 self._durable[partition] = value
                 moved[partition] = value.offset
         self.abandon(values)
@@ -67,6 +69,8 @@ class GroupOffsets:
         for partition, value in values.items():
             if self._pending.get(partition) is value:  # a later commit may be pending by now
                 del self._pending[partition]
+            if self._removed.get(partition) is value:
+                del self._removed[partition]
 
     def fetch(
         self,
@@ -75,13 +79,12 @@ class GroupOffsets:
         in_transactions: Collection[TopicPartition] = (),
     ) -> dict[TopicPartition, FetchedOffset]:
         """`in_transactions`: those for which open transactions have offsets."""
-        asked = self._durable if partitions is None else partitions
-        return {
-            partition: FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            if require_stable and (partition in self._pending or partition in in_transactions)
-            else self._fetch_one(partition)
-            for partition in asked
-        }
+        fetched = {each: self._fetch_one(each) for each in (self._durable if partitions is None else partitions)}
+        if require_stable and (self._pending or in_transactions):
+            for partition in fetched:
+                if partition in self._pending or partition in in_transactions:
+                    fetched[partition] = FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return fetched
 
     def _fetch_one(self, partition: TopicPartition) -> FetchedOffset:
         value = self._durable.get(partition)
@@ -130,7 +133,9 @@ class GroupOffsets:
         removed = {each for each in partitions if each in self._durable or each in self._pending}
         for partition in removed:
             self._durable.pop(partition, None)
-            self._pending.pop(partition, None)
+            pending = self._pending.pop(partition, None)
+            if pending is not None:
+                self._removed[partition] = pending
         return removed
 
 

@@ -199,6 +199,20 @@ class TestDeletion:
         assert fetch(h) == {U0: FetchedOffset(1)}
         assert h.log.decoded()[-1] == (OffsetCommitKey("g", "t", 0), None)
 
+    def test_not_though_a_later_commit_is_refused(self) -> None:
+        h = Harness(auto=False)
+        h.commit(1, topic="u")
+        h.settle()
+        h.commit(5)
+        h.coordinator.delete_offsets("g", [T0], h.now_ms, Parked[DeleteOffsetsResponse]())
+        h.commit(6)
+        for error in (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS):
+            h.log.finish_one(h.now_ms, error)
+        assert fetch(h) == fetch(reloaded(h)) == {U0: FetchedOffset(1)}
+        h.commit(7)
+        h.settle()
+        assert fetch(h, T0) == {T0: FetchedOffset(7)}
+
     def test_groups_without_members(self) -> None:
         h = Harness()
         [leader] = h.stable()

@@ -58,21 +58,16 @@ class Stored(NamedTuple):
     """(producer, number of its transaction)"""
 
 
-class Tag(NamedTuple):
-    deleted: list[Where]
-    is_taken: bool
-
-
 class TaggedLog(GroupLog):
-    """Knows the appends that delete: they do not look like it. They and those behind them are not refused."""
+    """Knows the appends that delete, and refuses none of them: they do not look like it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.deleting: list[Where] = []
-        self.tags: list[Tag] = []
+        self.tags: list[list[Where]] = []
 
     def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
-        self.tags.append(Tag(self.deleting, bool(self.deleting) or any(tag.deleted for tag in self.tags)))
+        self.tags.append(self.deleting)
         super().append(records, on_done)
 
 
@@ -180,8 +175,8 @@ class OffsetsLife(RuleBasedStateMachine):
     def finish_append(self, error: ErrorCode) -> None:
         log = self.h.log
         assert isinstance(log, TaggedLog)
-        deleted, is_taken = log.tags.pop(0)
-        if is_taken:
+        deleted = log.tags.pop(0)
+        if deleted:
             error = ErrorCode.NONE
         records = log.waiting[0][0]
         if not error:
@@ -232,7 +227,7 @@ class OffsetsLife(RuleBasedStateMachine):
         for _ in range(min(kept, len(old.log.waiting))):
             self.finish_append(ErrorCode.NONE)
         durable = [*old.log.durable]
-        if old.log.waiting and not old.log.tags[0].deleted:
+        if old.log.waiting and not old.log.tags[0]:
             records = [*old.log.waiting[0][0]]
             is_end = any(value is None for _, value in records)
             part = records[:torn] if is_end else []
