@@ -12,7 +12,7 @@ import pytest
 from tests.clients.api_versions import newest_kafka
 from tests.conformance.records import batch, records
 from tests.conformance.requests import produce_fields
-from tests.integration.confluent import consume, create_topic
+from tests.integration.confluent import committed, consume, create_topic
 from tests.integration.test_transactions import COMMITTED
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -82,6 +82,19 @@ class Producer:
             [answer] = self.client.call("Produce", version, **fields)["responses"]
             code = answer["partition_responses"][0]["error_code"]
             if code not in RETRIABLE | {3, 5, 6, 19} or time.monotonic() > deadline:
+                return int(code)
+            time.sleep(0.02)
+
+    def commit_offset(self, group: str, topic: str, offset: int, *, version: int = 5) -> int:
+        """The error, if it stays."""
+        rows = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": None}]
+        fields = {"group_id": group, "topics": [{"name": topic, "partitions": rows}]}
+        identity = {"transactional_id": self.name, "producer_id": self.id, "producer_epoch": self.epoch}
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            [answer] = self.client.call("TxnOffsetCommit", version, **identity, **fields)["topics"]
+            code = answer["partitions"][0]["error_code"]
+            if code not in RETRIABLE or time.monotonic() > deadline:
                 return int(code)
             time.sleep(0.02)
 
@@ -174,3 +187,28 @@ def test_who_was_too_slow_goes_on_with_the_next_epoch(producer: Producer, topic:
 def test_older_clients_add_their_partitions(producer: Producer, topic: str) -> None:
     assert producer.write(topic, "a", version=11) == TRANSACTION_ABORTABLE
     producer.finish(committed=False)
+    for version, code in ((4, TRANSACTION_ABORTABLE), (3, INVALID_TXN_STATE)):
+        assert producer.commit_offset(unique_topic("group"), topic, 1, version=version) == code
+
+
+def test_committing_offsets_adds_the_group(bootstrap: str, producer: Producer, topic: str) -> None:
+    """The next transaction follows at once: late markers would meet its offsets."""
+    group = unique_topic("group")
+    for offset in range(6):
+        assert producer.commit_offset(group, topic, offset) == NONE
+        if offset == 2:
+            assert producer.write(topic, "with a record") == NONE
+        producer.finish(committed=offset < 5)
+    assert committed(bootstrap, group, topic) == [4]
+
+
+def test_late_offsets_are_of_an_epoch_that_is_over(bootstrap: str, producer: Producer, topic: str) -> None:
+    group = unique_topic("group")
+    assert producer.commit_offset(group, topic, 1) == NONE
+    late = Producer(producer.client, producer.name, producer.id, producer.epoch)
+    producer.finish(committed=True)
+    assert producer.commit_offset(group, topic, 2) == NONE
+    assert late.commit_offset(group, topic, 3) == INVALID_PRODUCER_EPOCH
+    producer.finish(committed=True)
+    assert late.commit_offset(group, topic, 3) == INVALID_PRODUCER_EPOCH
+    assert committed(bootstrap, group, topic) == [2]

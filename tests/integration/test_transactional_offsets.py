@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
@@ -28,13 +27,12 @@ from tests.integration.test_transactions import COMMITTED, transactional, write
 from tests.integration.test_transactions_in_a_fleet import FORMS, fleet_of_two, port
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
-from tests.support.raw_client import RawClient, connected
+from tests.support.raw_client import connected
 
 PARTITIONS, RECORDS = 2, 60
 ROUND_RECORDS = 10
 BLOCKED_S = 1.0
-UNSTABLE_OFFSET_COMMIT, CONCURRENT_TRANSACTIONS, LOADING = 88, 51, (14, 15, 16)
-GROUP = 0
+UNSTABLE_OFFSET_COMMIT, GROUP = 88, 0
 
 
 def new_topics(bootstrap: str, partitions: int = 1) -> tuple[str, str]:
@@ -200,38 +198,6 @@ def commit_in_many_groups(bootstrap: str) -> None:
                 producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), TIMEOUT_S)
                 end(TIMEOUT_S)
     assert [committed(bootstrap, group, source) for group in groups] == [[number] for number in range(len(groups))]
-
-
-def test_each_transaction_has_an_epoch_of_its_own(gateway: GatewayProcess) -> None:
-    """`transaction.version` 2 (KIP-890): nobody adds the group, and the next transaction follows at once."""
-    source, _ = new_topics(gateway.bootstrap)
-    group, name = unique_topic("g"), unique_topic("id")
-    with connected(gateway.bootstrap) as client:
-        begun = until_free(client, "InitProducerId", 5, transactional_id=name, transaction_timeout_ms=60_000,
-                           producer_id=-1, producer_epoch=-1)  # fmt: skip
-        identity = {"transactional_id": name, "producer_id": begun["producer_id"]}
-        epoch = begun["producer_epoch"]
-        for offset in range(5):
-            row = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
-            until_free(client, "TxnOffsetCommit", 5, group_id=group, producer_epoch=epoch, **identity,
-                       topics=[{"name": source, "partitions": [row]}])  # fmt: skip
-            ended = until_free(client, "EndTxn", 5, producer_epoch=epoch, committed=offset != 4, **identity)
-            assert ended["producer_epoch"] == epoch + 1
-            epoch += 1
-    assert committed(gateway.bootstrap, group, source) == [3]
-
-
-def until_free(client: RawClient, api: str, version: int, **fields: Any) -> dict[str, Any]:
-    """Asked again while the transaction before is being ended, or a coordinator is loading."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        answer = client.call(api, version, **fields)
-        errors = {row["error_code"] for topic in answer.get("topics", ()) for row in topic["partitions"]}
-        errors |= {answer.get("error_code", 0)}
-        if not errors - {0}:
-            return answer
-        assert errors <= {0, CONCURRENT_TRANSACTIONS, *LOADING} and time.monotonic() < deadline, answer
-        time.sleep(0.02)
 
 
 def test_subscriptions_hear_of_committed_transactions_only(pulsar: PulsarStandalone, tmp_path: Path) -> None:
