@@ -12,6 +12,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
 from gateway.topics import topic_names
+from protocol.kafka.batch import NO_SEQUENCE, NO_TIMESTAMP
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import DescribeProducersRequest, DescribeProducersResponse
 
@@ -54,8 +55,16 @@ async def _producers(call: Call, name: str, partition: int) -> list[_Partition.P
     topic = await led_topic_of(call, name, partition)
     partition_log = await call.cluster.logs.open(topic, partition)
     producers = await partition_log.producers.active()
-    await partition_log.transactions.prepare()
-    return [_row(producer, partition_log.transactions) for producer in producers]
+    transactions = partition_log.transactions
+    await transactions.prepare()
+    listed = {producer.producer_id for producer in producers}
+    # Batches of long ago are not read again to know the windows of their producers.
+    producers += [
+        ActiveProducer(producer_id, transaction.producer_epoch, NO_SEQUENCE, NO_TIMESTAMP)
+        for producer_id, transaction in transactions.open.items()
+        if producer_id not in listed
+    ]
+    return [_row(producer, transactions) for producer in producers]
 
 
 def _row(producer: ActiveProducer, transactions: LogTransactions) -> _Partition.ProducerState:

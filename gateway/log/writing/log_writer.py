@@ -167,6 +167,12 @@ class LogWriter:
         self._on_resolved(self._end.on_receipt(Receipt(position, sent.count, sent)))
 
     def entry_refused(self, sent: SentEntry, error: Exception) -> None:
+        overtaken = [batch for batch in sent.batches if batch.sequenced and self._producers.overtaken(batch.sequenced)]
+        if overtaken:
+            # Sent again, it would be out of order, which clients take for written when a later one is.
+            lost = set(overtaken)
+            self._refuse(overtaken, error if _is_final(error) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            sent.batches = [batch for batch in sent.batches if batch not in lost]
         self._refuse(sent.batches, error)
 
     def producer_lost(self, error: PulsarError) -> None:
@@ -201,3 +207,8 @@ class LogWriter:
             log.info("producer not closed in order", topic=self._topic, error=str(error))
         self._appender.fail_queued(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._refuse_in_flight()
+
+
+def _is_final(error: Exception) -> bool:
+    """Clients do not send the batch again."""
+    return isinstance(error, PulsarError) and not error.retriable

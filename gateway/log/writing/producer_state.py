@@ -137,6 +137,8 @@ class ProducerState:
     def __init__(self, max_producers: int, everywhere: AllProducers | None = None) -> None:
         self._max_producers = max_producers
         self._everywhere = everywhere
+        self.has_transaction: Callable[[int], bool] = lambda _: False
+        """Producers with an open transaction are not forgotten."""
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
 
     def __contains__(self, producer_id: int) -> bool:
@@ -193,7 +195,7 @@ class ProducerState:
         return batch
 
     def _make_room(self) -> None:
-        """Forget the producer that was heard of longest ago, but none with a batch in flight."""
+        """Forget the producer that was heard of longest ago, of those that may be forgotten."""
         if len(self._producers) < self._max_producers:
             return
         for producer_id in self._producers:
@@ -205,8 +207,8 @@ class ProducerState:
         return self._producers[producer_id].used_s
 
     def forget(self, producer_id: int) -> bool:
-        """False if a batch of it is in flight."""
-        if self._producers[producer_id].in_flight:
+        """False if a batch of it is in flight, or a transaction open."""
+        if self._producers[producer_id].in_flight or self.has_transaction(producer_id):
             return False
         del self._producers[producer_id]
         if self._everywhere is not None:
@@ -231,7 +233,7 @@ class ProducerState:
             answer(done, base_offset, None)
 
     def abort(self, batch: SequencedBatch, error: Exception) -> None:
-        """The batch was not written: its sequence must come again, unless later ones of its producer are in flight.
+        """The batch was not written: its sequence must come again, unless it is ``overtaken``.
 
         Of several batches the last one goes first.
         """
@@ -243,6 +245,11 @@ class ProducerState:
         waiters, batch.waiters = batch.waiters, []
         for done in waiters:
             answer(done, -1, error)
+
+    def overtaken(self, batch: SequencedBatch) -> bool:
+        """Later batches of its producer are in the log, or on their way: its sequence cannot be taken any more."""
+        producer = self._producers.get(batch.producer_id)
+        return producer is not None and batch in producer.batches and producer.batches[-1] is not batch
 
     def replay(self, header: BatchHeader, base_offset: int) -> None:
         """A batch was read from the log, written by another gateway or before this one started.

@@ -1,0 +1,49 @@
+"""The broker refuses one entry, and writes those behind it that are on their way already."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import KafkaError, error_code
+from gateway.pulsar.errors import NotAllowedError, PulsarError, QuotaExceededError
+from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.log.log_scene import Scene, answered, append
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotAllowedError("too large"), ErrorCode.POLICY_VIOLATION),
+        (QuotaExceededError("full"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+async def test_a_batch_that_was_overtaken_is_lost_for_good(scene: Scene, error: PulsarError, code: ErrorCode) -> None:
+    """Its client must not send it again: it is out of order, and a client may take that for written long ago."""
+    first = await append(scene, 7, 0)
+    second = await append(scene, 7, 1)
+    refused, written = scene.producer.sent
+    scene.producer.listener.on_send_error(refused, error)
+    scene.producer.write_and_confirm(written)
+    _, failure = await answered(first)
+    assert failure is not None
+    assert error_code(failure) == code
+    assert await answered(second) == (1, None)
+
+    with pytest.raises(KafkaError) as again:
+        await append(scene, 7, 0)
+    assert again.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    third = await append(scene, 7, 2)
+    scene.producer.write_and_confirm(written + 1)
+    assert await answered(third) == (2, None)
+
+
+async def test_one_that_nothing_has_overtaken_comes_again(scene: Scene) -> None:
+    first = await append(scene, 7, 0)
+    (refused,) = scene.producer.sent
+    scene.producer.listener.on_send_error(refused, QuotaExceededError("full"))
+    _, failure = await answered(first)
+    assert failure is not None
+    assert error_code(failure) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    again = await append(scene, 7, 0)
+    scene.producer.write_and_confirm(refused + 1)
+    assert await answered(again) == (1, None)
