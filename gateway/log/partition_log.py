@@ -80,10 +80,9 @@ class PartitionLog:
         )  # fmt: skip
         self.transactions = LogTransactions(
             topic, resources, bounds, end, self.start, self.waiters, self.writer.append_control,
-            self.producers.state.fence,
+            self.producers.state.fence, self.writer.tag_entries,
         )  # fmt: skip
         self.producers.state.has_transaction = lambda producer_id: producer_id in self.transactions.open
-        self.writer.tag_entries(self.transactions.next_tag)
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
         self._closing: asyncio.Task[None] | None = None
 

@@ -41,6 +41,10 @@ class Tag(NamedTuple):
     checkpoint: Checkpoint | None = None
 
 
+NextTag = Callable[[int, int], Tag]
+"""(bytes of the entry that is about to be sent, bytes that it may still grow by)."""
+
+
 class Named(NamedTuple):
     """A checkpoint in the log: the entry that has it, and how far it reaches."""
 

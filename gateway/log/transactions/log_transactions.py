@@ -26,7 +26,7 @@ from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint, MalformedCheckpointError
-from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, Tag, find_last, keep, read_checkpoint
+from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, NextTag, Tag, find_last, keep, read_checkpoint
 from gateway.log.transactions.events import Event, events_of
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
@@ -41,8 +41,6 @@ RETRY_S = 1.0
 MAX_ABORTED, KEPT_ABORTED = 50_000, 25_000
 """In memory, of one log; older ones are looked up again."""
 FROM_THE_START = Position(-1, -1)
-
-NO_TAG = Tag()
 
 log = structlog.get_logger()
 
@@ -88,8 +86,12 @@ class LogTransactions:
         waiters: Waiters,
         append: AppendControl,
         fence: Callable[[int, int], None],
+        tag_entries: Callable[[NextTag], None],
     ) -> None:
-        """``fence``: batches of earlier epochs of this producer are refused from now on."""
+        """``fence``: batches of earlier epochs of this producer are refused from now on.
+
+        ``tag_entries``: entries carry from now on what that says.
+        """
         self.verifications = Verifications()
         self.loaded = bounds.flag is None
         """What is open and aborted is known up to the log's end."""
@@ -100,7 +102,7 @@ class LogTransactions:
         self._waiters = waiters
         self._append = append
         self._fence = fence
-        self._flag = bounds.flag
+        self._flag: Position | None = None
         self._flagging = SharedRun(self._find_or_write_flag)
         self._state = PartitionTransactions()
         self._seen = False
@@ -120,6 +122,8 @@ class LogTransactions:
         self._keeping = SharedRun(self._keep_newest)
         self._older = NO_ENTRY
         """The entry that tells of what was aborted before the state knows."""
+        self._tag_entries = tag_entries
+        self._found_flag(bounds.flag)
 
     # What is known
 
@@ -243,8 +247,6 @@ class LogTransactions:
 
     def next_tag(self, size_bytes: int, room_bytes: int) -> Tag:
         """What an entry that is about to be sent carries besides."""
-        if self._flag is None:
-            return NO_TAG
         return self.checkpoints.next_tag(size_bytes, room_bytes, self._checkpoint if self.loaded else None)
 
     def _checkpoint(self) -> Checkpoint:
@@ -335,7 +337,7 @@ class LogTransactions:
 
     async def _may_hold_transactions(self) -> bool:
         if self._flag is None:
-            self._flag = await self._find_flag()
+            self._found_flag(await self._find_flag())
         return self._seen or self._flag is not None
 
     async def _find_flag(self) -> Position | None:
@@ -352,7 +354,12 @@ class LogTransactions:
         found = await self._find_flag()
         if found is None:
             await write_flag(self._resources.admin, self._topic, last)
-        self._flag = found or last
+        self._found_flag(found or last)
+
+    def _found_flag(self, flag: Position | None) -> None:
+        if flag is not None:
+            self._flag = flag
+            self._tag_entries(self.next_tag)
 
     # Markers
 

@@ -18,7 +18,7 @@ from gateway.errors import KafkaError
 from gateway.log.entries.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
 from gateway.log.entries.message_entry import EncodedEntry, Messages, encode_entry
 from gateway.log.transactions.checkpoint import Checkpoint
-from gateway.log.transactions.checkpoints import Tag
+from gateway.log.transactions.checkpoints import NextTag
 from gateway.log.writing.producer_state import Done, SequencedBatch
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
@@ -79,10 +79,6 @@ class SentEntry:
         self.position: Position | None = None
         self.checkpoint: Checkpoint | None = None
         """It carries this one."""
-
-
-NextTag = Callable[[int, int], Tag]
-"""(bytes of the entry that is about to be sent, bytes that it may still grow by)."""
 
 
 class AppendListener(Protocol):

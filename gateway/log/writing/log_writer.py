@@ -15,7 +15,8 @@ from gateway.errors import KafkaError
 from gateway.log.bounds.log_end import LogEnd, Receipt, Resolved
 from gateway.log.entries.message_entry import EncodedEntry, Messages
 from gateway.log.resources import Resources
-from gateway.log.writing.appender import Appender, NextTag, PendingBatch, SentEntry
+from gateway.log.transactions.checkpoints import NextTag
+from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
 from gateway.log.writing.producer_state import Done, ProducerState, answer
 from gateway.log.writing.producer_supply import ProducerSupply
 from gateway.pulsar.errors import PulsarError
