@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tests.bench.parts import IN_FLIGHT, STALLED_CASE, produce_case
 from tests.bench.run import Run
+from tests.bench.transactions import COMMITTING, PART, PLAIN, SHAPES, shape_case
 
 Measure = Callable[[Run], float | None]
 
@@ -98,4 +99,21 @@ _TOOLS = (
     Goal("ProducerPerformance, of Kafka", 1.0, _tool("ProducerPerformance")),
     Goal("ConsumerPerformance, of Kafka", 0.8, _tool("ConsumerPerformance")),
 )
-GOALS = _THROUGHPUT + _COST_AND_LATENCY + _TOOLS
+
+
+def _commits_cost(run: Run) -> float | None:
+    """What a commit every 100 ms leaves of the records a second."""
+    with_commits, without = (run.figure(PART, case, "gateway", "records_per_s") for case in (COMMITTING, PLAIN))
+    return None if with_commits is None or not without else with_commits / without
+
+
+def _transactions(partitions: int, producers: int) -> Measure:
+    case = shape_case(partitions, producers)
+    return lambda run: run.ratio(PART, case, "gateway", "kafka", "transactions_per_s")
+
+
+_TRANSACTIONS = (
+    *(Goal(f"Transactions a second, {shape_case(*each)}, of Kafka", 0.5, _transactions(*each)) for each in SHAPES),
+    Goal("Records a second with a commit every 100 ms, of those without", 0.9, _commits_cost),
+)
+GOALS = _THROUGHPUT + _COST_AND_LATENCY + _TOOLS + _TRANSACTIONS

@@ -12,6 +12,7 @@ from tests.bench.plan import Plan
 from tests.bench.process import cpu_seconds, resident_mb
 from tests.bench.run import Run
 from tests.bench.servers import Servers, pulsar_topic, run_load
+from tests.bench.transactions import transactions
 from tests.support.names import unique_topic
 
 BATCH_RECORDS = (1, 10, 160, 1000)
@@ -185,4 +186,5 @@ PARTS: dict[str, Callable[[Servers, Run, Plan], None]] = {
     "tools": tools,
     "groups": groups,
     "cold start": cold_start,
+    "transactions": transactions,
 }

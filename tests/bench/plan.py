@@ -16,10 +16,12 @@ class Plan:
     groups_s: float = 12.0
     stored_offsets: int = 100_000
     cold_partitions: int = 1_000
+    transactions_s: float = 5.0
+    transactional_records: int = 300_000
 
 
 QUICK = Plan(
     rounds=1, span_s=0.8, latency_s=2.0, catch_up_bytes=32 << 20, small_catch_up_batches=10_000,
     tool_records=300_000, tool_rounds=1, groups=50, groups_s=6.0, stored_offsets=10_000,
-    cold_partitions=300,
+    cold_partitions=300, transactions_s=3.0, transactional_records=100_000,
 )  # fmt: skip

@@ -38,11 +38,18 @@ HEADINGS: dict[str, tuple[str, Cells]] = {
         "Partitions that nobody has used yet, 20 records in each", ["s", "records/s", "CPU ms/partition",
         "produce p50", "produce p99"],
     ),
+    "transactions": (
+        "Transactions with librdkafka", [
+            "transactions/s", "records/s", "of Kafka", "transaction p50", "transaction p99", "end to end p50",
+        ],
+    ),
     "loading": ("Start of a gateway", ["offsets/s", "ready s", "ready s without", "MB"]),
 }  # fmt: skip
 FIGURES = {
     "batches/s": "batches_per_s", "records/s": "records_per_s", "batches/fetch": "batches_per_fetch",
     "CPU µs/batch": "cpu_us_per_batch", "MB": "resident_mb", "peak MB": "peak_mb", "first batch ms": "first_batch_ms",
+    "transactions/s": "transactions_per_s", "transaction p50": "transaction_ms.p50",
+    "transaction p99": "transaction_ms.p99",
     "produce p50": "produce_ms.p50", "produce p99": "produce_ms.p99",
     "requests/s": "batches_per_s", "p50": "request_ms.p50", "p99": "request_ms.p99",
     "CPU µs/request": "cpu_us_per_batch", "busy": "server_busy", "stable s": "stable_s",
@@ -88,7 +95,8 @@ def _cell(run: Run, row: Row, column: str) -> str:
     if column in RATIOS:
         if row.target == RATIOS[column] or row.target == "kafka":
             return ""
-        figure = "batches_per_s" if row.median("batches_per_s") is not None else "records_per_s"
+        rates = ("batches_per_s", "transactions_per_s", "records_per_s")
+        figure = next((name for name in rates if row.median(name) is not None), rates[-1])
         return _number(run.ratio(row.part, row.case, row.target, RATIOS[column], figure))
     return _number(row.median(FIGURES[column]))
 
@@ -181,5 +189,8 @@ What the parts do:
 * **Memory**: 50 of the 1,000 connections ask for five fetches of up to 50 MB each and read no answer.
 * **Groups**: each connection commits or sends heartbeats for a group of its own. *busy* is the server's share of one
   core; *stable s* is the time until all members have joined.
+* **Transactions**: with offsets, each has a record in each partition, an offset of a group, and its commit; end to end
+  begins with the transaction and ends when a waiting read_committed consumer has its record. A commit every 100 ms is
+  compared with an idempotent producer. What is read was written in transactions of 1,000 records.
 * **Kafka's own tools**: `ProducerPerformance` with default settings, and `ConsumerPerformance` without joining a group.
 """

@@ -32,9 +32,9 @@ class Servers:
     def bootstrap(self, target: str) -> str:
         return {"gateway": self.gateway.bootstrap, "kafka": self.kafka.bootstrap}[target]
 
-    def create_topic(self, target: str, name: str) -> None:
-        """One partition; a topic for Pulsar alone is made by way of the gateway."""
-        create_topic(self.gateway.bootstrap if target == "pulsar" else self.bootstrap(target), name)
+    def create_topic(self, target: str, name: str, partitions: int = 1) -> None:
+        """A topic for Pulsar alone is made by way of the gateway."""
+        create_topic(self.gateway.bootstrap if target == "pulsar" else self.bootstrap(target), name, partitions)
 
     def end_offset(self, target: str, topic: str) -> int:
         return end_offset(self.bootstrap(target), topic)
