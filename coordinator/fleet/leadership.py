@@ -7,7 +7,7 @@ acknowledged none of its writes. `Permissions` says what each column means.
 | --- | --- | --- | --- | --- | --- |
 | OUTSIDE | nobody is a member | no | yes | yes | yes |
 | LEADING | it is a member, and its lease holds | yes | yes | yes | yes |
-| LAPSED | its lease ran out; nobody else is a member | no | yes | yes | yes |
+| LAPSED | its lease ran out; nobody else is a member, as far as it has read | no | no | yes | yes |
 | DOUBTFUL | it has no lease, and others are members | no | no | yes | yes |
 | PRESUMED_DEAD | and nothing was acknowledged for `dead_after_ms` | no | no | no | yes |
 | CUT_OFF | nor for `cut_off_ms`; another gateway is there to stay | no | no | no | no |
@@ -62,7 +62,7 @@ class Permissions(NamedTuple):
 _PERMISSIONS: Mapping[LeadershipState, Permissions] = {
     LeadershipState.OUTSIDE: Permissions(False, True, True, True),
     LeadershipState.LEADING: Permissions(True, True, True, True),
-    LeadershipState.LAPSED: Permissions(False, True, True, True),
+    LeadershipState.LAPSED: Permissions(False, False, True, True),
     LeadershipState.DOUBTFUL: Permissions(False, False, True, True),
     LeadershipState.PRESUMED_DEAD: Permissions(False, False, False, True),
     LeadershipState.CUT_OFF: Permissions(False, False, False, False),
