@@ -72,7 +72,9 @@ def decode_marker(buffer: Buffer, position: int, header: BatchHeader) -> Transac
         return None
     if position + LOG_OVERHEAD_BYTES + header.batch_length > len(buffer) or header.size_bytes < HEADER_BYTES:
         raise InvalidBatch(f"control batch at byte {position} of {len(buffer)} is cut short")
-    record = next(iter_records(buffer, position, header, _MAX_BYTES))
+    record = next(iter_records(buffer, position, header, _MAX_BYTES), None)
+    if record is None:
+        raise InvalidBatch(f"control batch that counts {header.record_count} records")
     key, value = record.key or b"", record.value or b""
     if len(key) < _KEY.size:
         raise InvalidBatch(f"control record with a key of {len(key)} bytes")

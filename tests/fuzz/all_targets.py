@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fuzz.targets import internal, logins, pulsar, records, requests
+from tests.fuzz.targets import internal, logins, pulsar, records, requests, transactions
 
-TARGETS = {target.name: target for room in (requests, logins, records, pulsar, internal) for target in room.TARGETS}
+ROOMS = (requests, logins, records, pulsar, internal, transactions)
+TARGETS = {target.name: target for room in ROOMS for target in room.TARGETS}
