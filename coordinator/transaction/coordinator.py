@@ -18,7 +18,7 @@ hears that is fenced, while a transition is under way. Where Kafka would hand ou
 or raise the epoch beyond it, a producer is fenced or gets another id.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from coordinator.log import Log
 from coordinator.slices import Background, SliceCounter, Steps
@@ -227,6 +227,22 @@ class TransactionCoordinator:
             metadata = entry.metadata.with_partitions(request.partitions, request.client_version, now_ms)
             self._transitions.append(entry, metadata, lambda error, now_ms: reply(error))
 
+    def tell_when_free(self, transactional_id: str, call: Callable[[], None]) -> None:
+        """Call once, when a request for the id is not answered CONCURRENT_TRANSACTIONS any more; never if it resigns.
+
+        Like a reply, it must not call back into the coordinator.
+        """
+        entry = self._ids.get(transactional_id)
+        if entry is not None and entry.is_busy:
+            entry.waiting.append(call)
+        else:
+            call()
+
+    def tell_no_more(self, transactional_id: str, call: Callable[[], None]) -> None:
+        entry = self._ids.get(transactional_id)
+        if entry is not None and call in entry.waiting:
+            entry.waiting.remove(call)
+
     def verify_partitions(self, request: AddPartitionsRequest) -> VerifyPartitionsResponse:
         """Whether the partitions were added to the open transaction (KIP-890)."""
         error = self._status(request.transactional_id)
@@ -268,6 +284,10 @@ class TransactionCoordinator:
         """A transition is in the log, or refused."""
         self._await_timeout(entry, now_ms + self._config.abort_retry_ms if error else 0)
         self.open_transactions.changed(entry)
+        if not entry.is_busy:
+            waiting, entry.waiting = entry.waiting, []
+            for call in waiting:
+                call()
         if entry.metadata.state in PREPARED and entry.writing is None:
             self._writers.start(entry, now_ms)
 

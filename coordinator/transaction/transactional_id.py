@@ -28,6 +28,8 @@ class TransactionalId:
     is_in_transition: bool = False
     """A record of it is on its way to the log."""
     writing: MarkerWriting | None = None
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    """To be called when it is not busy any more."""
 
     @property
     def is_busy(self) -> bool:

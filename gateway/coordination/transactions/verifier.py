@@ -19,6 +19,7 @@ from coordinator.transaction.coordinator import TransactionCoordinator
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from gateway.background import TaskGroup
 from gateway.coordination.partition.coordinators import Coordinators
+from gateway.coordination.transactions.adding import add_partitions
 from gateway.fleet.asking import PeerLostError, Peers
 from gateway.fleet.view import FleetView
 from gateway.topics.topic_names import TRANSACTION_STATE
@@ -126,11 +127,7 @@ class Verifier:
         )
         code = ErrorCode.NETWORK_EXCEPTION
         try:
-            code = await self._coordinators.ask(
-                question.transactional_id,
-                lambda coordinator, now_ms, reply: coordinator.add_partitions(asked, now_ms, reply),
-                ErrorCode,
-            )
+            code = await add_partitions(self._coordinators, asked)
         finally:
             question.answer({}, code)
 

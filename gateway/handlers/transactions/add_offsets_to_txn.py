@@ -6,9 +6,12 @@ answered TRANSACTION_ABORTABLE in Kafka (KIP-890), which never does so.
 
 from __future__ import annotations
 
+import asyncio
+
 from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from coordinator.transaction.version_errors import Api, error_for_version
+from gateway.coordination.transactions.adding import add_partitions
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from gateway.topics.topic_names import CONSUMER_OFFSETS
@@ -27,13 +30,9 @@ def handle(call: Call[AddOffsetsToTxnRequest]) -> Reply:
         frozenset({TopicPartition(CONSUMER_OFFSETS, number)}),
     )
 
-    def response(error: ErrorCode) -> AddOffsetsToTxnResponse:
-        return AddOffsetsToTxnResponse(error_code=error_for_version(Api.ADD_OFFSETS_TO_TXN, call.version, error))
+    return Reply.later(asyncio.ensure_future(_add(call, asked)))
 
-    return Reply.later(
-        call.cluster.transactions.ask(
-            asked.transactional_id,
-            lambda coordinator, now_ms, reply: coordinator.add_partitions(asked, now_ms, reply),
-            response,
-        )
-    )
+
+async def _add(call: Call[AddOffsetsToTxnRequest], asked: AddPartitionsRequest) -> AddOffsetsToTxnResponse:
+    error = await add_partitions(call.cluster.transactions, asked)
+    return AddOffsetsToTxnResponse(error_code=error_for_version(Api.ADD_OFFSETS_TO_TXN, call.version, error))

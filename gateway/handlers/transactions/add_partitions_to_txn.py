@@ -15,6 +15,7 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from coordinator.transaction.metadata import EPOCH_BUMP_VERSION
 from coordinator.transaction.version_errors import Api, error_for_version
+from gateway.coordination.transactions.adding import add_partitions
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, look_up_counts
 from gateway.requests.reply import Reply
@@ -83,58 +84,42 @@ def _highest_partitions(transactions: Iterable[_Transaction]) -> dict[str, int]:
 
 
 def _add_all(call: Call, transactions: Sequence[_Transaction], counts: PartitionCounts) -> Reply:
-    adding = [_add(call, transaction, counts) for transaction in transactions]
-    return Reply.later(asyncio.ensure_future(_answered(call, transactions, adding)))
+    return Reply.later(asyncio.ensure_future(_response(call, transactions, counts)))
 
 
-async def _answered(
-    call: Call, transactions: Sequence[_Transaction], adding: Sequence[asyncio.Future[_Codes]]
+async def _response(
+    call: Call, transactions: Sequence[_Transaction], counts: PartitionCounts
 ) -> AddPartitionsToTxnResponse:
-    codes = await asyncio.gather(*adding)
+    codes = await asyncio.gather(*(_add(call, transaction, counts) for transaction in transactions))
     if call.version < BATCHED_VERSION:
         return _Response(results_by_topic_v3_and_below=_rows(call, transactions[0], codes[0]))
     return _Response(
         results_by_transaction=[
             _Response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_rows(call, transaction, mine),  # type: ignore[arg-type]
+                topic_results=_rows(call, transaction, mine),  # type: ignore[arg-type]  # the same fields
             )
             for transaction, mine in zip(transactions, codes, strict=True)
         ]
     )
 
 
-def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -> asyncio.Future[_Codes]:
+async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -> _Codes:
     partitions = transaction.partitions
     unknown = {partition: error for partition in partitions if (error := counts.error(*partition))}
     if unknown:
-        return _known(dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | unknown)
+        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | unknown
     asked = AddPartitionsRequest(
         transaction.transactional_id,
         transaction.producer,
         partitions,
         client_version=EPOCH_BUMP_VERSION if call.version >= BATCHED_VERSION else 0,
     )
-    coordinators = call.cluster.transactions
-
-    def for_all(error: ErrorCode) -> _Codes:
-        return dict.fromkeys(partitions, error)
-
     if transaction.verify_only:
-        return _known(
-            coordinators.run(asked.transactional_id, lambda coordinator, now_ms: coordinator.verify_partitions(asked))
+        return call.cluster.transactions.run(
+            asked.transactional_id, lambda coordinator, now_ms: coordinator.verify_partitions(asked)
         )
-    return coordinators.ask(
-        asked.transactional_id,
-        lambda coordinator, now_ms, reply: coordinator.add_partitions(asked, now_ms, reply),
-        for_all,
-    )
-
-
-def _known(codes: _Codes) -> asyncio.Future[_Codes]:
-    future: asyncio.Future[_Codes] = asyncio.get_running_loop().create_future()
-    future.set_result(codes)
-    return future
+    return dict.fromkeys(partitions, await add_partitions(call.cluster.transactions, asked))
 
 
 def _rows(call: Call, transaction: _Transaction, codes: _Codes) -> list[_Topic]:

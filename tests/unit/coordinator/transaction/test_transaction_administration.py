@@ -83,6 +83,35 @@ def test_what_was_open_when_it_was_loaded_counts() -> None:
     assert len(later.coordinator.open_transactions) == 0
 
 
+def test_who_waits_is_told_when_requests_are_looked_at_again() -> None:
+    h = Harness()
+    told: list[str] = []
+    producer = h.producer()
+    h.coordinator.tell_when_free("t", lambda: told.append("free"))
+    h.coordinator.tell_when_free("unknown", lambda: told.append("unknown"))
+    assert told == ["free", "unknown"]
+    h.add(producer)
+    h.auto = False
+    h.end(producer)
+
+    def leaves() -> None:
+        told.append("gone")
+
+    h.coordinator.tell_when_free("t", lambda: told.append("complete"))
+    h.coordinator.tell_when_free("t", leaves)
+    h.coordinator.tell_no_more("t", leaves)
+    h.coordinator.tell_no_more("t", leaves)
+    h.finish_append()
+    h.finish_marker()
+    assert h.add(producer).value is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert len(told) == 2
+    h.finish_append()
+    assert told[2:] == ["complete"]
+    h.auto = True
+    assert h.add(producer).value is ErrorCode.NONE
+    assert len(told) == 3
+
+
 def listed(h: Harness, **filters: object) -> list[str]:
     request = ListTransactionsRequest(**filters)  # type: ignore[arg-type]
     response = h.coordinator.list_transactions(request, h.now_ms)
