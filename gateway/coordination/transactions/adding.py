@@ -16,18 +16,21 @@ from protocol.kafka.errors import ErrorCode
 PATIENCE_S = 0.1
 
 
-async def add_partitions(
-    coordinators: Coordinators[TransactionCoordinator], request: AddPartitionsRequest
-) -> ErrorCode:
+async def add_at_once(coordinators: Coordinators[TransactionCoordinator], request: AddPartitionsRequest) -> ErrorCode:
+    """For leaders of partitions: markers that are written while they wait tell them to ask again (`verification`)."""
+    return await coordinators.ask(
+        request.transactional_id,
+        lambda coordinator, now_ms, reply: coordinator.add_partitions(request, now_ms, reply),
+        ErrorCode,
+    )
+
+
+async def add_when_free(coordinators: Coordinators[TransactionCoordinator], request: AddPartitionsRequest) -> ErrorCode:
     """What the coordinator says when it has no other transition of the id under way, or will not wait for it longer."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + PATIENCE_S
     while True:
-        code = await coordinators.ask(
-            request.transactional_id,
-            lambda coordinator, now_ms, reply: coordinator.add_partitions(request, now_ms, reply),
-            ErrorCode,
-        )
+        code = await add_at_once(coordinators, request)
         left_s = end_s - loop.time()
         if code is not ErrorCode.CONCURRENT_TRANSACTIONS or left_s <= 0:
             return code

@@ -19,7 +19,7 @@ from coordinator.transaction.coordinator import TransactionCoordinator
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from gateway.background import TaskGroup
 from gateway.coordination.partition.coordinators import Coordinators
-from gateway.coordination.transactions.adding import add_partitions
+from gateway.coordination.transactions.adding import add_at_once
 from gateway.fleet.asking import PeerLostError, Peers
 from gateway.fleet.view import FleetView
 from gateway.topics.topic_names import TRANSACTION_STATE
@@ -127,7 +127,7 @@ class Verifier:
         )
         code = ErrorCode.NETWORK_EXCEPTION
         try:
-            code = await add_partitions(self._coordinators, asked)
+            code = await add_at_once(self._coordinators, asked)
         finally:
             question.answer({}, code)
 

@@ -6,9 +6,12 @@ coordinator adds the partition.
 
 from __future__ import annotations
 
+import asyncio
+
 from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import Producer
 from coordinator.transaction.version_errors import Api, error_for_version
+from gateway.coordination.transactions.verifier import Verifier
 from gateway.errors import KafkaError
 from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.requests.call import Call
@@ -17,6 +20,9 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import ProduceRequest
 
 ADDING_VERSION = 12
+PATIENCE_S, RETRY_S = 0.1, 0.01
+"""For the markers of the transaction before: Kafka 4's add.partitions.to.txn.retry.backoff.max.ms, and less than its 20
+ms between two attempts, because clients wait for them."""
 _ATTRIBUTES = CRC_START + 1
 """Their lower byte."""
 _TEXTS = {
@@ -47,6 +53,26 @@ def refused_as_whole(request: ProduceRequest) -> ErrorCode:
     return ErrorCode.NONE if len(producers) <= 1 else ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+async def _ask(
+    verifier: Verifier,
+    transactional_id: str,
+    transactions: LogTransactions,
+    producer: Producer,
+    partition: TopicPartition,
+    *,
+    add: bool,
+) -> ErrorCode:
+    """CONCURRENT_TRANSACTIONS also if a marker came meanwhile: the answer may be about the transaction before."""
+    verification = transactions.verifications.begin(producer.id)
+    try:
+        found = await verifier.verify(transactional_id, producer, partition, add=add)
+        if not found and not transactions.verifications.verified(verification, *producer):
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        return found
+    finally:
+        transactions.verifications.end(verification, producer.id)
+
+
 async def verify(
     call: Call[ProduceRequest], transactions: LogTransactions, partition: TopicPartition, header: BatchHeader
 ) -> None:
@@ -54,17 +80,16 @@ async def verify(
     transactional_id = call.request.transactional_id
     if transactional_id is None or not transactions.needs_verification(header):
         return
-    producer_id, producer_epoch = header.producer_id, header.producer_epoch
-    verification = transactions.verifications.begin(producer_id)
-    try:
-        found = await call.cluster.verifier.verify(
-            transactional_id, Producer(producer_id, producer_epoch), partition, add=call.version >= ADDING_VERSION
-        )
-        if not found:
-            transactions.verifications.verified(verification, producer_id, producer_epoch)
-            return
-    finally:
-        transactions.verifications.end(verification, producer_id)
+    producer = Producer(header.producer_id, header.producer_epoch)
+    adds = call.version >= ADDING_VERSION
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + PATIENCE_S
+    while found := await _ask(call.cluster.verifier, transactional_id, transactions, producer, partition, add=adds):
+        if found is not ErrorCode.CONCURRENT_TRANSACTIONS or not adds or loop.time() >= end_s:
+            break
+        await asyncio.sleep(RETRY_S)
+    if not found:
+        return
     code = error_for_version(Api.PRODUCE, call.version, found)
     text = _TEXTS.get(code)
     if code is ErrorCode.NOT_ENOUGH_REPLICAS:

@@ -11,7 +11,7 @@ import asyncio
 from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from coordinator.transaction.version_errors import Api, error_for_version
-from gateway.coordination.transactions.adding import add_partitions
+from gateway.coordination.transactions.adding import add_when_free
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from gateway.topics.topic_names import CONSUMER_OFFSETS
@@ -34,5 +34,5 @@ def handle(call: Call[AddOffsetsToTxnRequest]) -> Reply:
 
 
 async def _add(call: Call[AddOffsetsToTxnRequest], asked: AddPartitionsRequest) -> AddOffsetsToTxnResponse:
-    error = await add_partitions(call.cluster.transactions, asked)
+    error = await add_when_free(call.cluster.transactions, asked)
     return AddOffsetsToTxnResponse(error_code=error_for_version(Api.ADD_OFFSETS_TO_TXN, call.version, error))

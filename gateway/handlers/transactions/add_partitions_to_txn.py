@@ -15,7 +15,7 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from coordinator.transaction.metadata import EPOCH_BUMP_VERSION
 from coordinator.transaction.version_errors import Api, error_for_version
-from gateway.coordination.transactions.adding import add_partitions
+from gateway.coordination.transactions.adding import add_at_once, add_when_free
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, look_up_counts
 from gateway.requests.reply import Reply
@@ -119,7 +119,8 @@ async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -
         return call.cluster.transactions.run(
             asked.transactional_id, lambda coordinator, now_ms: coordinator.verify_partitions(asked)
         )
-    return dict.fromkeys(partitions, await add_partitions(call.cluster.transactions, asked))
+    add = add_at_once if call.version >= BATCHED_VERSION else add_when_free
+    return dict.fromkeys(partitions, await add(call.cluster.transactions, asked))
 
 
 def _rows(call: Call, transaction: _Transaction, codes: _Codes) -> list[_Topic]:

@@ -28,10 +28,12 @@ class Verifications:
         self._asked.setdefault(producer_id, set()).add(verification)
         return verification
 
-    def verified(self, verification: Verification, producer_id: int, producer_epoch: int) -> None:
+    def verified(self, verification: Verification, producer_id: int, producer_epoch: int) -> bool:
         """The coordinator says that the partition belongs to the transaction. It counts unless a marker came since."""
-        if verification in self._asked.get(producer_id, ()):
+        counts = verification in self._asked.get(producer_id, ())
+        if counts:
             self._epochs[producer_id] = producer_epoch
+        return counts
 
     def end(self, verification: Verification, producer_id: int) -> None:
         """Whatever came of it."""

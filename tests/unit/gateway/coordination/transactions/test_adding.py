@@ -13,7 +13,7 @@ from coordinator.transaction.coordinator import TransactionCoordinator
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from gateway.coordination.partition.coordinators import Coordinators
 from gateway.coordination.transactions import adding
-from gateway.coordination.transactions.adding import add_partitions
+from gateway.coordination.transactions.adding import add_when_free
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.transactions.fake_fleet import WAIT_S, until
 
@@ -56,7 +56,7 @@ class OwnCoordinators(Coordinators[TransactionCoordinator]):
 async def test_it_goes_on_when_the_transaction_before_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adding, "PATIENCE_S", WAIT_S)
     coordinators = OwnCoordinators()
-    answer = asyncio.create_task(add_partitions(coordinators, REQUEST))
+    answer = asyncio.create_task(add_when_free(coordinators, REQUEST))
     await until(lambda: bool(coordinators.own.waiting))
     assert not answer.done()
     coordinators.own.free()
@@ -67,7 +67,7 @@ async def test_somebody_else_may_be_faster(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(adding, "PATIENCE_S", WAIT_S)
     coordinators = OwnCoordinators()
     coordinators.own.answers.insert(0, ErrorCode.CONCURRENT_TRANSACTIONS)
-    answer = asyncio.create_task(add_partitions(coordinators, REQUEST))
+    answer = asyncio.create_task(add_when_free(coordinators, REQUEST))
     for _ in range(2):
         await until(lambda: bool(coordinators.own.waiting))
         coordinators.own.free()
@@ -78,14 +78,14 @@ async def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(adding, "PATIENCE_S", 0.01)
     coordinators = OwnCoordinators()
     coordinators.own.answers = [ErrorCode.CONCURRENT_TRANSACTIONS]
-    assert await add_partitions(coordinators, REQUEST) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await add_when_free(coordinators, REQUEST) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert not coordinators.own.waiting
 
 
 async def test_who_leaves_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adding, "PATIENCE_S", WAIT_S)
     coordinators = OwnCoordinators()
-    answer = asyncio.create_task(add_partitions(coordinators, REQUEST))
+    answer = asyncio.create_task(add_when_free(coordinators, REQUEST))
     await until(lambda: bool(coordinators.own.waiting))
     answer.cancel()
     await asyncio.gather(answer, return_exceptions=True)
@@ -95,4 +95,4 @@ async def test_who_leaves_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_other_answers_are_given_at_once() -> None:
     coordinators = OwnCoordinators()
     coordinators.own.answers = [ErrorCode.PRODUCER_FENCED]
-    assert await add_partitions(coordinators, REQUEST) is ErrorCode.PRODUCER_FENCED
+    assert await add_when_free(coordinators, REQUEST) is ErrorCode.PRODUCER_FENCED
