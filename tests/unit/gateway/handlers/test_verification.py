@@ -1,4 +1,4 @@
-"""A transaction's first batch in a partition is verified, and again if a marker comes while the coordinator is asked."""
+"""A transaction's first batch in a partition is verified, and again if a marker comes while the coordinator answers."""
 
 from __future__ import annotations
 
