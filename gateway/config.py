@@ -230,6 +230,8 @@ class TokensSection(Section):
     """The address of one. It is read again every few minutes, and when a token names a key that is not in it."""
     role_claim: str = Field(default="sub", min_length=1)
     """Pulsar's `tokenAuthClaim`: the claim that names the principal."""
+    cluster_claim: str | None = Field(default=None, min_length=1)
+    """The claim that names the cluster (`tenant/namespace`) of a client. Where a token has it, it can use no other."""
     audience: str | None = None
     """Pulsar's `tokenAudience`: a token has to name it in `aud`."""
     issuer: str | None = None

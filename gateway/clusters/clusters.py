@@ -17,6 +17,7 @@ from functools import partial
 
 import structlog
 
+from coordinator.fleet.messages import Member
 from gateway.background import TaskGroup
 from gateway.cluster_config import section_of
 from gateway.clusters.choice import choose
@@ -131,6 +132,7 @@ class Clusters:
     def start(self) -> None:
         """Open what listeners are for, so that its coordinators are here without a client."""
         self._tasks.keep_running("clusters of listeners", self._open_those_of_listeners)
+        self._tasks.keep_running("clusters elsewhere", self._keep_open_elsewhere)
 
     async def _open_those_of_listeners(self) -> None:
         wanted = {each.cluster for each in self._config.kafka.all_listeners if each.cluster is not None}
@@ -141,6 +143,20 @@ class Clusters:
                 except ClusterRefused:
                     continue  # it is logged
             await asyncio.sleep(TRY_AGAIN_S)
+
+    async def _keep_open_elsewhere(self) -> None:
+        """What is open here is to be open at all gateways: clients may be gone that have left something to be ended."""
+        opened: set[tuple[str, Member]] = set()
+        while True:
+            wanted = {(name, member) for name in self._open for member in self._others if member.serves(name)}
+            left = [*(wanted - opened)]
+            answered = await asyncio.gather(*(self._made[name].open_elsewhere(member) for name, member in left))
+            opened = wanted - {each for each, has_answered in zip(left, answered, strict=True) if not has_answered}
+            await asyncio.sleep(TRY_AGAIN_S)
+
+    @property
+    def _others(self) -> list[Member]:
+        return [member for member in self._fleet.members if member.node_id != self._fleet.node_id]
 
     async def stop(self) -> None:
         """Nothing is led any more on return. No client is left."""

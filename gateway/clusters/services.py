@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import repeat
 from typing import NamedTuple
 
+from coordinator.fleet.messages import Member
 from gateway.background import TaskGroup
 from gateway.clusters.changes import Changes
 from gateway.config import Config
@@ -18,6 +19,7 @@ from gateway.coordination.transactions.transaction_service import TransactionSer
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import ServedCluster
 from gateway.fetching.fetch_session import FetchSessions
+from gateway.fleet.asking import PeerLostError
 from gateway.fleet.view import ClusterFleet, LeadsNothing
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
 from gateway.forwarding.peer_requests import PeerRequests
@@ -35,7 +37,10 @@ from gateway.requests.partition_rows import PartitionRows
 from gateway.security.security import new_security
 from gateway.security.security_log import TOPIC as SECURITY
 from gateway.topics.catalog import TopicCatalog
+from protocol.kafka.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+OPEN_ELSEWHERE_S = 30.0
 
 
 class ProcessParts(NamedTuple):
@@ -116,6 +121,17 @@ class ClusterServices:
         """Return when each partition of the internal topics that is placed here was tried once."""
         await asyncio.gather(self._groups.start(), self._transactions.start())
         self._tasks.keep_running("reconciliation of transactions", self._reconciliation.follow)
+
+    async def open_elsewhere(self, member: Member) -> bool:
+        """Have another gateway open the cluster. False if it does not answer."""
+        requests = PeerRequests(self._peers, repeat("opening"))
+        try:
+            await requests.ask(member, 0, ApiVersionsRequest(), ApiVersionsResponse, OPEN_ELSEWHERE_S)
+        except PeerLostError:
+            return False
+        finally:
+            requests.close()
+        return True
 
     async def stop(self) -> None:
         """What is in flight is in Pulsar, or has failed, on return."""

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 from gateway.login.credentials import ScramCredentials
-from gateway.login.tokens import TokenVerifier
+from gateway.login.tokens import TokenClaims, TokenVerifier
 from protocol.sasl import oauth_bearer, plain
 from protocol.sasl.failure import LoginFailed
 from protocol.sasl.scram import ScramCredential, ScramMechanism, ScramServer, credential_of, unknown_user
@@ -80,13 +80,13 @@ class PlainExchange:
 
     async def _by_token(self, tokens: TokenVerifier, message: plain.PlainMessage) -> Identity:
         try:
-            role, expires_s = await tokens.verify(message.password.removeprefix(TOKEN_PREFIX))
+            claims = await tokens.verify(message.password.removeprefix(TOKEN_PREFIX))
         except LoginFailed as failed:
             raise LoginFailed(str(failed), plain.WRONG) from None
-        cluster = message.user if message.user != role and "/" in message.user else None
-        if message.user not in {"", role, cluster}:
+        cluster = message.user if message.user != claims.role and "/" in message.user else None
+        if message.user not in {"", claims.role, cluster}:
             raise LoginFailed("a user name that is not the token's", plain.WRONG)
-        return Identity(role, expires_s, cluster)
+        return _identity(claims, cluster, plain.WRONG)
 
     async def _by_password(self, message: plain.PlainMessage) -> Identity:
         for field, value in (("username", message.user), ("password", message.password)):
@@ -142,13 +142,20 @@ class BearerExchange:
             raise LoginFailed(self._failed, oauth_bearer.failure("invalid_token").decode())
         message = oauth_bearer.parse_bearer(token)
         try:
-            role, expires_s = await self._tokens.verify(message.token)
+            claims = await self._tokens.verify(message.token)
         except LoginFailed as failed:
             self._failed = str(failed)
             return Step(oauth_bearer.failure("invalid_token"))
-        if message.authorization_id not in {"", role}:
+        if message.authorization_id not in {"", claims.role}:
             raise LoginFailed("foreign authorization id", "Authentication failed: foreign authorization id")
-        return Step(b"", Identity(role, expires_s, message.extensions.get(CLUSTER_EXTENSION)))
+        return Step(b"", _identity(claims, message.extensions.get(CLUSTER_EXTENSION)))
+
+
+def _identity(claims: TokenClaims, named: str | None, answer: str | None = None) -> Identity:
+    """`named` is the cluster that the client has named, besides its token. Raises LoginFailed."""
+    if named is not None and claims.cluster not in {None, named}:
+        raise LoginFailed("another cluster than the token's", answer)
+    return Identity(claims.role, claims.expires_s, named or claims.cluster)
 
 
 _EXCHANGES: dict[str, Callable[[Mechanisms], Exchange]] = {

@@ -46,6 +46,8 @@ class TokenClaims(NamedTuple):
     role: str
     expires_s: float | None
     """Seconds since 1970; None if it never does."""
+    cluster: str | None = None
+    """`tenant/namespace`; None if the token names none."""
 
 
 class TokenVerifier:
@@ -81,7 +83,10 @@ class TokenVerifier:
         if not isinstance(role, str) or not role:
             raise LoginFailed("token that names no role")
         expires = claims.get("exp")
-        return TokenClaims(role, None if expires is None else float(expires))
+        cluster = claims.get(self._settings.cluster_claim or "")
+        if cluster is not None and not isinstance(cluster, str):
+            raise LoginFailed("token with a cluster that is no name")
+        return TokenClaims(role, None if expires is None else float(expires), cluster)
 
 
 class SingleKey:

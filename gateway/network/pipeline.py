@@ -154,10 +154,9 @@ class Pipeline:
             self._serially(self._login.answer(frame), partial(self._take_login, len(frame) + LENGTH_BYTES))
             return
         dispatcher = self._host.dispatcher
-        if self._is_outside and dispatcher.entrance is not None:
+        if self._is_outside:
             self._backlog.appendleft(frame)
-            context = self._context
-            self._serially(dispatcher.entrance.enter(context.listener, context.principal, self._asked), self._enter)
+            self._serially(self._choose_cluster(), self._enter)
             return
         if dispatcher.is_large(frame):
             self._serially(self._decode_large(frame), self._start)
@@ -189,6 +188,14 @@ class Pipeline:
     def ask_for(self, cluster: str) -> None:
         """Its requests are for this one."""
         self._asked = cluster
+        self._is_outside = True
+
+    async def _choose_cluster(self) -> ServedCluster:
+        """Raises ClusterRefused."""
+        entrance, context = self._host.dispatcher.entrance, self._context
+        if entrance is None:
+            raise ClusterRefused("a cluster that is not served")
+        return await entrance.enter(context.listener, context.principal, self._asked)
 
     @property
     def cluster(self) -> Cluster:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Producer
+from confluent_kafka import OFFSET_INVALID, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
@@ -28,18 +29,21 @@ from tests.integration.servers import gateway_on, metric, running
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import ConnectionClosedError, connected
+from tests.support.tokens import Issuer
 
 PARTITIONS = 8
 UNKNOWN_TOPIC_ID, FETCH_SESSION_ID_NOT_FOUND = 100, 70
 CLUSTERS = ("first", "second")
 SINGLE = "single"
+USERS = {"alice": "a", "bob": "b", "carol": "c"}
 
 
 def clusters_of(tenant: str) -> dict[str, Any]:
     return {
         "clusters": [
             {"namespace": f"{tenant}/first", "create_namespace": True},
-            {"namespace": f"{tenant}/second", "create_namespace": True},
+            {"namespace": f"{tenant}/second", "create_namespace": True, "users": ["alice"]},
+            {"namespace": f"{tenant}/*", "create_namespace": True, "users": ["carol"]},
             {"namespace": f"{tenant}/missing"},
         ]
     }
@@ -51,6 +55,10 @@ def listeners(tenant: str, advertised: int) -> list[dict[str, Any]]:
         {"name": "first", "host": HOST, "port": free_port(), "cluster": f"{tenant}/first"},
         {"name": "second", "host": HOST, "port": free_port(), "cluster": f"{tenant}/second"},
         {"name": "missing", "host": HOST, "port": free_port(), "cluster": f"{tenant}/missing"},
+        {
+            "name": "login", "host": HOST, "port": free_port(), "protocol": "SASL_PLAINTEXT",
+            "mechanisms": ["PLAIN", "SCRAM-SHA-256"],
+        },
         {
             "name": SINGLE, "host": HOST, "port": free_port(), "cluster": f"{tenant}/second", "single_address": True,
             "advertised_port": advertised,
@@ -64,7 +72,14 @@ def address(gateway: GatewayProcess, listener: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def gateways(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[GatewayProcess]]:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("issuer"))
+
+
+@pytest.fixture(scope="module")
+def gateways(
+    pulsar: PulsarStandalone, issuer: Issuer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[GatewayProcess]]:
     """Two. Who ends one starts it again."""
     tmp_path, tenant, single = tmp_path_factory.mktemp("clusters"), unique_topic("tenant"), free_port()
     own = {"namespace": unique_topic("own")}
@@ -74,7 +89,10 @@ def gateways(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory)
             kafka = {"listeners": listeners(tenant, single), **clusters_of(tenant)}
             kafka["listeners"][-1]["port"] = single if not started else free_port()
             forwarding = {"forwarding": {"host": HOST, "port": free_port()}}
-            gateway = gateway_on(pulsar, tmp_path / name, pulsar=own, kafka=kafka, fleet=forwarding)
+            gateway = gateway_on(
+                pulsar, tmp_path / name, pulsar=own, kafka=kafka, fleet=forwarding,
+                security={"users": USERS, "tokens": {"public_key_file": str(issuer.public_key_file)}},
+            )  # fmt: skip
             started.append(stack.enter_context(running(gateway)))
         for gateway in started:
             for cluster in CLUSTERS:
@@ -264,3 +282,41 @@ def test_nobody_leads_what_a_gateway_does_not_serve(
     with running(gateway_on(pulsar, tmp_path / "without", pulsar=namespace, kafka=other)):
         assert leaders(bootstrap, topic) == [-1] * PARTITIONS
     wait_for(lambda: -1 not in leaders(bootstrap, topic), "leaders")
+
+
+def logged_in(gateway: GatewayProcess, user: str, password: str, mechanism: str = "PLAIN") -> AdminClient:
+    return AdminClient(
+        {
+            "bootstrap.servers": address(gateway, "login"), "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_user_is_in_its_own_cluster(gateways: list[GatewayProcess], mechanism: str) -> None:
+    topic = unique_topic()
+    create_topic(address(gateways[0], "second"), topic)
+    assert topic in logged_in(gateways[0], "alice", "a", mechanism).list_topics(timeout=TIMEOUT_S).topics
+    assert topic not in logged_in(gateways[0], "bob", "b", mechanism).list_topics(timeout=TIMEOUT_S).topics
+    for wrong in (("carol", "c"), ("alice", "b")):  # carol has to say which
+        with pytest.raises(KafkaException):
+            logged_in(gateways[0], *wrong, mechanism).list_topics(timeout=3)
+
+
+def test_a_token_names_a_cluster_which_is_opened_everywhere(gateways: list[GatewayProcess], issuer: Issuer) -> None:
+    tenant = gateways[0].config["kafka"]["clusters"][0]["namespace"].partition("/")[0]
+    cluster, topic = f"{tenant}/{unique_topic('ondemand')}", unique_topic()
+    carol = logged_in(gateways[0], cluster, "token:" + issuer.token("carol"))
+    carol.create_topics([NewTopic(topic, num_partitions=PARTITIONS)])[topic].result(TIMEOUT_S)
+    found = carol.list_topics(timeout=TIMEOUT_S)
+    assert [*found.topics] == [topic] and len(found.brokers) == 2
+    for name, token in ((f"{tenant}/first-gateway", "carol"), (cluster, "alice"), (cluster, "bob")):
+        with pytest.raises(KafkaException):
+            logged_in(gateways[0], name, "token:" + issuer.token(token)).list_topics(timeout=3)
+
+    def is_open() -> bool:
+        return f'kafka_gateway_cluster_connections{{cluster="{cluster}"}}' in gateways[1].get("/metrics")[1]
+
+    wait_for(is_open, "the cluster at the other gateway")
+    assert metric(gateways[0], "kafka_gateway_cluster_bytes_in_total", cluster=cluster) > 0

@@ -9,7 +9,7 @@ from typing import Any, cast
 from pydantic import SecretStr
 
 from gateway.config import Config
-from gateway.dispatch import Dispatcher
+from gateway.dispatch import Dispatcher, Entrance
 from gateway.login import session
 from gateway.login.audit import LoginAudit
 from gateway.login.credentials import ConfiguredUsers
@@ -28,14 +28,19 @@ USERS = ConfiguredUsers({USER: SecretStr(PASSWORD), "bob": SecretStr("b")})
 
 class Scene:
     def __init__(
-        self, *, offered: tuple[str, ...] = EVERY, max_reauth_ms: int = 0, tokens: TokenVerifier | None = None
+        self,
+        *,
+        offered: tuple[str, ...] = EVERY,
+        max_reauth_ms: int = 0,
+        tokens: TokenVerifier | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         self.metrics = Metrics()
         fleet = SimpleNamespace(epoch=0, transaction_version=0)
         cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=self.metrics, fleet=fleet))
         self.mechanisms = Mechanisms(USERS, tokens)
         self.logins = Logins(self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics), failure_delay_s=0)
-        dispatcher = Dispatcher(cluster)
+        dispatcher = Dispatcher(cluster, entrance=entrance)
         context = dispatcher.context(Client("192.0.2.7:5"), Listener("outside"))
         self.session = LoginSession(self.logins, dispatcher, context)
         self.last: LoginAnswer = LoginAnswer()

@@ -1,0 +1,111 @@
+"""Logins name a cluster; it is entered, or the login fails."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from gateway.dispatch import ServedCluster
+from gateway.requests.cluster import Cluster, ClusterRefused
+from gateway.requests.context import Listener, Principal
+from tests.support.tokens import Issuer
+from tests.unit.gateway.login.login_scene import PASSWORD, USER, Scene, without_waiting
+from tests.unit.gateway.login.test_tokens import verifier_of
+
+FIRST, SECOND = "acme/first", "acme/second"
+
+
+class FakeEntrance:
+    def __init__(self) -> None:
+        self.served = {name: ServedCluster(cast(Cluster, SimpleNamespace(name=name))) for name in (FIRST, SECOND)}
+        self.entered: list[tuple[str, str | None]] = []
+
+    async def enter(self, listener: Listener, principal: Principal, asked: str | None) -> ServedCluster:
+        self.entered.append((principal.name, asked))
+        found = self.served.get(asked or FIRST)
+        if found is None:
+            raise ClusterRefused("no right to use the cluster")
+        return found
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_waiting(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    return Issuer(tmp_path_factory.mktemp("issuer"))
+
+
+def bearer(token: str, cluster: str | None = None) -> bytes:
+    extension = "" if cluster is None else f"logicalCluster={cluster}\x01"
+    return f"n,,\x01auth=Bearer {token}\x01{extension}\x01".encode()
+
+
+async def test_a_user_is_sent_to_its_cluster() -> None:
+    entrance = FakeEntrance()
+    scene = Scene(entrance=entrance)
+    assert (await scene.log_in())["error_code"] == 0
+    assert entrance.entered == [(USER, None)] and scene.last.served is entrance.served[FIRST]
+
+
+@pytest.mark.parametrize("user", [FIRST, SECOND, "role-1", ""])
+async def test_a_token_with_a_cluster_for_its_user_name(issuer: Issuer, user: str) -> None:
+    entrance = FakeEntrance()
+    scene = Scene(tokens=await verifier_of(issuer), entrance=entrance)
+    assert (await scene.log_in(user, "token:" + issuer.token("role-1")))["error_code"] == 0
+    asked = user if "/" in user else None
+    assert entrance.entered == [("role-1", asked)] and scene.last.served is entrance.served[asked or FIRST]
+
+
+async def test_a_token_and_an_extension(issuer: Issuer) -> None:
+    entrance = FakeEntrance()
+    scene = Scene(tokens=await verifier_of(issuer), entrance=entrance)
+    await scene.shake_hands("OAUTHBEARER")
+    assert (await scene.authenticate(bearer(issuer.token("role-1"), SECOND)))["error_code"] == 0
+    assert scene.last.served is entrance.served[SECOND]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+async def test_what_is_refused_fails_the_login(issuer: Issuer, mechanism: str) -> None:
+    """With the words for a wrong password: nobody learns which clusters there are."""
+    scene = Scene(tokens=await verifier_of(issuer), entrance=FakeEntrance())
+    wrong = Scene(tokens=await verifier_of(issuer), entrance=FakeEntrance())
+    if mechanism == "PLAIN":
+        refused = await scene.log_in("acme/third", "token:" + issuer.token("role-1"))
+        expected = await wrong.log_in(USER, "not " + PASSWORD)
+    else:
+        for each in (scene, wrong):
+            await each.shake_hands(mechanism)
+        refused = await scene.authenticate(bearer(issuer.token("role-1"), "acme/third"))
+        await wrong.authenticate(bearer("no.token.atall"))
+        expected = await wrong.authenticate(b"\x01")
+    assert refused["error_code"] == expected["error_code"] != 0
+    assert mechanism == "OAUTHBEARER" or refused["error_message"] == expected["error_message"]
+    assert scene.last.principal is None and scene.last.served is None
+    assert scene.counted(mechanism, "failed") == 1
+
+
+async def test_who_logs_in_again_stays_in_its_cluster(issuer: Issuer) -> None:
+    entrance = FakeEntrance()
+    scene = Scene(tokens=await verifier_of(issuer), max_reauth_ms=60_000, entrance=entrance)
+    token = "token:" + issuer.token("role-1")
+    assert (await scene.log_in(FIRST, token))["error_code"] == 0
+    assert (await scene.log_in(FIRST, token))["error_code"] == 0
+    assert (await scene.log_in(SECOND, token))["error_code"] != 0
+
+
+async def test_a_token_names_its_cluster(issuer: Issuer) -> None:
+    tokens = await verifier_of(issuer, cluster_claim="cluster")
+    entrance = FakeEntrance()
+    scene = Scene(tokens=tokens, entrance=entrance)
+    token = issuer.token("role-1", cluster=SECOND)
+    assert (await scene.log_in("", "token:" + token))["error_code"] == 0
+    assert scene.last.served is entrance.served[SECOND]
+    assert (await Scene(tokens=tokens, entrance=entrance).log_in(SECOND, "token:" + token))["error_code"] == 0
+    assert (await Scene(tokens=tokens, entrance=entrance).log_in(FIRST, "token:" + token))["error_code"] != 0
+    odd = issuer.token("role-1", cluster=7)
+    assert (await Scene(tokens=tokens, entrance=entrance).log_in("", "token:" + odd))["error_code"] != 0

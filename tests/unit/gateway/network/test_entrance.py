@@ -1,0 +1,144 @@
+"""Connections when there are several clusters: requests wait until it is decided which one they are for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from gateway.config import FORWARDING_LISTENER
+from gateway.dispatch import ServedCluster
+from gateway.listener_config import LOOPBACK
+from gateway.network.connection import KafkaConnection, Owner
+from gateway.requests.cluster import ClusterRefused
+from gateway.requests.context import Listener, Principal
+from protocol.proxy.header import Endpoint, encode_cluster_header, encode_proxy_header
+from tests.unit.gateway.network.connection_harness import (
+    FakeDispatcher,
+    FakeServer,
+    FakeTransport,
+    cluster,
+    frame,
+    settle,
+)
+
+OUTSIDE, PEERS = Listener("outside"), Listener(FORWARDING_LISTENER)
+SOURCE = Endpoint("192.0.2.7", 51_000)
+
+
+class FakeEntrance:
+    def __init__(self) -> None:
+        self.asked: list[str | None] = []
+        self.opened: asyncio.Future[ServedCluster] = asyncio.get_running_loop().create_future()
+
+    async def enter(self, listener: Listener, principal: Principal, asked: str | None) -> ServedCluster:
+        self.asked.append(asked)
+        return await asyncio.shield(self.opened)
+
+
+class Scene:
+    def __init__(self, **limits: int) -> None:
+        self.entrance = FakeEntrance()
+        self.server = FakeServer()
+        self.dispatcher = self.server.dispatcher = FakeDispatcher(self.entrance)
+        self.served = ServedCluster(cluster(**limits))
+
+    def connect(self, listener: Listener = OUTSIDE, **options: Any) -> tuple[KafkaConnection, FakeTransport]:
+        connection, transport = KafkaConnection(cast(Owner, self.server), listener, **options), FakeTransport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    def reason(self, name: str) -> float:
+        return cast(float, self.server.metrics.connections_closed.labels(name)._value.get())
+
+
+def feed(connection: KafkaConnection, data: bytes) -> None:
+    buffer = connection.get_buffer(-1)
+    buffer[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+async def test_requests_wait_for_their_cluster_and_keep_their_order() -> None:
+    scene = Scene()
+    connection, transport = scene.connect()
+    feed(connection, frame("n1") + frame("n2"))
+    await settle()
+    assert scene.dispatcher.begun == [] and not transport.reading
+    scene.entrance.opened.set_result(scene.served)
+    await settle()
+    feed(connection, frame("n3"))
+    assert transport.written == b"1;2;3;" and transport.reading
+    assert scene.entrance.asked == [None]
+    assert connection.cluster is scene.served.cluster
+    assert scene.served.cluster.usage.connections == 1
+    connection.connection_lost(None)
+    assert scene.served.cluster.usage.connections == 0
+
+
+async def test_a_cluster_that_is_refused_ends_the_connection() -> None:
+    scene = Scene()
+    connection, transport = scene.connect()
+    feed(connection, frame("n1"))
+    scene.entrance.opened.set_exception(ClusterRefused("no right to use the cluster"))
+    await settle()
+    assert transport.closing and scene.dispatcher.begun == []
+    assert scene.reason("no right to use the cluster") == 1
+    connection.connection_lost(None)
+    assert scene.served.cluster.usage.connections == 0
+
+
+async def test_a_client_that_goes_before_counts_nowhere() -> None:
+    scene = Scene()
+    connection, _ = scene.connect()
+    feed(connection, frame("n1"))
+    await settle()
+    connection.connection_lost(None)
+    scene.entrance.opened.set_result(scene.served)
+    await settle()
+    assert scene.dispatcher.begun == [] and scene.served.cluster.usage.connections == 0
+
+
+async def test_one_cluster_cannot_take_all_connections() -> None:
+    scene = Scene(max_connections=1)
+    scene.entrance.opened.set_result(scene.served)
+    first, second = scene.connect(), scene.connect()
+    for connection, _ in (first, second):
+        feed(connection, frame("n1"))
+        await settle()
+    assert not first[1].closing and second[1].closing
+    assert scene.reason("too many connections of the cluster") == 1
+    for connection, _ in (first, second):
+        connection.connection_lost(None)
+    assert scene.served.cluster.usage.connections == 0
+
+
+async def test_another_gateway_names_the_cluster() -> None:
+    """Its clients are counted where they came."""
+    scene = Scene()
+    scene.entrance.opened.set_result(scene.served)
+    connection, transport = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
+    feed(connection, encode_cluster_header(SOURCE, "tenant/namespace") + frame("n1"))
+    await settle()
+    assert scene.entrance.asked == ["tenant/namespace"] and transport.written == b"1;"
+    assert connection.cluster is scene.served.cluster and scene.served.cluster.usage.connections == 0
+
+
+async def test_no_client_names_the_cluster_by_a_header() -> None:
+    scene = Scene()
+    connection, _ = scene.connect(OUTSIDE, proxies=LOOPBACK)
+    feed(connection, encode_cluster_header(SOURCE, "tenant/namespace") + frame("n1"))
+    await settle()
+    assert scene.entrance.asked == [None]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_a_gateway_of_one_cluster_does_not_answer_for_others(*, is_named: bool) -> None:
+    scene = Scene()
+    scene.dispatcher.entrance = None
+    connection, transport = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
+    header = encode_cluster_header(SOURCE, "tenant/namespace") if is_named else encode_proxy_header(SOURCE)
+    feed(connection, header + frame("n1"))
+    await settle()
+    assert transport.closing == is_named
+    assert scene.dispatcher.begun == ([] if is_named else ["1"])
