@@ -10,10 +10,12 @@
 | none | nothing | several, or one for all of a tenant | refused: it has to ask for one |
 
 A principal that sections name may use their clusters. One that none names may use the fleet's own, and those of
-everybody (`*`). Who has not logged in may use what a listener is for.
+everybody (`*`). Super users may use all. Who has not logged in may use what a listener is for.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from gateway.cluster_config import ClusterSection, section_of
 from gateway.config import Config
@@ -30,7 +32,8 @@ def choose(config: Config, fixed: str | None, principal: Principal, asked: str |
     """
     if fixed is not None and asked is not None and asked != fixed:
         raise ClusterRefused("another cluster than the listener's")
-    naming = [each for each in config.kafka.clusters if principal != ANONYMOUS and principal.name in each.users]
+    is_super = principal != ANONYMOUS and str(principal) in config.authorization.super_users
+    naming = [] if is_super or principal == ANONYMOUS else _naming(config.kafka.clusters, principal)
     name = fixed or asked or _only(naming)
     if name is None or name == config.pulsar.full_namespace:
         if naming:
@@ -39,9 +42,13 @@ def choose(config: Config, fixed: str | None, principal: Principal, asked: str |
     section = section_of(config.kafka.clusters, config.pulsar.both_namespaces, name)
     if section is None:
         raise ClusterRefused("a cluster that is not served")
-    if not (fixed == name if principal == ANONYMOUS else _may_use(section, naming)):
+    if not (is_super or (fixed == name if principal == ANONYMOUS else _may_use(section, naming))):
         raise ClusterRefused("no right to use the cluster")
     return name
+
+
+def _naming(sections: Iterable[ClusterSection], principal: Principal) -> list[ClusterSection]:
+    return [each for each in sections if principal.name in each.users]
 
 
 def _only(naming: list[ClusterSection]) -> str | None:

@@ -147,7 +147,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_activity = self._loop.time()
         self._client.arrived_s = time.monotonic()
         self._owner.metrics.bytes_in.inc(nbytes)
-        self._pipeline.cluster.usage.bytes_in += nbytes
+        self._pipeline.usage.bytes_in += nbytes
         self._pipeline.received(nbytes)
         if self._proxy_header is not None:
             self._take_proxy_header(self._proxy_header, self._owner.read_buffer[:nbytes])
@@ -214,7 +214,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         size_bytes = sum(map(len, buffers))
         self._owner.metrics.bytes_out.inc(size_bytes)
-        self._pipeline.cluster.usage.bytes_out += size_bytes
+        self._pipeline.usage.bytes_out += size_bytes
         if len(buffers) == 1:
             self._transport.write(buffers[0])
         elif buffers:

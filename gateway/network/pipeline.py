@@ -22,7 +22,7 @@ from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.cluster import Cluster, ClusterRefused, Usage
+from gateway.requests.cluster import Cluster, ClusterRefused
 from gateway.requests.context import Principal, RequestContext
 from gateway.requests.reply import Reply, Response
 from protocol.framing import LENGTH_BYTES
@@ -78,8 +78,10 @@ class Pipeline:
         self._is_outside = host.dispatcher.entrance is not None
         """Which cluster the connection is for is to be decided before its first request; those of a login aside."""
         self._asked: str | None = None
-        self._entered: Usage | None = None
-        """That of a cluster which counts the connection."""
+        self.usage = self._served.cluster.usage
+        """Of the cluster that the connection is for."""
+        self._is_counted = False
+        """Among its connections."""
         self._handler: RequestHandler = host.dispatcher.handler(context, self._served)
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[bytearray] = deque()
@@ -203,10 +205,11 @@ class Pipeline:
         return self._served.cluster
 
     def _enter(self, served: ServedCluster) -> None:
-        dispatcher, context, usage = self._host.dispatcher, self._context, served.cluster.usage
+        dispatcher, context = self._host.dispatcher, self._context
+        self.usage = usage = served.cluster.usage
         if context.listener.name != FORWARDING_LISTENER:  # those clients are counted where they came
             usage.connections += 1
-            self._entered = usage
+            self._is_counted = True
             if usage.connections > served.cluster.config.limits.max_connections:
                 self._output.end("too many connections of the cluster")
                 return
@@ -403,8 +406,8 @@ class Pipeline:
         """The client has gone: nobody waits for its answers."""
         self._closed = True
         self._handler.close()
-        if self._entered is not None:
-            self._entered.connections -= 1
+        if self._is_counted:
+            self.usage.connections -= 1
         self._host.metrics.in_flight.dec(len(self._slots))
         self._slots.clear()
         self._backlog.clear()

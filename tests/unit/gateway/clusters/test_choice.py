@@ -15,9 +15,13 @@ from gateway.requests.context import ANONYMOUS, Principal
 OWN = "kafka/default"
 
 
-def config(*clusters: dict[str, Any], **pulsar: str) -> Config:
+def config(*clusters: dict[str, Any]) -> Config:
     return Config.model_validate(
-        {"kafka": {"clusters": clusters}, "fleet": {"forwarding": {}}, "pulsar": pulsar}
+        {
+            "kafka": {"clusters": clusters},
+            "fleet": {"forwarding": {}},
+            "authorization": {"super_users": ["User:root", "User:ANONYMOUS"]},
+        }
     )
 
 
@@ -50,6 +54,9 @@ def chosen(principal: str | None, fixed: str | None = None, asked: str | None = 
         ("dora", None, "acme/new", "acme/new"),
         ("nobody", None, "open/all", "open/all"),
         ("nobody", "open/all", None, "open/all"),
+        ("root", None, None, None),
+        ("root", None, "closed/all", "closed/all"),
+        ("root", "acme/orders", None, "acme/orders"),
     ],
 )
 def test_who_may_use_what(principal: str | None, fixed: str | None, asked: str | None, cluster: str | None) -> None:

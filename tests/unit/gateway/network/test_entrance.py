@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from gateway.config import FORWARDING_LISTENER
-from gateway.dispatch import ServedCluster
+from gateway.config import FORWARDING_LISTENER, MIB, Config, Limits
+from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.listener_config import LOOPBACK
 from gateway.network.connection import KafkaConnection, Owner
+from gateway.network.server import KafkaServer
+from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Listener, Principal
 from protocol.proxy.header import Endpoint, encode_cluster_header, encode_proxy_header
@@ -142,3 +145,34 @@ async def test_a_gateway_of_one_cluster_does_not_answer_for_others(*, is_named: 
     await settle()
     assert transport.closing == is_named
     assert scene.dispatcher.begun == ([] if is_named else ["1"])
+
+
+async def test_who_reads_nothing_takes_from_its_own_cluster() -> None:
+    """Those that have stood longest in a cluster that holds too much go, and none of another cluster."""
+    quiet, loud = (ServedCluster(cluster()) for _ in range(2))
+    loud.cluster.unread.budget_bytes = 10 * MIB
+    limits, fleet = Limits(unread_budget_bytes=40 * MIB), SimpleNamespace(forwarding=None)
+    config = SimpleNamespace(limits=limits, kafka=None, fleet=fleet)
+    entrance = FakeEntrance()
+    server = KafkaServer(cast(Config, config), cast(Dispatcher, FakeDispatcher(entrance)), Metrics())
+    clients = []
+    for served in (quiet, loud, loud):
+        entrance.opened = asyncio.get_running_loop().create_future()
+        entrance.opened.set_result(served)
+        connection, transport = KafkaConnection(cast(Owner, server), OUTSIDE), FakeTransport()
+        connection.connection_made(transport)
+        feed(connection, frame("n1"))
+        await settle()
+        clients.append((connection, transport))
+    server.unread_changed(clients[0][0], 12 * MIB)
+    server.unread_changed(clients[1][0], 6 * MIB)
+    server.unread_changed(clients[2][0], 6 * MIB)
+    await settle()
+    assert [transport.aborted for _, transport in clients] == [False, True, False]
+    assert (quiet.cluster.unread.size_bytes, loud.cluster.unread.size_bytes) == (12 * MIB, 6 * MIB)
+    server.unread_changed(clients[0][0], 36 * MIB)  # and the budget of all holds
+    await settle()
+    assert [transport.aborted for _, transport in clients] == [True, True, False]
+    for connection, _ in clients:
+        connection.connection_lost(None)
+    assert quiet.cluster.unread.size_bytes == loud.cluster.unread.size_bytes == 0
