@@ -45,6 +45,7 @@ from coordinator.group.messages import (
     LeaveRequest,
     LeaveResponse,
     ListResponse,
+    OpenTransaction,
     RefusedError,
     SyncReply,
     SyncRequest,
@@ -269,6 +270,10 @@ class GroupCoordinator:
             self._transactions.end(marker, now_ms, reply)
         else:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def open_transactions(self) -> list[OpenTransaction] | None:
+        """Those that have offsets in this partition; None if it does not serve."""
+        return self._transactions.open_transactions() if self._phase is Phase.ACTIVE else None
 
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
         """Answers whatever state the group is in, also for a group that does not exist."""

@@ -155,6 +155,18 @@ class TransactionalCommitRequest(CommitRequest):
     producer_epoch: int
 
 
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A producer's that has offsets open. `first_order` is the first one's place among such offsets, from 1."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    """Of the last marker that came for the producer; -1 if it is not known."""
+    first_order: int
+    last_commit_ms: int
+
+
 CommitResponse = Mapping[TopicPartition, ErrorCode]
 
 

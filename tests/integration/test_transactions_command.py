@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.integration.confluent import TIMEOUT_S, Record, consume, create_topic, produce
+from gateway.coordination.partition.coordinators import partition_of
+from tests.integration.confluent import (
+    TIMEOUT_S,
+    Record,
+    commit,
+    committed,
+    consume,
+    create_topic,
+    list_topics,
+    produce,
+)
 from tests.integration.test_transactions import COMMITTED, transactional, write
 from tests.support.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
@@ -85,3 +95,26 @@ def test_an_operator_aborts_a_transaction(
     write(producer, topic, b"next")
     producer.commit_transaction(TIMEOUT_S)
     assert [message.value() for message in consume(bootstrap, topic, 2, **COMMITTED)] == [b"behind", b"next"]
+
+
+def test_an_operator_aborts_the_offsets_of_a_group(
+    tools: KafkaTools, opened: tuple[str, Producer], bootstrap: str, topic: str
+) -> None:
+    name, producer = opened
+    group, offsets_topic = unique_topic("group"), "__consumer_offsets"
+    commit(bootstrap, group, topic, 1)
+    with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": group})) as consumer:
+        offsets = [TopicPartition(topic, 0, 5)]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), TIMEOUT_S)
+    count = len(list_topics(bootstrap, offsets_topic).topics[offsets_topic].partitions)
+    place = ("--topic", offsets_topic, "--partition", str(partition_of(group, count)))
+    [described] = rows(tools, "describe", "--transactional-id", name)
+    [writing] = [
+        row for row in rows(tools, "describe-producers", *place) if row["ProducerId"] == described["ProducerId"]
+    ]
+    aborted = tools(COMMAND, "abort", *place, "--start-offset", writing["CurrentTransactionStartOffset"])
+    assert aborted.status == 0, aborted.text
+    assert committed(bootstrap, group, topic) == [1]
+    producer.commit_transaction(TIMEOUT_S)
+    assert [message.value() for message in consume(bootstrap, topic, 1, **COMMITTED)] == [b"open"]
+    assert committed(bootstrap, group, topic) == [1]

@@ -46,6 +46,10 @@ class PendingOffsets:
         """The highest that its open transaction has; None if it has none."""
         return self._producer_epochs.get(producer_id)
 
+    def producer_ids(self) -> Collection[int]:
+        """Of those that have transactions open."""
+        return [*self._by_producer]
+
     def of_partition(self, group_id: str, partition: TopicPartition) -> Collection[TransactionalOffsetKey]:
         return self._by_group.get(group_id, {}).get(partition, ())
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from coordinator.group.config import GroupConfig
-from coordinator.group.messages import CommitResponse, EndOfTransaction, TransactionalCommitRequest
+from coordinator.group.messages import CommitResponse, EndOfTransaction, OpenTransaction, TransactionalCommitRequest
 from coordinator.group.offsets.group_offsets import GroupOffsets, offset_records, offsets_to_store
 from coordinator.group.offsets.pending_offsets import PendingOffsets, pending_records, removals
 from coordinator.group.ports import COMMIT_APPEND_ERRORS, OffsetsListener
@@ -34,6 +34,8 @@ MARKER_EPOCH_LIFE_MS = 24 * 60 * 60 * 1000
 """No marker is under way for so long. Kafka's producer.id.expiration.ms is the same."""
 OWN_EPOCH_VERSION = 2
 """The `transaction.version` from which on each of a producer's transactions has an epoch of its own."""
+
+NO_COORDINATOR_EPOCH = -1
 
 EndReply = Callable[[ErrorCode], None]
 
@@ -125,6 +127,24 @@ class OffsetTransactions:
     def groups(self) -> Collection[str]:
         """Those that have offsets in open transactions."""
         return self._pending.groups()
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Of each producer that has offsets open."""
+        found = []
+        for producer_id in self._pending.producer_ids():
+            values = [value for key in self._pending.of_producer(producer_id) if (value := self._pending.find(key))]
+            if values:
+                known = self._marker_epochs.get(producer_id)
+                found.append(
+                    OpenTransaction(
+                        producer_id,
+                        max(value.producer_epoch for value in values),
+                        NO_COORDINATOR_EPOCH if known is None else known.coordinator_epoch,
+                        min(value.order for value in values),
+                        max(value.offset.commit_timestamp_ms for value in values),
+                    )
+                )
+        return found
 
     # --- Commits
 

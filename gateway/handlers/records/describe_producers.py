@@ -53,6 +53,8 @@ async def _producers(call: Call, name: str, partition: int) -> list[_Partition.P
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     topic = await led_topic_of(call, name, partition)
+    if name == topic_names.CONSUMER_OFFSETS:
+        return _producers_of_groups(call, partition)
     partition_log = await call.cluster.logs.open(topic, partition)
     producers = await partition_log.producers.active()
     transactions = partition_log.transactions
@@ -65,6 +67,24 @@ async def _producers(call: Call, name: str, partition: int) -> list[_Partition.P
         if producer_id not in listed
     ]
     return [_row(producer, transactions) for producer in producers]
+
+
+def _producers_of_groups(call: Call, partition: int) -> list[_Partition.ProducerState]:
+    """Those with offsets open. A transaction starts where its first one stands among such offsets."""
+    partitions = call.cluster.groups.partitions
+    found = None
+    if partition < len(partitions):
+        found = partitions[partition].run(lambda coordinator, now_ms: coordinator.open_transactions())
+    if found is None:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition's coordinator does not serve")
+    return [
+        _Partition.ProducerState(
+            producer_id=each.producer_id, producer_epoch=each.producer_epoch, last_sequence=NO_SEQUENCE,
+            last_timestamp=each.last_commit_ms, coordinator_epoch=each.coordinator_epoch,
+            current_txn_start_offset=each.first_order,
+        )
+        for each in found
+    ]  # fmt: skip
 
 
 def _row(producer: ActiveProducer, transactions: LogTransactions) -> _Partition.ProducerState:

@@ -11,6 +11,7 @@ from coordinator.group.messages import (
     FetchedOffset,
     FetchOffsetsRequest,
     OffsetToCommit,
+    OpenTransaction,
     RefusedError,
     TransactionalCommitRequest,
 )
@@ -155,6 +156,22 @@ def test_an_abort_takes_what_is_under_way_with_it() -> None:
     h.settle()
     assert aborted.answer is ErrorCode.NONE
     assert fetch(h, T0, stable=True) == fetch(reloaded(h), T0, stable=True) == {T0: FetchedOffset()}
+
+
+def test_what_is_open_is_shown() -> None:
+    h = Harness()
+    h.end_transaction(coordinator_epoch=4)
+    h.commit_in_transaction(1)
+    h.commit_in_transaction(1, producer_id=8, producer_epoch=2)
+    h.now_ms += 5
+    h.commit_in_transaction(2, group="other")
+    h.commit(3)
+    expected = [OpenTransaction(7, 0, 4, 1, h.now_ms), OpenTransaction(8, 2, -1, 2, h.now_ms - 5)]
+    assert h.coordinator.open_transactions() == reloaded(h).coordinator.open_transactions() == expected
+    h.end_transaction(coordinator_epoch=4)
+    assert h.coordinator.open_transactions() == expected[1:]
+    h.coordinator.resign(h.now_ms)
+    assert h.coordinator.open_transactions() is None
 
 
 class TestTheLatestWins:
