@@ -13,7 +13,7 @@ from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
-from tests.unit.gateway.log.log_scene import batch
+from tests.unit.gateway.log.log_scene import batch, settle
 from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, transactional
 
 ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
@@ -206,3 +206,59 @@ async def test_a_read_up_to_the_stable_end_takes_part_of_an_entry(scene: Transac
     assert reader.available_bytes(1) == len(batch(2)) + len(data) + len(batch(1))
     assert reader.available_bytes(3, stable) == 0
     assert reader.read(3, 1 << 20, before=stable) == ([], 0, 3)
+
+
+async def marker_on_its_way(scene: TransactionScene) -> asyncio.Future[None]:
+    """Queued, in a log whose transaction of producer 7 is open."""
+    await scene.begin(7)
+    await scene.log.prepare_marker()
+    marker = TransactionMarker(COMMIT, 7, 0, 0)
+    return asyncio.ensure_future(scene.log.transactions.append_marker(marker, 0, MarkerForm()))
+
+
+async def test_a_marker_that_waits_is_given_up_with_the_lease(scene: TransactionScene) -> None:
+    written = await marker_on_its_way(scene)
+    scene.log.writer.on_lease_lost()
+    with pytest.raises(KafkaError) as error:
+        await written
+    assert error.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await scene.write()
+    assert await decided(scene.log) == (1, [])
+    assert scene.log.end_offset == 2
+    await scene.end(7, ABORT)
+    assert await decided(scene.log) == (3, [(7, 1)])
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_a_marker_whose_producer_is_lost_is_in_the_log_or_never_comes(
+    scene: TransactionScene, arrived: bool
+) -> None:
+    written = await marker_on_its_way(scene)
+    await settle()
+    producer = scene.topic.producers[-1]
+    (sequence_id,) = producer.sent
+    if arrived:
+        producer.write(sequence_id)
+    producer.lose()
+    async with asyncio.timeout(5):
+        if arrived:
+            await written
+        else:
+            with pytest.raises(KafkaError):
+                await written
+    assert (await decided(scene.log))[0] == (3 if arrived else 1)
+
+
+async def test_a_client_that_leaves_does_not_take_its_marker_along(scene: TransactionScene) -> None:
+    written = await marker_on_its_way(scene)
+    written.cancel()
+    await scene.write()
+    assert await decided(scene.log) == (3, [])
+
+
+async def test_the_windows_of_open_transactions_are_not_forgotten(scene: TransactionScene) -> None:
+    await scene.begin(7)
+    state = scene.log.producers.state
+    assert not state.forget(7)
+    await scene.end(7, COMMIT)
+    assert state.forget(7)
