@@ -275,6 +275,14 @@ class GroupCoordinator:
         """Those that have offsets in this partition; None if it does not serve."""
         return self._transactions.open_transactions() if self._phase is Phase.ACTIVE else None
 
+    def doubt_transaction(self, producer_id: int) -> None:
+        """Perhaps no coordinator knows it: its commits are verified again."""
+        self._transactions.doubt(producer_id)
+
+    def is_doubted(self, producer_id: int) -> bool:
+        """And no commit of it was verified since."""
+        return self._transactions.is_doubted(producer_id)
+
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
         """Answers whatever state the group is in, also for a group that does not exist."""
         error = self._status(request.group_id, may_be_unnamed=True)

@@ -13,6 +13,7 @@ from gateway.background import TaskGroup
 from gateway.clusters.changes import Changes
 from gateway.config import Config
 from gateway.coordination.groups.group_service import GroupService
+from gateway.coordination.groups.group_transactions import group_transactions
 from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
 from gateway.coordination.transactions.reconciliation import Reconciliation
 from gateway.coordination.transactions.transaction_service import TransactionService
@@ -80,7 +81,8 @@ class ClusterServices:
         )  # fmt: skip
         self._verifier = Verifier(self._transactions.coordinators, fleet, to_coordinators)
         self._reconciliation = Reconciliation(
-            self._transactions.coordinators, fleet, to_coordinators, self._logs, self._write_markers,
+            self._transactions.coordinators, fleet, to_coordinators, self._logs,
+            lambda: group_transactions(self._groups.coordinators.partitions), self._write_markers,
             config.transactions.max_timeout_ms, metrics,
         )  # fmt: skip
         self.security = new_security(

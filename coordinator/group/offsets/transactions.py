@@ -114,6 +114,8 @@ class OffsetTransactions:
         self._marker_epochs: dict[int, MarkerEpochValue] = {}
         self._endings: dict[int, _Ending] = {}
         self._verifications: WeakSet[Verification] = WeakSet()
+        self._doubted: set[int] = set()
+        """Producers whose transaction perhaps no coordinator knows."""
 
     def replay(self, key: TransactionalKey, value: TransactionalValue | None) -> None:
         if isinstance(key, TransactionalOffsetKey):
@@ -146,10 +148,18 @@ class OffsetTransactions:
                 )
         return found
 
+    def doubt(self, producer_id: int) -> None:
+        """Have its commits verified again, though its transaction is open."""
+        self._doubted.add(producer_id)
+
+    def is_doubted(self, producer_id: int) -> bool:
+        """And no commit was verified since."""
+        return producer_id in self._doubted
+
     # --- Commits
 
     def start_verification(self, producer_id: int, producer_epoch: int) -> Verification:
-        is_open = self._pending.producer_epoch(producer_id) == producer_epoch
+        is_open = self._pending.producer_epoch(producer_id) == producer_epoch and producer_id not in self._doubted
         verification = Verification(producer_id, producer_epoch, is_needed=not is_open)
         self._verifications.add(verification)
         return verification
@@ -172,6 +182,7 @@ class OffsetTransactions:
         if not values:
             reply(answer)
             return
+        self._doubted.discard(request.producer_id)
         order = self._pending.next_order()
         changes = {
             TransactionalOffsetKey(request.producer_id, request.group_id, *partition): TransactionalOffsetValue(
@@ -206,6 +217,7 @@ class OffsetTransactions:
             reply(error)
             return
         self._void_verifications(marker)
+        self._doubted.discard(marker.producer_id)
         ending = self._prepared(marker, now_ms)
         ending.replies.append(reply)
         self._write(ending, now_ms)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -27,9 +27,7 @@ from gateway.coordination.partition.coordinators import Coordinators
 from gateway.fleet.asking import PeerLostError, Peers
 from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
-from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.observability.metrics import Metrics
-from protocol.kafka.batch import NO_PRODUCER_EPOCH
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from protocol.kafka.messages.transactions import (
@@ -48,6 +46,26 @@ _OPEN_STATES = frozenset(state.value for state in PREPARED | {TransactionState.O
 WriteIfWanted = Callable[[WriteTxnMarkersRequest, Callable[[], bool]], Awaitable[WriteTxnMarkersResponse]]
 """As the leader, this gateway writes the markers, each if it is wanted in the moment in which it is appended."""
 log = structlog.get_logger()
+
+
+class Doubted(Protocol):
+    """The transactions of a partition that this gateway leads."""
+
+    def doubt(self, producer_id: int) -> None:
+        """Have what it does verified again, though its transaction is open."""
+
+    def is_doubted(self, producer_id: int, first_offset: int) -> bool:
+        """The transaction that began there is open still, and nothing of it was verified since it was doubted."""
+
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """That of the producer's last marker; -1 if it is not known."""
+
+
+class OfGroups(Doubted, Protocol):
+    """Those of a partition of `__consumer_offsets`."""
+
+    def opened(self) -> Iterable[tuple[int, int, int]]:
+        """(producer id, its epoch, where the transaction began); none if this gateway does not lead it."""
 
 
 class _Open(NamedTuple):
@@ -70,6 +88,7 @@ class Reconciliation:
         fleet: FleetView,
         peers: Peers,
         logs: LogRegistry,
+        in_groups: Callable[[], Iterable[tuple[TopicPartition, OfGroups]]],
         write: WriteIfWanted,
         max_timeout_ms: int,
         metrics: Metrics,
@@ -79,6 +98,7 @@ class Reconciliation:
         self._fleet = fleet
         self._peers = peers
         self._logs = logs
+        self._in_groups = in_groups
         self._write = write
         self._limit_s = max_timeout_ms / 1000 + GRACE_S
         self._metrics = metrics
@@ -116,7 +136,7 @@ class Reconciliation:
                 await self._abort(each, found[each])
         self._suspects, self._suspected_in = hanging, epoch
 
-    def _led(self) -> Iterator[tuple[_Open, LogTransactions]]:
+    def _led(self) -> Iterator[tuple[_Open, Doubted]]:
         for key, opened in self._logs.all_open():
             transactions = opened.transactions
             if not transactions.loaded or self._fleet.role(*key) is not PartitionRole.LEADING:
@@ -124,11 +144,13 @@ class Reconciliation:
             for producer_id, each in transactions.open.items():
                 yield _Open(TopicPartition(*key), producer_id, each.producer_epoch, each.first_offset), transactions
 
-    async def _abort(self, hanging: _Open, transactions: LogTransactions) -> None:
+        for partition, in_groups in self._in_groups():
+            for producer_id, epoch, first in in_groups.opened():
+                yield _Open(partition, producer_id, epoch, first), in_groups
+
+    async def _abort(self, hanging: _Open, transactions: Doubted) -> None:
         def is_wanted() -> bool:
-            found = transactions.of_producer(hanging.producer_id)
-            is_same = found is not None and found.first_offset == hanging.first_offset
-            return is_same and transactions.verifications.epoch(hanging.producer_id) == NO_PRODUCER_EPOCH
+            return transactions.is_doubted(hanging.producer_id, hanging.first_offset)
 
         log.warning("a transaction that no coordinator knows is aborted", **hanging._asdict())
         marker = WriteTxnMarkersRequest.WritableTxnMarker

@@ -32,7 +32,7 @@ from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
 from gateway.log.transactions.verifications import Verifications
 from gateway.pulsar.position import Position
-from protocol.kafka.batch import BatchHeader, parse_header
+from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
 
@@ -161,6 +161,12 @@ class LogTransactions:
         """Have its batches verified again, though its transaction is open, until a marker ends that."""
         self.verifications.forget(producer_id)
         self._doubted.add(producer_id)
+
+    def is_doubted(self, producer_id: int, first_offset: int) -> bool:
+        """The transaction that began there is open still, and no batch of it was verified since it was doubted."""
+        found = self.of_producer(producer_id)
+        is_same = found is not None and found.first_offset == first_offset
+        return is_same and self.verifications.epoch(producer_id) == NO_PRODUCER_EPOCH
 
     def coordinator_epoch(self, producer_id: int) -> int:
         """That of the producer's last marker here; -1 if none is known."""

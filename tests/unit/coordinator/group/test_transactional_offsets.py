@@ -318,6 +318,19 @@ class TestVerification:
             each.end_transaction()
             assert each.coordinator.start_verification("g", 7, 0).is_needed
 
+    @pytest.mark.parametrize("again", [True, False])
+    def test_once_more_if_it_is_doubted(self, again: bool) -> None:
+        h = Harness()
+        h.commit_in_transaction()
+        h.coordinator.doubt_transaction(7)
+        assert h.coordinator.start_verification("g", 7, 0).is_needed
+        assert h.coordinator.is_doubted(7)
+        if again:
+            h.commit_in_transaction()
+        else:
+            h.end_transaction()
+        assert not h.coordinator.is_doubted(7)
+
     @pytest.mark.parametrize(
         ("marker", "error"),
         [

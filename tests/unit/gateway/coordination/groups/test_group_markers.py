@@ -10,6 +10,7 @@ from coordinator.group.messages import CommitResponse, EndOfTransaction, OffsetT
 from coordinator.topics import TopicPartition
 from gateway.coordination.groups.group_markers import write_group_marker
 from gateway.coordination.groups.group_service import GroupService
+from gateway.coordination.groups.group_transactions import group_transactions
 from gateway.coordination.partition.coordinators import partition_of
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.groups.group_scene import PARTITIONS, TIMEOUT_S, Scene, group_in, group_scene
@@ -97,3 +98,17 @@ async def test_a_marker_under_way_is_answered_when_the_partition_goes(monkeypatc
         scene.fleet.placed = {0}
         await scene.service.coordinators.release_partitions()
         assert await writing in (ErrorCode.NONE, AGAIN)
+
+
+async def test_what_is_open_is_found_where_it_is_led(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with group_scene(monkeypatch) as scene:
+        await commit(scene)
+        (_, empty), (place, found) = group_transactions(scene.service.coordinators.partitions)
+        assert place == TopicPartition("__consumer_offsets", 1)
+        assert (empty.opened(), found.opened()) == ([], [(7, 0, 1)])
+        assert not found.is_doubted(7, 1)
+        found.doubt(7)
+        assert (found.is_doubted(7, 1), found.is_doubted(7, 2), found.is_doubted(8, 1)) == (True, False, False)
+        assert found.coordinator_epoch(7) == -1
+        scene.fleet.placed = {0}
+        assert (found.opened(), found.is_doubted(7, 1)) == ([], False)

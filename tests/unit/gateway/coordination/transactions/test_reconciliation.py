@@ -20,11 +20,12 @@ from coordinator.transaction.messages import (
 )
 from gateway.coordination.partition.coordinator_partition import CoordinatorPartition
 from gateway.coordination.partition.coordinators import Coordinators
-from gateway.coordination.transactions.reconciliation import GRACE_S, Reconciliation
+from gateway.coordination.transactions.reconciliation import GRACE_S, OfGroups, Reconciliation
 from gateway.log.registry import LogRegistry
 from gateway.log.transactions.state import OpenTransaction
 from gateway.log.transactions.verifications import Verifications
 from gateway.observability.metrics import Metrics
+from protocol.kafka.batch import NO_PRODUCER_EPOCH
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages import transactions as wire
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -52,6 +53,11 @@ class OpenLog:
 
     def of_producer(self, producer_id: int) -> OpenTransaction | None:
         return self.open.get(producer_id)
+
+    def is_doubted(self, producer_id: int, first_offset: int) -> bool:
+        found = self.open.get(producer_id)
+        is_same = found is not None and found.first_offset == first_offset
+        return is_same and self.verifications.epoch(producer_id) == NO_PRODUCER_EPOCH
 
     def coordinator_epoch(self, producer_id: int) -> int:
         return self.open[producer_id].coordinator_epoch
@@ -94,10 +100,11 @@ class Scene:
         self.now_s = 0.0
         self.metrics = Metrics()
         self.aborted: list[WriteTxnMarkersRequest] = []
+        self.in_groups: list[tuple[TopicPartition, OfGroups]] = []
         logs = SimpleNamespace(all_open=lambda: [(PARTITION, SimpleNamespace(transactions=self.log))])
         self.reconciliation = Reconciliation(
-            self.coordinators, self.fleet, self.peers, cast(LogRegistry, logs), self._write, MAX_TIMEOUT_MS,
-            self.metrics, lambda: self.now_s,
+            self.coordinators, self.fleet, self.peers, cast(LogRegistry, logs), lambda: self.in_groups, self._write,
+            MAX_TIMEOUT_MS, self.metrics, lambda: self.now_s,
         )  # fmt: skip
 
     async def _write(self, request: WriteTxnMarkersRequest, wanted: Callable[[], bool]) -> WriteTxnMarkersResponse:
@@ -135,6 +142,27 @@ async def test_what_nobody_knows_twice_is_aborted() -> None:
     scene.log.open.clear()
     await scene.reconciliation.check()
     assert scene.hanging == 0
+
+
+class OpenOffsets(OpenLog):
+    """Of one partition of groups."""
+
+    def opened(self) -> list[tuple[int, int, int]]:
+        return [(ID, EPOCH, 1)]
+
+
+async def test_offsets_of_groups_that_nobody_knows_are_aborted_too() -> None:
+    scene = Scene()
+    scene.log.open.clear()
+    offsets = OpenOffsets()
+    offsets.open[ID] = OpenTransaction(EPOCH, 1, coordinator_epoch=-1)
+    scene.in_groups.append((TopicPartition("__consumer_offsets", 3), offsets))
+    await scene.check_when_old(2)
+    [request] = scene.aborted
+    [marker] = request.markers
+    assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (ID, EPOCH, 0)
+    assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("__consumer_offsets", [3])]
+    assert offsets.doubted == [ID, ID]
 
 
 async def test_nobody_is_asked_of_what_is_young() -> None:
