@@ -12,6 +12,7 @@ from gateway.config import FORWARDING_LISTENER
 from gateway.forwarding.forwarder import Forwarder, Forwarding
 from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.handlers.table import APIS
+from gateway.metering.meter import Meter
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
@@ -45,6 +46,8 @@ class ServedCluster(NamedTuple):
     """There when a listener has a single address."""
     authorizer: Authorizer | None = None
     """Without one, all is allowed."""
+    meter: Meter | None = None
+    """Charges what clients use to their quotas."""
 
 
 class Entrance(Protocol):
@@ -87,6 +90,22 @@ class GuardedHandler:
         self._handler.close()
 
 
+class MeteredHandler:
+    """Of a client that may have quotas."""
+
+    def __init__(self, handler: RequestHandler, meter: Meter) -> None:
+        self._handler = handler
+        self._meter = meter
+
+    def handle(self, call: Call) -> Reply:
+        if self._meter.is_needed:
+            return self._meter.handle(call, self._handler.handle)
+        return self._handler.handle(call)
+
+    def close(self) -> None:
+        self._handler.close()
+
+
 class Dispatcher:
     """Turns frames into calls of the handler table, and their responses into frames."""
 
@@ -95,10 +114,11 @@ class Dispatcher:
         cluster: Cluster,
         forwarding: Forwarding | None = None,
         authorizer: Authorizer | None = None,
+        meter: Meter | None = None,
         entrance: Entrance | None = None,
     ) -> None:
         """For the fleet's own cluster; `entrance` is there if there are more."""
-        self.own = ServedCluster(cluster, forwarding, authorizer)
+        self.own = ServedCluster(cluster, forwarding, authorizer, meter)
         self.entrance = entrance
         self._limits = cluster.config.limits
 
@@ -107,14 +127,21 @@ class Dispatcher:
     ) -> RequestContext:
         """Of a new connection, and of one whose client has said who it is, or whose cluster is chosen."""
         served = served or self.own
-        return RequestContext(client, listener, served.cluster, principal, _policy(served, client, listener, principal))
+        policy = _policy(served, client, listener, principal)
+        # What other gateways forward was charged where it came in.
+        meter = None if listener.name == FORWARDING_LISTENER else served.meter
+        return RequestContext(client, listener, served.cluster, principal, policy, meter)
 
     def handler(self, context: RequestContext, served: ServedCluster | None = None) -> RequestHandler:
-        forwarding = (served or self.own).forwarding
+        served = served or self.own
         handler: RequestHandler = LocalHandler()
-        if forwarding is not None and context.listener.single_address:
-            handler = Forwarder(forwarding, context.client)
-        return handler if context.policy is ALL_ALLOWED else GuardedHandler(handler)
+        if served.forwarding is not None and context.listener.single_address:
+            handler = Forwarder(served.forwarding, context.client)
+        if context.policy is not ALL_ALLOWED:
+            handler = GuardedHandler(handler)
+        if served.meter is not None and context.meter is not None:
+            handler = MeteredHandler(handler, served.meter)
+        return handler
 
     def begin(self, frame: bytearray, context: RequestContext) -> Call:
         """Decode a request. Raises MalformedRequest when the connection has to end."""
@@ -155,18 +182,21 @@ class Dispatcher:
         """Whether a request may run though the one before it is not answered."""
         return before.api.pipelined and _api_key(frame) == before.api.key
 
-    def complete(self, call: Call, response: Response) -> None:
-        """Count the request, and mute a client that is over its quota (KIP-219)."""
-        throttle_time_ms = call.context.policy.throttle_time_ms(call.api.name)
-        if throttle_time_ms:
-            call.client.mute(throttle_time_ms)
-            if isinstance(response, Throttled):
-                response.throttle_time_ms = throttle_time_ms
+    def complete(self, call: Call, response: Response) -> Response:
+        """Count the request, and mute a client that is over its quota (KIP-219). The answer may then be another."""
+        meter = call.context.meter
+        if meter is not None and meter.is_needed:
+            response, throttle_time_ms = meter.charge(call, response)
+            if throttle_time_ms:
+                call.client.mute(throttle_time_ms)
+                if isinstance(response, Throttled):
+                    response.throttle_time_ms = throttle_time_ms
         metrics = call.cluster.metrics.request(call.api.name, call.version)
         metrics.answered(time.perf_counter() - call.started)
         code = getattr(response, "error_code", 0)
         if code:
             call.cluster.metrics.error(call.api.name, ErrorCode(code))
+        return response
 
     def encode(self, call: Call, response: Response) -> list[Buffer]:
         """The answer's frame. May be called in any thread."""

@@ -29,6 +29,7 @@ from gateway.forwarding.peers import Peers
 from gateway.handlers.records.write_txn_markers import write_markers
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
+from gateway.metering.meter import Meter
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -101,7 +102,8 @@ class ClusterServices:
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
             self.security, partition_rows,
         )  # fmt: skip
-        self.served = ServedCluster(cluster, self._new_forwarding(cluster), self.security.authorizer)
+        meter = Meter(self.security.quotas)
+        self.served = ServedCluster(cluster, self._new_forwarding(cluster), self.security.authorizer, meter)
 
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
         if not any(listener.single_address for listener in self._config.kafka.all_listeners):

@@ -306,7 +306,7 @@ class Pipeline:
     def _answer(self, slot: _Slot, response: Response, *, later: bool = False) -> None:
         dispatcher = self._host.dispatcher
         try:
-            dispatcher.complete(slot.call, response)
+            response = dispatcher.complete(slot.call, response)
             if dispatcher.is_large_answer(slot.call, response):
                 self._encode_large(slot, response)
                 return

@@ -106,6 +106,8 @@ class Call(Generic[Request_co]):
     frame: bytearray | None = None
     """What the request was decoded from; None if it is another than the client's own."""
     started: float = field(default_factory=time.perf_counter)
+    busy_s: float = 0.0
+    """How long the event loop was busy with it, as far as that is measured for a quota."""
     client: Client = field(init=False)
     cluster: Cluster = field(init=False)
 

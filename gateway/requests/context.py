@@ -11,7 +11,7 @@ from itertools import count
 
 from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.requests.cluster import Cluster
-from gateway.requests.policy import ALL_ALLOWED, Policy
+from gateway.requests.policy import ALL_ALLOWED, Charges, Policy
 from protocol.kafka.messages.records import ListOffsetsResponse
 
 
@@ -82,10 +82,6 @@ ANONYMOUS = Principal()
 """Who has not logged in, or need not."""
 
 
-ANONYMOUS = Principal()
-"""Who has not logged in, or need not."""
-
-
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """The same for all requests of a connection, but those before its login."""
@@ -95,3 +91,5 @@ class RequestContext:
     cluster: Cluster
     principal: Principal = ANONYMOUS
     policy: Policy = ALL_ALLOWED
+    meter: Charges | None = None
+    """None without quotas, and for what was charged elsewhere."""

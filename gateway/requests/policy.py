@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Protocol
+from typing import Any, Protocol
 
+from gateway.requests.reply import Response
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
@@ -40,12 +41,20 @@ class Policy(Protocol):
 
     def group_operations(self, group_id: str) -> Set[AclOperation]: ...
 
-    def throttle_time_ms(self, api_name: str) -> int:
-        """How long the client is to wait behind the answer to this request; 0 if it may go on."""
+
+class Charges(Protocol):
+    """Knows what clients use, and how much of it they may."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Somebody has a quota."""
+
+    def charge(self, call: Any, response: Response) -> tuple[Response, int]:
+        """The answer to a call, perhaps another one, and how long the client is to wait behind it (ms)."""
 
 
 class AllAllowed:
-    """Without an authorizer and quotas."""
+    """Without an authorizer."""
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         return True
@@ -61,9 +70,6 @@ class AllAllowed:
 
     def group_operations(self, group_id: str) -> Set[AclOperation]:
         return GROUP_OPERATIONS
-
-    def throttle_time_ms(self, api_name: str) -> int:
-        return 0
 
 
 ALL_ALLOWED = AllAllowed()
@@ -116,6 +122,3 @@ class Authorized:
 
     def _allowed(self, operations: Set[AclOperation], resource_type: ResourceType, name: str) -> Set[AclOperation]:
         return {operation for operation in operations if self.allows(operation, resource_type, name)}
-
-    def throttle_time_ms(self, api_name: str) -> int:
-        return 0

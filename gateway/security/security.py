@@ -9,6 +9,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.security.authorizer import AclAuthorizer, Authorizer
 from gateway.security.pulsar_authorizer import PulsarAuthorizer
+from gateway.security.quotas import Quotas
 from gateway.security.records import Record, ScramKey
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
@@ -22,6 +23,7 @@ class Security:
         self, state: SecurityState, log: SecurityLog, authorizer: AclAuthorizer | PulsarAuthorizer | None
     ) -> None:
         self.state = state
+        self.quotas = Quotas(state)
         self.authorizer: Authorizer | None = authorizer
         self.has_acls = isinstance(authorizer, AclAuthorizer)
         self._pulsar = authorizer if isinstance(authorizer, PulsarAuthorizer) else None

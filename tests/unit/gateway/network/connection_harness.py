@@ -72,8 +72,8 @@ class FakeDispatcher:
     def is_large_answer(self, call: Call, response: Any) -> bool:
         return str(response).endswith("E")
 
-    def complete(self, call: Call, response: Any) -> None:
-        pass
+    def complete(self, call: Call, response: Any) -> Any:
+        return response
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         if response == "badE":

@@ -15,7 +15,7 @@ from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener, RequestContext
-from gateway.requests.policy import AllAllowed
+from gateway.requests.reply import Response
 from protocol.kafka.codec import decode_response
 from protocol.kafka.messages.groups import HeartbeatResponse
 from protocol.kafka.messages.records import ListOffsetsResponse
@@ -24,9 +24,13 @@ from tests.unit.gateway.network.connection_harness import Conversation, frame, s
 THROTTLE_TIME_MS = 70
 
 
-class Throttling(AllAllowed):
-    def throttle_time_ms(self, api_name: str) -> int:
-        return THROTTLE_TIME_MS
+class Throttling:
+    """A meter whose clients are all over their quota."""
+
+    is_needed = True
+
+    def charge(self, call: Call, response: Response) -> tuple[Response, int]:
+        return response, THROTTLE_TIME_MS
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ def test_the_answer_names_the_time(api_key: int, version: int, response: Any) ->
     muted: list[int] = []
     cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics()))
     dispatcher = Dispatcher(cluster)
-    context = RequestContext(Client("c:1", mute=muted.append), Listener(""), cluster, policy=Throttling())
+    context = RequestContext(Client("c:1", mute=muted.append), Listener(""), cluster, meter=Throttling())
     api = APIS[api_key]
     call = Call(api, version, 7, None, api.request(), context)
     dispatcher.complete(call, response)

@@ -1,0 +1,115 @@
+"""Quotas: who has to wait, how long, and what of a request is refused."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.conformance.conversation import READY_WITHIN_S, Conversation, case
+from tests.conformance.records import records
+from tests.conformance.requests import encode_records, fetch_fields, fetch_partition, produce_fields
+from tests.conformance.test_security_apis import EXACT, component, entry, op
+from tests.support.raw_client import decode_response, encode_request
+
+TOLERANCE_MS = 500
+"""What was used a moment before the answer is nearer to its end."""
+
+
+class Limited:
+    """A client with a client id, and so a quota, of its own."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.client_id = f"limited-{uuid.uuid4()}"
+        self._client = conversation.connect()
+
+    def call(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
+        self._client.send_frame(encode_request(api, version, fields, client_id=self.client_id))
+        return decode_response(api, version, self._client.read_frame())[1]
+
+
+@contextmanager
+def limited(conversation: Conversation, key: str, value: float) -> Iterator[Limited]:
+    client = Limited(conversation)
+    entity: dict[str, str | None] = {"client-id": client.client_id}
+    set_quota(conversation, entity, op(key, value), 1)
+    try:
+        yield client
+    finally:
+        set_quota(conversation, entity, op(key, remove=True), 0)
+
+
+def set_quota(
+    conversation: Conversation, entity: dict[str, str | None], change: dict[str, Any], entities: int
+) -> None:
+    answer = conversation.client.call("AlterClientQuotas", 1, entries=[entry(entity, change)], validate_only=False)
+    assert not answer["entries"][0]["error_code"], answer
+    wanted = [component(kind, EXACT, name) for kind, name in entity.items()]
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        found = conversation.client.call("DescribeClientQuotas", 1, components=wanted, strict=True)
+        if len(found["entries"]) == entities:
+            return
+        time.sleep(0.02)
+    raise AssertionError(found)
+
+
+def note_wait(conversation: Conversation, answer: dict[str, Any], expected_ms: float) -> None:
+    waits_ms = answer["throttle_time_ms"]
+    conversation.say({"waits as expected": abs(waits_ms - expected_ms) <= TOLERANCE_MS or (waits_ms, expected_ms)})
+
+
+@case("Produce", [3, 7, 11])
+def test_produced_bytes(conversation: Conversation, version: int) -> None:
+    """(observed - quota) / quota * window, of the request's bytes in ten seconds."""
+    topic = conversation.topic("quota-produce")
+    fields = produce_fields(version, {topic: {0: encode_records(records(20), 2)}})
+    with limited(conversation, "producer_byte_rate", 20) as client:
+        size_bytes = len(encode_request("Produce", version, fields, client_id=client.client_id))
+        answer = client.call("Produce", version, **fields)
+        conversation.say(answer["responses"][0]["partition_responses"][0]["error_code"])
+        note_wait(conversation, answer, (size_bytes / 10 - 20) / 20 * 10_000)
+
+
+@case("Fetch", [4, 11, 12])
+def test_fetched_bytes(conversation: Conversation, version: int) -> None:
+    """The first fetch is within the bytes of a window; the second is empty, and has to wait."""
+    topic = conversation.topic(f"quota-fetch-{version}")
+    data = encode_records(records(50), 2)
+    conversation.client.call("Produce", 7, **produce_fields(7, {topic: {0: data}}))
+    asked = [{"topic": topic, "partitions": [fetch_partition(version, 0, 0)]}]
+    with limited(conversation, "consumer_byte_rate", len(data) // 8) as client:
+        for _ in range(2):
+            answer = client.call("Fetch", version, **fetch_fields(version, asked))
+            waits = answer["throttle_time_ms"] > 0
+            conversation.say({"has rows": bool(answer["responses"]), "waits": waits})
+            conversation.say({"session": answer.get("session_id"), "error": answer.get("error_code")})
+
+
+@case("CreateTopics", [5, 6])
+def test_created_partitions(conversation: Conversation, version: int) -> None:
+    """Strict from v6 on; before, who takes too much only waits."""
+    names = [f"{conversation.names.prefix}quota-{version}-{number}" for number in range(2)]
+    rest = {"num_partitions": 20, "replication_factor": 1, "assignments": [], "configs": []}
+    with limited(conversation, "controller_mutation_rate", 1) as client:
+        answer = client.call(
+            "CreateTopics", version, topics=[{"name": name} | rest for name in names], timeout_ms=10_000,
+            validate_only=False,
+        )  # fmt: skip
+        conversation.say(sorted(row["error_code"] for row in answer["topics"]))
+        conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 6 else 20_000)})
+
+
+@case("DeleteTopics", [4, 5])
+def test_deleted_partitions(conversation: Conversation, version: int) -> None:
+    names = [f"{conversation.names.prefix}quota-deleted-{version}-{number}" for number in range(2)]
+    rest = {"num_partitions": 20, "replication_factor": 1, "assignments": [], "configs": []}
+    conversation.client.call(
+        "CreateTopics", 5, topics=[{"name": name} | rest for name in names], timeout_ms=10_000, validate_only=False
+    )
+    with limited(conversation, "controller_mutation_rate", 1) as client:
+        answer = client.call("DeleteTopics", version, topic_names=names, timeout_ms=10_000)
+        conversation.say(sorted(row["error_code"] for row in answer["responses"]))
+        conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 5 else 20_000)})

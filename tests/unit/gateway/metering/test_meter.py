@@ -1,0 +1,109 @@
+"""What is charged to whom, and what becomes of the answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
+from gateway.fetching.fetch_session import FetchedPartition
+from gateway.handlers.table import APIS
+from gateway.metering.meter import Meter
+from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster
+from gateway.requests.context import Client, Listener, Principal, RequestContext
+from gateway.requests.reply import Reply
+from gateway.security.quotas import Quotas
+from gateway.security.records import QuotaKey, quota_record
+from gateway.security.state import SecurityState
+from protocol.kafka.buffers import RecordChunks
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
+from protocol.kafka.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+
+PRODUCE, FETCH, CREATE_TOPICS = 0, 1, 19
+
+
+class Scene:
+    def __init__(self, quota: str, bound: float) -> None:
+        self.now_ms = 0.0
+        state = SecurityState()
+        state.apply(quota_record(QuotaKey(frozenset({("user", "ann")}), quota), bound))
+        self.meter = Meter(Quotas(state), lambda: self.now_ms)
+        self.handled: list[Any] = []
+        kafka = SimpleNamespace(default_partitions=1)
+        metrics = SimpleNamespace(error=lambda *_: None)
+        topics = SimpleNamespace(cached=lambda name: None)
+        self.cluster = cast(
+            Cluster, SimpleNamespace(config=SimpleNamespace(kafka=kafka), metrics=metrics, topics=topics)
+        )
+
+    def call(self, key: int, version: int, request: Any, *, user: str = "ann", size_bytes: int = 100) -> Call[Any]:
+        context = RequestContext(Client("h:1"), Listener(""), self.cluster, Principal(name=user))
+        return Call(APIS[key], version, 1, "c", request, context, bytearray(size_bytes))
+
+    def handle(self, call: Call[Any], response: Any) -> Any:
+        def handled(passed: Call[Any]) -> Reply:
+            self.handled.append(passed.request)
+            return Reply(response)
+
+        return self.meter.handle(call, handled).response
+
+
+def fetched(size_bytes: int) -> FetchAnswer:
+    records = RecordChunks((b"x" * size_bytes,), size_bytes)
+    row = PartitionAnswer(FetchedPartition("t", 0, 0, 100, -1, -1), records=records)
+    return FetchAnswer(session_id=7, responses=group_by_topic([row], by_id=False))
+
+
+def test_bytes_of_produce_are_those_of_the_request() -> None:
+    scene = Scene("producer_byte_rate", 10)
+    request, response = ProduceRequest(acks=-1), ProduceResponse()
+    assert scene.meter.charge(scene.call(PRODUCE, 9, request, size_bytes=100), response) == (response, 0)
+    assert scene.meter.charge(scene.call(PRODUCE, 9, request, size_bytes=100), response) == (response, 10_000)
+    assert scene.meter.charge(scene.call(PRODUCE, 9, request, user="bob"), response) == (response, 0)
+
+
+def test_without_acks_only_bytes_count() -> None:
+    scene = Scene("request_percentage", 1)
+    call = scene.call(PRODUCE, 9, ProduceRequest(acks=0))
+    call.busy_s = 5.0
+    assert scene.meter.charge(call, None) == (None, 0)
+
+
+@pytest.mark.parametrize(("session_epoch", "session_id"), [(0, 0), (-1, 0), (3, 7)])
+def test_a_fetch_over_the_quota_is_empty_and_not_charged(session_epoch: int, session_id: int) -> None:
+    scene = Scene("consumer_byte_rate", 10)
+    request = FetchRequest(session_id=7, session_epoch=session_epoch, max_bytes=1_000)
+    call = scene.call(FETCH, 11, request)
+    response, throttle_time_ms = scene.meter.charge(call, fetched(200))
+    assert isinstance(response, FetchAnswer)
+    assert (response.responses, response.session_id, throttle_time_ms) == ([], session_id, 10_000)
+    answer = fetched(100)
+    assert scene.meter.charge(call, answer) == (answer, 0)
+
+
+def test_no_fetch_asks_for_more_than_the_quota_ever_allows() -> None:
+    scene = Scene("consumer_byte_rate", 10)
+    scene.handle(scene.call(FETCH, 11, FetchRequest(max_bytes=1_000, min_bytes=500)), fetched(0))
+    assert (scene.handled[0].max_bytes, scene.handled[0].min_bytes) == (100, 100)
+
+
+def test_time_is_limited_to_a_second_of_waiting() -> None:
+    scene = Scene("request_percentage", 1)
+    call = scene.call(3, 1, APIS[3].request())
+    call.busy_s = 60.0
+    assert scene.meter.charge(call, None) == (None, 1_000)
+
+
+@pytest.mark.parametrize(("version", "refused"), [(5, 0), (6, 1)])
+def test_topics_behind_an_empty_bucket_are_refused_to_those_who_know_it(version: int, refused: int) -> None:
+    scene = Scene("controller_mutation_rate", 1)
+    wanted = [CreateTopicsRequest.CreatableTopic(name=name, num_partitions=15) for name in ("a", "b")]
+    call = scene.call(CREATE_TOPICS, version, CreateTopicsRequest(topics=wanted))
+    answer = scene.handle(call, CreateTopicsResponse())
+    assert [row.error_code for row in answer.topics] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * refused
+    assert len(scene.handled[0].topics) == 2 - refused
+    assert scene.meter.charge(call, answer)[1] == (4_000 if refused else 19_000)

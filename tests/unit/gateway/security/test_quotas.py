@@ -1,0 +1,102 @@
+"""Rates and token buckets as Kafka computes them, and which quota is whose."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.security.quota_entities import invalid_entity, invalid_quota
+from gateway.security.quota_rates import Rate, TokenBucket
+from gateway.security.quotas import Limit, Quotas
+from gateway.security.records import QuotaKey, quota_record
+from gateway.security.state import SecurityState
+
+PRODUCER = "producer_byte_rate"
+
+
+def test_a_rate_is_over_ten_seconds_at_least() -> None:
+    """KIP-13: (observed - bound) / bound * window."""
+    rate = Rate()
+    rate.record(3_000, 0)
+    assert rate.throttle_time_ms(100, 0) == 20_000
+    assert rate.throttle_time_ms(300, 0) == 0
+
+
+def test_what_is_old_counts_no_more() -> None:
+    rate = Rate()
+    for second in range(12):
+        rate.record(100, second * 1_000)
+    assert rate.throttle_time_ms(105, 11_500) == 0
+    assert rate.throttle_time_ms(50, 11_500) > 0
+    assert rate.throttle_time_ms(1, 30_000) == 0 and rate.is_idle(30_000)
+
+
+def test_what_was_not_used_after_all_is_taken_back() -> None:
+    rate = Rate()
+    rate.record(5_000, 0)
+    rate.record(-5_000, 10)
+    assert rate.throttle_time_ms(1, 20) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 10_000)), max_size=40), st.integers(1, 1_000))
+def test_nobody_waits_longer_than_by_all_that_it_used(uses: list[tuple[int, int]], bound: int) -> None:
+    rate, now_ms, total = Rate(), 0, 0
+    for pause_ms, amount in uses:
+        now_ms, total = now_ms + pause_ms, total + amount
+        rate.record(amount, now_ms)
+        assert 0 <= rate.throttle_time_ms(bound, now_ms) <= total * 1_000 / bound
+    assert rate.throttle_time_ms(bound, now_ms + 11_000) == 0
+
+
+def test_a_bucket_is_full_at_first_and_goes_into_debt_once() -> None:
+    bucket = TokenBucket()
+    assert not bucket.is_empty(2, 0)
+    bucket.take(30, 2, 0)
+    assert bucket.is_empty(2, 0) and bucket.throttle_time_ms(2, 0) == 4_000
+    assert bucket.is_empty(2, 3_000) and not bucket.is_empty(2, 4_000)
+    assert bucket.throttle_time_ms(2, 4_000) == 0
+
+
+LEVELS: list[dict[str, str | None]] = [
+    {"user": "u", "client-id": "c"}, {"user": "u", "client-id": None}, {"user": "u"}, {"user": None, "client-id": "c"},
+    {"user": None, "client-id": None}, {"user": None}, {"client-id": "c"}, {"client-id": None},
+]  # fmt: skip
+SHARERS = [("u", "c"), ("u", "c"), ("u", ""), ("u", "c"), ("u", "c"), ("u", ""), ("", "c"), ("", "c")]
+
+
+@given(st.sets(st.integers(0, len(LEVELS) - 1)))
+def test_the_nearest_quota_counts(present: set[int]) -> None:
+    state = SecurityState()
+    for level in present:
+        state.apply(quota_record(QuotaKey(frozenset(LEVELS[level].items()), PRODUCER), level + 1.0))
+    first = min(present, default=None)
+    expected = None if first is None else Limit(first + 1.0, SHARERS[first])
+    quotas = Quotas(state)
+    assert quotas.limit(PRODUCER, "u", "c") == expected
+    assert quotas.limit("consumer_byte_rate", "u", "c") is None
+
+
+def test_a_changed_quota_counts_at_once() -> None:
+    state, key = SecurityState(), QuotaKey(frozenset({("user", "u")}), PRODUCER)
+    quotas = Quotas(state)
+    assert quotas.limit(PRODUCER, "u", "c") is None and not quotas.are_set
+    state.apply(quota_record(key, 5))
+    limit = quotas.limit(PRODUCER, "u", "c")
+    assert limit == Limit(5, ("u", "")) and quotas.are_set
+    assert quotas.charge(PRODUCER, limit, 100, 0) == 10_000
+    assert quotas.charge(PRODUCER, limit, 0, 1) > 0, "another connection shares it"
+    state.apply(quota_record(key, None))
+    assert quotas.limit(PRODUCER, "u", "c") is None and not quotas.are_set
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), 1.5, 2.0**63 * 2, float("inf")])
+def test_values_that_are_no_rates(value: float) -> None:
+    assert invalid_quota(frozenset({("user", "u")}), PRODUCER, value) is not None
+
+
+def test_entities() -> None:
+    assert invalid_entity([("user", None), ("client-id", "c")]) is None
+    assert invalid_entity([("ip", "::1")]) is None
+    assert invalid_entity([("ip", "::1"), ("user", "u")]) is not None
+    assert invalid_entity([]) is not None
