@@ -15,6 +15,7 @@ from gateway.config import Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.groups.group_transactions import group_transactions
 from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
+from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.coordination.transactions.reconciliation import Reconciliation
 from gateway.coordination.transactions.transaction_service import TransactionService
 from gateway.coordination.transactions.verifier import Verifier
@@ -100,6 +101,7 @@ class ClusterServices:
             config, metrics, fleet, self._topics, self._logs, shared.producer_ids,
             FetchSessions(config.limits.max_fetch_sessions), unread,
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
+            NewestConnections(),
             self.security, partition_rows,
         )  # fmt: skip
         meter = Meter(self.security.quotas)

@@ -11,6 +11,7 @@ from gateway.config import Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.partition.coordinators import Coordinators
 from gateway.coordination.transactions.marker_links import MarkerLinks
+from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.view import FleetView
@@ -74,6 +75,7 @@ class Cluster:
     transactions: Coordinators[TransactionCoordinator]
     verifier: Verifier
     marker_links: MarkerLinks
+    producer_connections: NewestConnections
     security: Security
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
     usage: Usage = field(default_factory=Usage)

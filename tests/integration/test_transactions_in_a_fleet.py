@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from tests.integration.servers import gateway_on, running
 from tests.integration.test_transactions import COMMITTED, transactional, write
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
-from tests.support.raw_client import connected
+from tests.support.raw_client import ConnectionClosedError, RawClient, connected
 
 PARTITIONS = 6
 TRANSACTION = 1
+RETRIABLE = {14, 15, 16, 51}
 FORMS = ("listeners of clients", "listeners for gateways", "single address")
 
 
@@ -83,6 +85,52 @@ def test_a_transaction_over_all_gateways(fleet: list[GatewayProcess]) -> None:
         produce(bootstrap, topic, [Record(b"plain")], partition=partition)
         read = [message.value() for message in consume(bootstrap, topic, 9, partition=partition, **COMMITTED)]
         assert read == [*(b"%d 1" % number for number in range(8)), b"plain"]
+
+
+def ask(client: RawClient, api: str, version: int, **fields: Any) -> dict[str, Any]:
+    """Again while another transaction is being ended, or leaders move."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        answer = client.call(api, version, **fields)
+        rows = answer.get("results_by_topic_v3_and_below", [{"results_by_partition": [{}]}])
+        code = answer.get("error_code") or rows[0]["results_by_partition"][0].get("partition_error_code")
+        if code not in RETRIABLE or time.monotonic() > deadline:
+            assert not code
+            return answer
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_end_that_comes_late_ends_nothing(pulsar: PulsarStandalone, tmp_path: Path, number: int) -> None:
+    """A gateway is stopped while it has an EndTxn to pass on; its client asks another, and goes on (KAFKA-17754)."""
+    with fleet_of_two(pulsar, tmp_path, "single address") as gateways, ExitStack() as stack:
+        stopped, other = gateways[number], gateways[1 - number]
+        first = stack.enter_context(connected(f"{HOST}:{port(stopped)}"))
+        topic, name = unique_topic("transactions"), unique_topic("id")
+        create_topic(gateways[0].bootstrap, topic)
+        given = ask(
+            first, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1,
+            producer_epoch=-1,
+        )  # fmt: skip
+        producer = {name: given[name] for name in ("producer_id", "producer_epoch")}
+        adding = {f"v3_and_below_{name}": value for name, value in producer.items()} | {
+            "v3_and_below_transactional_id": name,
+            "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
+        }
+        ending = {"transactional_id": name, "committed": True, **producer}
+        ask(first, "AddPartitionsToTxn", 3, **adding)
+        os.kill(stopped.pid, signal.SIGSTOP)
+        try:
+            first.send("EndTxn", 3, **ending)
+            second = stack.enter_context(connected(f"{HOST}:{port(other)}"))
+            ask(second, "EndTxn", 3, **ending)
+            ask(second, "AddPartitionsToTxn", 3, **adding)
+        finally:
+            os.kill(stopped.pid, signal.SIGCONT)
+        with suppress(ConnectionClosedError, OSError):
+            first.read_frame()
+        described = second.call("DescribeTransactions", 0, transactional_ids=[name])
+        assert described["transaction_states"][0]["transaction_state"] == "Ongoing"
 
 
 def test_a_coordinator_dies_before_the_markers_are_written(pulsar: PulsarStandalone, tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ def handle(call: Call[AddOffsetsToTxnRequest]) -> Reply:
     number = call.cluster.groups.partition_of(request.group_id)
     if number is None:  # the topic is being prepared
         return Reply(AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    producer = Producer(request.producer_id, request.producer_epoch)
+    call.cluster.producer_connections.hear(producer, call.client.number)
     asked = AddPartitionsRequest(
         request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
+        producer,
         frozenset({TopicPartition(CONSUMER_OFFSETS, number)}),
     )
 

@@ -1,6 +1,7 @@
 """EndTxn (key 26), v0-v5. v1 throttle time; v2 PRODUCER_FENCED; v3 flexible; v5 raises the epoch (KIP-890).
 
-It is answered when the result is certain; the markers are written behind it.
+It is answered when the result is certain; the markers are written behind it. Below v5 a producer may have begun its
+next transaction in the same epoch: an EndTxn that comes by another than its newest connection ends that connection.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from coordinator.transaction import messages
 from coordinator.transaction.messages import Producer
 from coordinator.transaction.metadata import EPOCH_BUMP_VERSION
 from coordinator.transaction.version_errors import Api, error_for_version
-from gateway.requests.call import Call
+from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.reply import Reply
 from protocol.kafka.messages.transactions import EndTxnRequest, EndTxnResponse
 
@@ -20,9 +21,13 @@ BUMPS_VERSION = 5
 
 def handle(call: Call[EndTxnRequest]) -> Reply:
     request = call.request
+    producer = Producer(request.producer_id, request.producer_epoch)
+    is_newest = call.cluster.producer_connections.hear(producer, call.client.number)
+    if not is_newest and call.version < BUMPS_VERSION:
+        raise ClosesConnection("its producer has a newer connection")
     asked = messages.EndTxnRequest(
         request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
+        producer,
         request.committed,
         client_version=EPOCH_BUMP_VERSION if call.version >= BUMPS_VERSION else 0,
     )

@@ -1,0 +1,30 @@
+"""A producer's newest connection is known, for as many producers as there is room."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.transaction.messages import Producer
+from gateway.coordination.transactions import newest_connections
+from gateway.coordination.transactions.newest_connections import NewestConnections
+
+
+def test_an_older_connection_is_known_as_such() -> None:
+    connections, producer = NewestConnections(), Producer(5, 0)
+    assert connections.hear(producer, 3)
+    assert connections.hear(producer, 3)
+    assert connections.hear(producer, 8)
+    assert not connections.hear(producer, 3)
+    assert connections.hear(producer, 8)
+    assert connections.hear(Producer(5, 1), 3)
+
+
+def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest_connections, "MAX_PRODUCERS", 2)
+    connections = NewestConnections()
+    for number in (1, 2):
+        assert connections.hear(Producer(number, 0), 9)
+    assert not connections.hear(Producer(1, 0), 8)
+    assert connections.hear(Producer(3, 0), 9)
+    assert connections.hear(Producer(2, 0), 8)
+    assert not connections.hear(Producer(3, 0), 8)
