@@ -23,6 +23,9 @@ SHAPES = ((1, 1), (10, 1), (1, 20))
 """Partitions of a transaction, producers."""
 TIMEOUT_S = 30.0
 WARM_UP = 5
+WARM_UP_S = 1.0
+QUEUED = 50_000
+"""Records that librdkafka may hold back: more only makes the end wait for it."""
 COMMIT_EVERY_S = 0.1
 READ_RECORDS_PER_TRANSACTION = 1_000
 RECORD = b"v" * RECORD_BYTES
@@ -168,27 +171,31 @@ def _end_to_end(topic: _Topic, seconds: float) -> Result:
 
 def _writing(topic: _Topic, commit_every_s: float | None, seconds: float) -> Result:
     """As fast as librdkafka can, into all partitions; `commit_every_s` None is an idempotent producer."""
-    ids = {} if commit_every_s is None else {"transactional_id": unique_topic("bench")}
+    commits = commit_every_s is not None
+    ids = {"transactional_id": unique_topic("bench")} if commits else {}
     producer = topic.producer(linger_ms=5, queue_buffering_max_messages=1_000_000, **ids)
-    if commit_every_s is not None:
-        producer.begin_transaction()
-    sent, began = 0, time.perf_counter()
-    next_commit = began + (commit_every_s or seconds)
-    while (now := time.perf_counter()) < began + seconds:
-        if commit_every_s is not None and now >= next_commit:
-            producer.commit_transaction(TIMEOUT_S)
-            producer.begin_transaction()
-            next_commit = time.perf_counter() + commit_every_s
-        for partition in range(PARTITIONS):
-            producer.produce(topic.name, RECORD, partition=partition)
-            sent += 1
-        producer.poll(0)
-        if len(producer) > 50_000:
-            producer.poll(0.01)
-    producer.flush(TIMEOUT_S)
-    if commit_every_s is not None:
-        producer.commit_transaction(TIMEOUT_S)
+    _write_for(topic, producer, WARM_UP_S, commit_every_s)
+    began = time.perf_counter()
+    sent = _write_for(topic, producer, seconds, commit_every_s)
     return {"records_per_s": sent / (time.perf_counter() - began)}
+
+
+def _write_for(topic: _Topic, producer: Producer, seconds: float, commit_every_s: float | None) -> int:
+    """Returns when all is acknowledged, and committed."""
+    sent, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        if commit_every_s is not None:
+            producer.begin_transaction()
+        next_commit = time.perf_counter() + (commit_every_s or seconds)
+        while time.perf_counter() < min(end, next_commit):
+            for partition in range(PARTITIONS):
+                producer.produce(topic.name, RECORD, partition=partition)
+                sent += 1
+            producer.poll(0.01 if len(producer) > QUEUED else 0)
+        if commit_every_s is not None:
+            producer.commit_transaction(TIMEOUT_S)
+    producer.flush(TIMEOUT_S)
+    return sent
 
 
 def _together(works: Sequence[Callable[[], None]]) -> None:
