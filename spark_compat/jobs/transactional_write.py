@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from confluent_kafka import Producer
+import confluent_kafka  # Spark can send a module to its workers, but not the class
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark_compat.runner.compare import Rows
@@ -17,7 +17,7 @@ def write(rows: DataFrame, bootstrap: str, topic: str, job: str) -> None:
     """One transaction a task; the first attempt of each is aborted, as a task that fails aborts it."""
 
     def write_partition(number: int, content: Iterator[Row]) -> Iterator[int]:
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{job}-{number}"})
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{job}-{number}"})
         producer.init_transactions(TIMEOUT_S)
         kept = [(row["key"], row["value"]) for row in content]
         for attempt in ("failed", "final"):
