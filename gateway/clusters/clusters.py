@@ -24,6 +24,7 @@ from gateway.clusters.choice import choose
 from gateway.clusters.configs import of_cluster
 from gateway.clusters.services import ClusterServices, ProcessParts
 from gateway.clusters.usage import UsageOfClusters
+from gateway.clusters.usage_topic import UsageTopic
 from gateway.config import FORWARDING_LISTENER, Config
 from gateway.dispatch import ServedCluster
 from gateway.fleet.cluster_view import ClusterView
@@ -133,6 +134,12 @@ class Clusters:
         """Open what listeners are for, so that its coordinators are here without a client."""
         self._tasks.keep_running("clusters of listeners", self._open_those_of_listeners)
         self._tasks.keep_running("clusters elsewhere", self._keep_open_elsewhere)
+        if self._config.kafka.clusters:
+            self._tasks.keep_running("usage of clusters", self._new_usage_topic().keep_telling)
+
+    def _new_usage_topic(self) -> UsageTopic:
+        parts, namespace = self._parts, self._config.pulsar.full_system_namespace
+        return UsageTopic(parts.client, parts.admin, namespace, lambda: self._fleet.node_id, self._usages)
 
     async def _open_those_of_listeners(self) -> None:
         wanted = {each.cluster for each in self._config.kafka.all_listeners if each.cluster is not None}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pulsar as pulsar_client
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -320,3 +322,28 @@ def test_a_token_names_a_cluster_which_is_opened_everywhere(gateways: list[Gatew
 
     wait_for(is_open, "the cluster at the other gateway")
     assert metric(gateways[0], "kafka_gateway_cluster_bytes_in_total", cluster=cluster) > 0
+
+
+def test_usage_is_told_in_a_topic(gateways: list[GatewayProcess], pulsar: PulsarStandalone) -> None:
+    """By each gateway, for each cluster; the newest counts."""
+    kafka, own = gateways[0].config["kafka"], gateways[0].config["pulsar"]["namespace"]
+    second = kafka["clusters"][1]["namespace"]
+    told: dict[str, dict[str, Any]] = {}
+    client = pulsar_client.Client(
+        pulsar.service_url, logger=pulsar_client.ConsoleLogger(pulsar_client.LoggerLevel.Error)
+    )
+    try:
+        reader = client.create_reader(f"persistent://kafka/{own}-gateway/~usage", pulsar_client.MessageId.earliest)
+
+        def is_complete() -> bool:
+            while reader.has_message_available():
+                message = reader.read_next(1_000)
+                told[message.partition_key()] = json.loads(message.data())
+            return all(told.get(f"{second} {node_id}", {}).get("bytes_in", 0) > 0 for node_id in (0, 1))
+
+        wait_for(is_complete, "the usage of both gateways")
+    finally:
+        client.close()
+    row = told[f"{second} 0"]
+    assert row["version"] == 1 and row["cluster"] == second and row["started_ms"] < row["at_ms"]
+    assert f"kafka/{own} 0" in told
