@@ -14,6 +14,7 @@ from coordinator.fleet.messages import (
     decode_message,
     encode_message,
 )
+from coordinator.fleet.roster import Roster
 from coordinator.fleet.times import FleetTimes
 from tests.unit.coordinator.fleet.fleet_harness import KEYS, LEDGER_ID, TIMES, World
 
@@ -289,3 +290,19 @@ def test_the_log_keeps_the_name_that_older_gateways_read() -> None:
     data = encode_message(Heartbeat(state=state, snapshot=Snapshot(epoch=0, position=None, members=())))
     assert b'"settled_epoch":3' in data
     assert decode_message(data) == Heartbeat(state=state, snapshot=Snapshot(epoch=0, position=None, members=()))
+
+
+def test_what_a_member_serves_is_learnt_from_itself() -> None:
+    """A snapshot by an older gateway has lost it: whoever began with that looks again at the member's heartbeat."""
+    member = Member(
+        node_id=1, incarnation="a", instance="a", addresses={}, clusters=("acme/*",), lease_ms=1_000, started_ms=0
+    )
+    forgotten = member.model_copy(update={"clusters": ()})
+    state = MemberState(member=forgotten, sequence=1, drained_epoch=1)
+    roster = Roster(Snapshot(epoch=1, position=None, members=(state,)))
+    before = roster.revision
+    for sequence in (2, 3):
+        heard = MemberState(member=member, sequence=sequence, drained_epoch=1)
+        roster.apply(LogPosition(1, sequence), Heartbeat(state=heard, snapshot=roster.snapshot()))
+    assert roster.eligible[0].serves("acme/orders") and not forgotten.serves("acme/orders")
+    assert roster.revision == before + 1 and roster.epoch == 1

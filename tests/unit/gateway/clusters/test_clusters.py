@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from coordinator.fleet.messages import Member
 from gateway.clusters import clusters as module
 from gateway.clusters.clusters import Clusters
 from gateway.clusters.configs import of_cluster, with_share
@@ -21,6 +22,7 @@ from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Cluster, ClusterRefused
 from gateway.requests.context import ANONYMOUS, Listener, Principal
 from gateway.security.pulsar_authorizer import UnfitAuthorizer
+from tests.unit.gateway.fleet.fleet_scene import member_of
 
 CONFIG = Config.model_validate(
     {
@@ -47,6 +49,8 @@ class FakeServices:
         self.name = name
         self.served = ServedCluster(cast(Cluster, SimpleNamespace(name=name)))
         self.started = self.stopped = False
+        self.answers = True
+        self.opened_at: list[str] = []
         FakeServices.made.append(self)
 
     async def load_rights(self) -> None:
@@ -56,6 +60,10 @@ class FakeServices:
 
     async def start(self) -> None:
         self.started = True
+
+    async def open_elsewhere(self, member: Member) -> bool:
+        self.opened_at.append(member.incarnation)
+        return self.answers
 
     async def stop(self) -> None:
         self.stopped = True
@@ -76,9 +84,11 @@ class Scene:
         monkeypatch.setattr(module, "ClusterServices", FakeServices)
         monkeypatch.setattr(module, "ClusterView", lambda fleet, name: None)
         monkeypatch.setattr(module, "prepare_namespaces", self._prepare)
+        monkeypatch.setattr(module, "UsageTopic", lambda *parts: SimpleNamespace(keep_telling=asyncio.Event().wait))
         self.metrics = Metrics()
-        parts = cast(ProcessParts, SimpleNamespace(admin=None, metrics=self.metrics))
-        self.clusters = Clusters(config, cast(Fleet, None), parts, OWN)
+        parts = cast(ProcessParts, SimpleNamespace(admin=None, client=None, metrics=self.metrics))
+        self.members = [member_of("own", 0)]
+        self.clusters = Clusters(config, cast(Fleet, SimpleNamespace(node_id=0, members=self.members)), parts, OWN)
 
     async def _prepare(self, admin: Any, settings: Any, *, create: bool) -> None:
         self.prepared.append((settings.full_namespace, create))
@@ -221,6 +231,29 @@ async def test_those_of_listeners_are_opened_without_a_client(monkeypatch: pytes
     await settled(lambda: len(scene.prepared) > 2)
     scene.error = None
     await settled(lambda: [each.name for each in FakeServices.made] == ["acme/x"])
+    await scene.clusters.stop()
+
+
+async def test_what_is_open_is_opened_by_the_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once at each that serves it, again if it did not answer, and when it has come anew."""
+    monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
+    served = {"clusters": ("acme/*",)}
+    scene.members += [member_of("b", 1).model_copy(update=served), member_of("without", 2)]
+    await scene.clusters.open("acme/x")
+    services = FakeServices.made[0]
+    services.answers = False
+    scene.clusters.start()
+    await settled(lambda: services.opened_at[:2] == ["b", "b"])
+    services.answers = True
+    await settled(lambda: len(services.opened_at) > 2)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    answered = len(services.opened_at)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(services.opened_at) == answered and {*services.opened_at} == {"b"}
+    scene.members[1] = member_of("b again", 1).model_copy(update=served)
+    await settled(lambda: services.opened_at[answered:] == ["b again"])
     await scene.clusters.stop()
 
 
