@@ -22,7 +22,7 @@ from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.cluster import Cluster, ClusterRefused
+from gateway.requests.cluster import Cluster, ClusterRefused, Usage
 from gateway.requests.context import Principal, RequestContext
 from gateway.requests.reply import Reply, Response
 from protocol.framing import LENGTH_BYTES
@@ -78,7 +78,9 @@ class Pipeline:
         self._is_outside = host.dispatcher.entrance is not None
         """Which cluster the connection is for is to be decided before its first request; those of a login aside."""
         self._asked: str | None = None
-        self.usage = self._served.cluster.usage
+        self._is_peer = context.listener.name == FORWARDING_LISTENER
+        """Its clients, and what they use, are counted where they came."""
+        self.usage = Usage() if self._is_peer else self._served.cluster.usage
         """Of the cluster that the connection is for."""
         self._is_counted = False
         """Among its connections."""
@@ -206,8 +208,8 @@ class Pipeline:
 
     def _enter(self, served: ServedCluster) -> None:
         dispatcher, context = self._host.dispatcher, self._context
-        self.usage = usage = served.cluster.usage
-        if context.listener.name != FORWARDING_LISTENER:  # those clients are counted where they came
+        if not self._is_peer:
+            self.usage = usage = served.cluster.usage
             usage.connections += 1
             self._is_counted = True
             if usage.connections > served.cluster.config.limits.max_connections:

@@ -75,6 +75,7 @@ async def test_requests_wait_for_their_cluster_and_keep_their_order() -> None:
     assert scene.entrance.asked == [None]
     assert connection.cluster is scene.served.cluster
     assert scene.served.cluster.usage.connections == 1
+    assert scene.served.cluster.usage.bytes_in == len(frame("n3")) and scene.served.cluster.usage.bytes_out == 6
     connection.connection_lost(None)
     assert scene.served.cluster.usage.connections == 0
 
@@ -124,7 +125,9 @@ async def test_another_gateway_names_the_cluster() -> None:
     feed(connection, encode_cluster_header(SOURCE, "tenant/namespace") + frame("n1"))
     await settle()
     assert scene.entrance.asked == ["tenant/namespace"] and transport.written == b"1;"
-    assert connection.cluster is scene.served.cluster and scene.served.cluster.usage.connections == 0
+    usage = scene.served.cluster.usage
+    assert connection.cluster is scene.served.cluster
+    assert usage.connections == usage.bytes_in == usage.bytes_out == 0
 
 
 async def test_no_client_names_the_cluster_by_a_header() -> None:
