@@ -147,7 +147,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_activity = self._loop.time()
         self._client.arrived_s = time.monotonic()
         self._owner.metrics.bytes_in.inc(nbytes)
-        self._pipeline.usage.bytes_in += nbytes
+        self._pipeline.admission.usage.bytes_in += nbytes
         self._pipeline.received(nbytes)
         if self._proxy_header is not None:
             self._take_proxy_header(self._proxy_header, self._owner.read_buffer[:nbytes])
@@ -175,7 +175,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _is_let_in(self, header: ProxyHeader) -> bool:
         """By what a load balancer says that has ended TLS."""
         if header.cluster is not None and self.listener.name == FORWARDING_LISTENER:
-            self._pipeline.ask_for(header.cluster)
+            self._pipeline.admission.ask_for(header.cluster)
         if self._tls_at_proxy is not None:
             tls = header.tls
             principal = None if tls is None else self._tls_at_proxy.principal_at_proxy(tls.common_name)
@@ -214,7 +214,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         size_bytes = sum(map(len, buffers))
         self._owner.metrics.bytes_out.inc(size_bytes)
-        self._pipeline.usage.bytes_out += size_bytes
+        self._pipeline.admission.usage.bytes_out += size_bytes
         if len(buffers) == 1:
             self._transport.write(buffers[0])
         elif buffers:
@@ -249,7 +249,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def cluster(self) -> Cluster:
         """The one that it is for."""
-        return self._pipeline.cluster
+        return self._pipeline.admission.served.cluster
 
     @property
     def idle(self) -> bool:

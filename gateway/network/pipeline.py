@@ -15,14 +15,15 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from gateway.config import FORWARDING_LISTENER, Limits
+from gateway.config import Limits
 from gateway.dispatch import Dispatcher, RequestHandler, ServedCluster, UnsupportedRequest
 from gateway.login.session import LoginAnswer, LoginSession
+from gateway.network.admission import Admission
 from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.cluster import Cluster, ClusterRefused, Usage
+from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Principal, RequestContext
 from gateway.requests.reply import Reply, Response
 from protocol.framing import LENGTH_BYTES
@@ -74,17 +75,8 @@ class Pipeline:
         self._login = login
         self._output: Output = output
         self._answers_in_order = answers_in_order
-        self._served = host.dispatcher.own
-        self._is_outside = host.dispatcher.entrance is not None
-        """Which cluster the connection is for is to be decided before its first request; those of a login aside."""
-        self._asked: str | None = None
-        self._is_peer = context.listener.name == FORWARDING_LISTENER
-        """Its clients, and what they use, are counted where they came."""
-        self.usage = Usage() if self._is_peer else self._served.cluster.usage
-        """Of the cluster that the connection is for."""
-        self._is_counted = False
-        """Among its connections."""
-        self._handler: RequestHandler = host.dispatcher.handler(context, self._served)
+        self.admission = Admission(host.dispatcher, context)
+        self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[bytearray] = deque()
         self._slots: deque[_Slot] = deque()
@@ -158,9 +150,9 @@ class Pipeline:
             self._serially(self._login.answer(frame), partial(self._take_login, len(frame) + LENGTH_BYTES))
             return
         dispatcher = self._host.dispatcher
-        if self._is_outside:
+        if self.admission.is_awaited:
             self._backlog.appendleft(frame)
-            self._serially(self._choose_cluster(), self._enter)
+            self._serially(self.admission.choose(self._context), self._enter)
             return
         if dispatcher.is_large(frame):
             self._serially(self._decode_large(frame), self._start)
@@ -177,7 +169,7 @@ class Pipeline:
         self.released(request_bytes)
         if answer.principal is not None:
             self.become(answer.principal)
-            if answer.served is not None and self._is_outside:
+            if answer.served is not None and self.admission.is_awaited:
                 self._enter(answer.served)
             self._output.logged_in()
         self._output.write(answer.buffers)
@@ -186,37 +178,14 @@ class Pipeline:
 
     def become(self, principal: Principal) -> None:
         """What is asked from now on is asked by this one."""
-        context = self._context
-        self._context = self._host.dispatcher.context(context.client, context.listener, principal, self._served)
-
-    def ask_for(self, cluster: str) -> None:
-        """Its requests are for this one."""
-        self._asked = cluster
-        self._is_outside = True
-
-    async def _choose_cluster(self) -> ServedCluster:
-        """Raises ClusterRefused."""
-        entrance, context = self._host.dispatcher.entrance, self._context
-        if entrance is None:
-            raise ClusterRefused("a cluster that is not served")
-        return await entrance.enter(context.listener, context.principal, self._asked)
-
-    @property
-    def cluster(self) -> Cluster:
-        """The fleet's own until another one is entered."""
-        return self._served.cluster
+        context, served = self._context, self.admission.served
+        self._context = self._host.dispatcher.context(context.client, context.listener, principal, served)
 
     def _enter(self, served: ServedCluster) -> None:
+        if not self.admission.admit(served):
+            self._output.end("too many connections of the cluster")
+            return
         dispatcher, context = self._host.dispatcher, self._context
-        if not self._is_peer:
-            self.usage = usage = served.cluster.usage
-            usage.connections += 1
-            self._is_counted = True
-            if usage.connections > served.cluster.config.limits.max_connections:
-                self._output.end("too many connections of the cluster")
-                return
-        self._is_outside = False
-        self._served = served
         self._context = dispatcher.context(context.client, context.listener, context.principal, served)
         self._handler.close()
         self._handler = dispatcher.handler(self._context, served)
@@ -408,8 +377,7 @@ class Pipeline:
         """The client has gone: nobody waits for its answers."""
         self._closed = True
         self._handler.close()
-        if self._is_counted:
-            self.usage.connections -= 1
+        self.admission.leave()
         self._host.metrics.in_flight.dec(len(self._slots))
         self._slots.clear()
         self._backlog.clear()

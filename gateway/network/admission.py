@@ -1,0 +1,52 @@
+"""Which cluster a connection is for, and that it is counted there."""
+
+from __future__ import annotations
+
+from gateway.config import FORWARDING_LISTENER
+from gateway.dispatch import Dispatcher, ServedCluster
+from gateway.requests.cluster import ClusterRefused, Usage
+from gateway.requests.context import RequestContext
+
+
+class Admission:
+    """Of one connection. It is for the fleet's own cluster until it is admitted to another one."""
+
+    def __init__(self, dispatcher: Dispatcher, context: RequestContext) -> None:
+        self.served = dispatcher.own
+        self.is_awaited = dispatcher.entrance is not None
+        """It has to be admitted before its first request is run; those of a login aside."""
+        self._is_peer = context.listener.name == FORWARDING_LISTENER
+        """Its clients, and what they use, are counted where they came."""
+        self.usage = Usage() if self._is_peer else self.served.cluster.usage
+        """To which its bytes are added."""
+        self._dispatcher = dispatcher
+        self._asked: str | None = None
+        self._is_counted = False
+
+    def ask_for(self, cluster: str) -> None:
+        """Its requests are for this one."""
+        self._asked = cluster
+        self.is_awaited = True
+
+    async def choose(self, context: RequestContext) -> ServedCluster:
+        """To be admitted to. Raises ClusterRefused."""
+        entrance = self._dispatcher.entrance
+        if entrance is None:
+            raise ClusterRefused("a cluster that is not served")
+        return await entrance.enter(context.listener, context.principal, self._asked)
+
+    def admit(self, served: ServedCluster) -> bool:
+        """False if the cluster has too many connections."""
+        self.is_awaited = False
+        self.served = served
+        if self._is_peer:
+            return True
+        self.usage = served.cluster.usage
+        self.usage.connections += 1
+        self._is_counted = True
+        return self.usage.connections <= served.cluster.config.limits.max_connections
+
+    def leave(self) -> None:
+        """The client has gone."""
+        if self._is_counted:
+            self.usage.connections -= 1
