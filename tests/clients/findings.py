@@ -10,7 +10,6 @@ NOT_TRIED = {
 """Client → why it has no column."""
 
 CAUSES: tuple[tuple[str, str, str], ...] = (
-    ("*", "transactions/[ca]*", "the gateway does not serve transactions yet: it refuses a transactional id"),
     (
         "kafka-python",
         "[rg]*",
