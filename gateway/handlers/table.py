@@ -190,7 +190,7 @@ _ROWS = (
     ),
     Api(
         records.WriteTxnMarkersRequest, records.WriteTxnMarkersResponse,
-        1, 2, awaited(write_txn_markers.handle),
+        1, 2, write_txn_markers.handle,
         _rights((_CLUSTER, _ALTER)), route=routes.WRITE_TXN_MARKERS,
     ),
     Api(

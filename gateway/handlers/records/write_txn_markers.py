@@ -6,6 +6,7 @@ transactions by hand (KIP-664).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -20,6 +21,7 @@ from gateway.log.transactions.log_transactions import MarkerForm
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
+from gateway.requests.reply import Reply
 from gateway.topics.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -33,10 +35,12 @@ _Partition = _Topic.WritableTxnMarkerPartitionResult
 log = structlog.get_logger()
 
 
-async def handle(call: Call[WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
+def handle(call: Call[WriteTxnMarkersRequest]) -> Reply:
+    """A partition that Pulsar does not serve holds up the request that names it, and none behind it on the link."""
     links, client_id = call.cluster.marker_links, call.client_id
     links.admits(client_id)  # from now on none over older links, however long this one waits
-    return await write_markers(call.cluster, call.request, lambda: links.admits(client_id))
+    writing = write_markers(call.cluster, call.request, lambda: links.admits(client_id))
+    return Reply.later(asyncio.ensure_future(writing))
 
 
 async def write_markers(
