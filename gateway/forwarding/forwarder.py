@@ -64,6 +64,11 @@ class FleetLeaders:
     def others(self) -> Sequence[Member]:
         return [member for member in self._cluster.fleet.members if member.node_id != self._cluster.node_id]
 
+    @property
+    def may_have_slept(self) -> bool:
+        """This gateway has no lease: what clients have sent to it may be old."""
+        return not self._cluster.fleet.state.permissions.coordinates
+
     def of_partition(self, topic: str, partition: int) -> Member | None:
         leader = self._cluster.fleet.leader(topic, partition)
         return None if leader is None or leader.node_id == self._cluster.node_id else leader
@@ -184,12 +189,12 @@ class Forwarder:
         if leader is None:
             return call.api.handle(call)
         link = self._link(leader)
-        if link.writable and self._may_follow(call):
+        if link.writable and self._may_pass_on(call):
             return self._pass_on(call, link)
         return Reply.after(self._begin_when_ready(call, link))
 
     async def _begin_when_ready(self, call: Call, link: PeerLink) -> Reply:
-        if not await link.ready() or not self._may_follow(call):
+        if not await link.ready() or not self._may_pass_on(call):
             return await self._refused(call)
         return self._pass_on(call, link)
 
@@ -243,8 +248,11 @@ class Forwarder:
 
     # Refusals
 
-    def _may_follow(self, call: Call) -> bool:
-        return not asks(call, ProduceRequest) or self._produce_order.may_follow(call.request)
+    def _may_pass_on(self, call: Call) -> bool:
+        if asks(call, ProduceRequest):
+            return self._produce_order.may_follow(call.request)
+        route = call.api.route
+        return route is None or not route.only_with_lease or not self._leaders.may_have_slept
 
     async def _refuse(self, call: Call, future: asyncio.Future[Response]) -> None:
         try:

@@ -232,7 +232,7 @@ _ROWS = (
     Api(
         groups.TxnOffsetCommitRequest, groups.TxnOffsetCommitResponse,
         0, 5, txn_offset_commit.handle,
-        _rights((_TRANSACTIONAL_ID, _WRITE), (_GROUP, _READ), (_TOPIC, _READ)), route=routes.BY_GROUP,
+        _rights((_TRANSACTIONAL_ID, _WRITE), (_GROUP, _READ), (_TOPIC, _READ)), route=routes.TXN_OFFSET_COMMIT,
     ),
     Api(
         cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse,

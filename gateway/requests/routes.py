@@ -40,6 +40,9 @@ class Route(NamedTuple):
     """(request, version, leaders)."""
     merge: Callable[[Sequence[Response]], Response]
     """Of the answers to several shares."""
+    only_with_lease: bool = False
+    """Without a lease a gateway may have slept: what it read before, the client has perhaps sent elsewhere since. If
+    that is of a transaction, it must not be taken for a part of the next one."""
 
 
 class _Rows(NamedTuple):
@@ -215,8 +218,9 @@ DESCRIBE_GROUPS = _by_keys("groups", "groups", _of_group)
 CONSUMER_GROUP_DESCRIBE = _by_keys("group_ids", "groups", _of_group)
 DELETE_GROUPS = _by_keys("groups_names", "results", _of_group)
 LIST_GROUPS = Route(_by_all, _listed("groups"))
-BY_TRANSACTIONAL_ID = Route(_by_transactional_id, _only)
-ADD_PARTITIONS_TO_TXN = Route(_by_transactions, _BATCHED_TRANSACTIONS.merge)
+BY_TRANSACTIONAL_ID = Route(_by_transactional_id, _only, only_with_lease=True)
+ADD_PARTITIONS_TO_TXN = Route(_by_transactions, _BATCHED_TRANSACTIONS.merge, only_with_lease=True)
+TXN_OFFSET_COMMIT = Route(_by_group, _only, only_with_lease=True)
 DESCRIBE_TRANSACTIONS = _by_keys("transactional_ids", "transaction_states", _of_transactional_id)
 LIST_TRANSACTIONS = Route(_by_all, _listed("transaction_states"))
 DESCRIBE_LOG_DIRS = Route(_by_all, _log_dirs)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Member
+from coordinator.group.messages import RefusedError
+from coordinator.transaction.messages import EndTxnResponse
 from gateway.config import Limits
+from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.dispatch import Dispatcher, RequestHandler
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.forwarding.forwarder import FleetLeaders, Forwarding
@@ -20,7 +25,9 @@ from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.context import Client, Listener
 from gateway.requests.reply import Response
+from gateway.topics.topic import Topic
 from protocol.kafka.codec import decode_response, encode_request, encode_response
+from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.requests.test_routes import OTHERS
 
 WAIT_S = 10
@@ -85,6 +92,7 @@ class FakeFleet:
 
     def __init__(self) -> None:
         self.epoch = 1
+        self.state = LeadershipState.LEADING
         self.leaders: dict[int, Member | None] = {1: OTHERS[0], 2: OTHERS[1]}
 
     @property
@@ -107,17 +115,19 @@ class Scene:
         self.unread = Unread()
         self.names: dict[Any, str] = {}
         self.coordinators: dict[str, int] = {}
-        """Partitions of groups."""
+        """Partitions of groups, and of transactional ids."""
         self.closed: list[str] = []
         self.blocked = False
         """New links are not connected yet."""
         topics = SimpleNamespace(
-            cached=lambda name: SimpleNamespace(name=name, partitions=10), cached_name=self.names.get
+            cached=lambda name: Topic(name, name, uuid.UUID(int=1), 10, True, {}, 0), cached_name=self.names.get
         )
         cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
             unread=self.unread, fetch_sessions=FetchSessions(10), logs=SimpleNamespace(get=lambda *_: None),
-            groups=SimpleNamespace(partition_of=self.coordinators.get),
+            groups=SimpleNamespace(partition_of=self.coordinators.get, run=_not_coordinator),
+            transactions=SimpleNamespace(partition_of=self.coordinators.get, ask=_not_coordinator_of_transactions),
+            producer_connections=NewestConnections(),
         )  # fmt: skip
         peers = SimpleNamespace(open=self._open)
         shared = cast(Cluster, cluster)
@@ -139,6 +149,16 @@ class Scene:
         frame = bytearray(b"".join(encode_request(api.request, version, correlation_id, "c", request))[4:])
         call = self._dispatcher.begin(frame, self._context)
         return Asked(self._dispatcher, self.forwarder, call, bytes(frame))
+
+
+def _not_coordinator(_group_id: str, _call: Any) -> Any:
+    raise RefusedError(ErrorCode.NOT_COORDINATOR)
+
+
+def _not_coordinator_of_transactions(_name: str, _call: Any, to_response: Callable[[Any], Any]) -> asyncio.Future[Any]:
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    answer.set_result(to_response(EndTxnResponse(ErrorCode.NOT_COORDINATOR)))
+    return answer
 
 
 class Asked:

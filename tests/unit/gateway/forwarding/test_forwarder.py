@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from coordinator.fleet.leadership import LeadershipState
 from gateway.forwarding.forwarder import merged
 from gateway.requests import routes
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse
+from protocol.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse, TxnOffsetCommitRequest
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
+from protocol.kafka.messages.transactions import EndTxnRequest
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.forwarding.forwarding_scene import Asked, Scene
 from tests.unit.gateway.requests.test_routes import OTHERS
@@ -194,3 +196,57 @@ async def test_shares_without_answers_have_none_together(local_first: bool) -> N
     assert not merging.done()
     local.set_result(None)
     assert await merging is None
+
+
+# Transactions
+
+END_TXN, TXN_OFFSET_COMMIT = 26, 28
+
+
+def end_txn(scene: Scene) -> Asked:
+    request = EndTxnRequest(transactional_id="id", producer_id=5, producer_epoch=0, committed=True)
+    return scene.ask(END_TXN, 3, request)
+
+
+def commit_in_transaction(scene: Scene) -> Asked:
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    part = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    request = TxnOffsetCommitRequest(
+        transactional_id="id", group_id="id", producer_id=5, producer_epoch=0,
+        topics=[topic(name="t", partitions=[part])],
+    )  # fmt: skip
+    return scene.ask(TXN_OFFSET_COMMIT, 3, request)
+
+
+async def test_what_ends_a_transaction_is_passed_on() -> None:
+    scene = Scene()
+    scene.coordinators["id"] = 1
+    end_txn(scene)
+    commit_in_transaction(scene)
+    assert len(scene.links[1].sent) == 2
+
+
+@pytest.mark.parametrize("state", [LeadershipState.DOUBTFUL, LeadershipState.PRESUMED_DEAD])
+async def test_what_a_gateway_has_slept_over_is_not_taken_for_a_part_of_the_next_transaction(
+    state: LeadershipState,
+) -> None:
+    """A producer that got no answer has ended its transaction through another gateway, and goes on in its epoch."""
+    scene = Scene()
+    scene.coordinators["id"] = 1
+    scene.fleet.state = state
+    ended, committed = end_txn(scene), commit_in_transaction(scene)
+    assert (await ended.decoded()).error_code == ErrorCode.NOT_COORDINATOR
+    [topic] = (await committed.decoded()).topics
+    assert topic.partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert scene.links[1].sent == []
+
+
+async def test_the_lease_ends_while_a_link_is_opened() -> None:
+    scene = Scene()
+    scene.coordinators["id"] = 1
+    scene.blocked = True
+    ended = end_txn(scene)
+    scene.fleet.state = LeadershipState.DOUBTFUL
+    scene.links[1].room.set()
+    assert (await ended.decoded()).error_code == ErrorCode.NOT_COORDINATOR
+    assert scene.links[1].sent == []
