@@ -19,6 +19,7 @@ that meets it:
 - The partition's log. A marker that it has queued is joined by the next attempt, not written twice.
 - Leadership. When it has moved, the old leader refuses: it appends markers only while it leads.
 - The coordinator's epoch. Markers of a coordinator that was replaced are refused where its successor's have been.
+- The lease. A gateway that has slept sends none: a leader may have forgotten by then which coordinator was the last.
 """
 
 from __future__ import annotations
@@ -69,13 +70,21 @@ _Key = tuple[int, TopicPartition]
 
 class MarkerSender:
     def __init__(
-        self, fleet: FleetView, topics: TopicCatalog, peers: Peers, write_here: WriteHere, in_turn: InTurn
+        self,
+        fleet: FleetView,
+        topics: TopicCatalog,
+        peers: Peers,
+        write_here: WriteHere,
+        in_turn: InTurn,
+        serves: Callable[[str], bool],
     ) -> None:
+        """`serves`: this gateway coordinates the transactional id at this moment, and no other does."""
         self._fleet = fleet
         self._topics = topics
         self._peers = peers
         self._write_here = write_here
         self._in_turn = in_turn
+        self._serves = serves
         self._waiting: dict[Member | None, list[_Share]] = {}
         self._tasks = TaskGroup()
 
@@ -101,8 +110,10 @@ class MarkerSender:
 
     async def _send(self, leader: Member | None, shares: Sequence[_Share]) -> None:
         outcomes: Mapping[_Key, MarkerOutcome] = {}
+        still_ours = [share for share in shares if self._serves(share.markers.transactional_id)]
         try:
-            outcomes = await self._outcomes(await self._ask(leader, _request(shares)))
+            if still_ours:
+                outcomes = await self._outcomes(await self._ask(leader, _request(still_ours)))
         except PeerLostError as error:
             log.info("no answer about markers", node_id=leader and leader.node_id, error=str(error))
         finally:

@@ -51,7 +51,7 @@ class TransactionService:
         self._fleet = fleet
         self._config = _transaction_config(config)
         self._producer_ids = producer_ids
-        self._markers = MarkerSender(fleet, topics, peers, write_here, self._in_turn)
+        self._markers = MarkerSender(fleet, topics, peers, write_here, self._in_turn, self._serves)
         self._clock = WallClock()
         self._metrics = metrics
         spec = InternalTopicSpec(TRANSACTION_STATE, config.state_topic_partitions, config.state_topic_segment_bytes)
@@ -88,6 +88,10 @@ class TransactionService:
 
     def _in_turn(self, transactional_id: str, call: Callable[[int], None]) -> None:
         self.coordinators.run(transactional_id, lambda coordinator, now_ms: call(now_ms))
+
+    def _serves(self, transactional_id: str) -> bool:
+        number = self.coordinators.partition_of(transactional_id)
+        return number is not None and self.coordinators.partitions[number].serves
 
     def _new_coordinator(self, log: OwnLog) -> TransactionCoordinator:
         return TransactionCoordinator(

@@ -30,9 +30,11 @@ class Scene:
         self.topics: dict[str, int | PulsarError] = {"t": 100}
         self.outcomes: dict[tuple[str, TopicPartition], list[MarkerOutcome]] = {}
         self.writing = False
+        self.serves = True
         self.sender = MarkerSender(
-            FakeFleet(), cast(TopicCatalog, SimpleNamespace(get=self._get)), self.peers, self._write_here, self._in_turn
-        )
+            FakeFleet(), cast(TopicCatalog, SimpleNamespace(get=self._get)), self.peers, self._write_here,
+            self._in_turn, lambda transactional_id: self.serves,
+        )  # fmt: skip
 
     async def _get(self, name: str, *, fresh: bool = False) -> Topic | None:
         assert fresh
@@ -119,6 +121,16 @@ async def test_each_leader_gets_one_request_for_all_that_one_moment_has() -> Non
 
 def each_topic(name: str, *numbers: int) -> WriteTxnMarkersRequest.WritableTxnMarker.WritableTxnMarkerTopic:
     return WriteTxnMarkersRequest.WritableTxnMarker.WritableTxnMarkerTopic(name=name, partition_indexes=[*numbers])
+
+
+async def test_a_gateway_that_has_slept_sends_nothing() -> None:
+    """Another one has the transactions by then, and their producers may have begun the next ones."""
+    scene = Scene()
+    scene.write("1", [HERE, THERE])
+    scene.serves = False
+    for partition in (HERE, THERE):
+        assert await scene.outcome("1", partition) is MarkerOutcome.FAILED
+    assert not scene.here and scene.peers.asked.empty()
 
 
 async def test_markers_of_raised_epochs_are_told_as_such() -> None:
