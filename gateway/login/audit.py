@@ -15,6 +15,13 @@ class LoginAudit:
         self._log = structlog.get_logger()
         self._sparse = SparseLog(self._log)
 
+    def named(self, address: str, listener: str, name: str) -> None:
+        """By its certificate."""
+        self._metrics.logins.labels("certificate", "done").inc()
+        self._log.info(
+            "client logged in", principal=name, mechanism="certificate", address=address, listener=listener
+        )
+
     def logged_in(self, context: RequestContext, mechanism: str, name: str, *, again: bool = False) -> None:
         self._metrics.logins.labels(mechanism, "again" if again else "done").inc()
         self._log.info(

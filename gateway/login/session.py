@@ -122,14 +122,14 @@ class LoginSession:
 
     async def answer(self, frame: bytearray) -> LoginAnswer:
         """Of a frame that it takes. Raises MalformedRequest. One at a time."""
-        if not 0 < len(frame) <= MAX_FRAME_BYTES:
-            raise MalformedRequest("a login of no size that is allowed")
-        if self._state is _State.BARE_TOKENS:
-            return await self._take_bare_token(bytes(frame))
         if self._state is _State.DONE:
             if _api_key(frame) != ApiKey.SaslHandshake:
                 return LoginAnswer(ends="session expired")
             self._begun_again_s = time.monotonic()
+        if not 0 < len(frame) <= MAX_FRAME_BYTES:
+            raise MalformedRequest("a login of no size that is allowed")
+        if self._state is _State.BARE_TOKENS:
+            return await self._take_bare_token(bytes(frame))
         api_key = _api_key(frame)
         if api_key not in _TAKEN[self._state]:
             return await self._refused(frame, api_key)

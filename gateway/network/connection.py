@@ -10,12 +10,13 @@ import structlog
 
 from gateway.config import FORWARDING_LISTENER
 from gateway.listener_config import Networks
+from gateway.login.audit import LoginAudit
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
 from gateway.network.arrivals import Arrivals
 from gateway.network.pipeline import Host, Pipeline
 from gateway.requests.cluster import Cluster
-from gateway.requests.context import Client, Listener, Principal
+from gateway.requests.context import ANONYMOUS, Client, Listener, Principal
 from gateway.transport.proxy import AwaitedProxyHeader
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
@@ -34,6 +35,7 @@ class Owner(Host, Protocol):
 
     read_buffer: memoryview
     arrivals: Arrivals
+    audit: LoginAudit
 
     def opened(self, connection: KafkaConnection) -> bool: ...
 
@@ -130,10 +132,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._owner.arrivals.left(self._arrived_from)
             self._arrived_from = None
 
-    def become(self, principal: Principal, server_name: str | None) -> None:
+    def become(self, principal: Principal, server_name: str | None, address: str) -> None:
         """As TLS has told, here or at a load balancer."""
         self._client.server_name = server_name
         self._pipeline.become(principal)
+        if principal != ANONYMOUS:
+            self._owner.audit.named(address, self.listener.name, principal.name)
 
     # Reading
 
@@ -182,7 +186,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if principal is None:
                 self.end("no TLS" if tls is None else "a certificate of nobody who is let in")
                 return False
-            self.become(principal, header.authority)
+            self.become(principal, header.authority, self._client.address)
         if self._has_to_log_in:
             self._arrive()
         return self._transport is not None and not self._transport.is_closing()

@@ -15,6 +15,7 @@ from gateway.config import FORWARDING_LISTENER, Config, ForwardingSection
 from gateway.dispatch import Dispatcher
 from gateway.forwarding.peer_security import PeerNames
 from gateway.listener_config import AddressSection, NamedListenerSection
+from gateway.login.audit import LoginAudit
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.service import LoginService
 from gateway.network.arrivals import Arrivals
@@ -54,6 +55,7 @@ class KafkaServer:
         )
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(CODEC_THREADS, "codec")
+        self.audit = LoginAudit(metrics)
         self.arrivals = Arrivals(config.limits, metrics)
         self._tls_read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._logins = logins
@@ -202,7 +204,7 @@ def _carried(
     if principal is None:
         return None
     connection = make()
-    connection.become(principal, tls.server_name)
+    connection.become(principal, tls.server_name, tls.address)
     return connection
 
 

@@ -99,7 +99,7 @@ class Metrics(Collector):
             Counter, "connections_closed", "Client connections that the gateway closed", "reason"
         )
         self.logins = self._make(
-            Counter, "logins", "Logins with SASL: done, again on the same connection, or failed", "mechanism", "outcome"
+            Counter, "logins", "Logins: done, again on the same connection, or failed", "mechanism", "outcome"
         )
         self.certificate_failures = self._make(
             Counter, "certificate_failures", "New certificates that could not be used: the old ones stayed", "listener"

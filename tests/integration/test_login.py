@@ -87,7 +87,11 @@ def test_librdkafka_logs_in(secured: Secured, listener: str, mechanism: str) -> 
 
 @pytest.mark.parametrize("listener", TLS_LISTENERS)
 def test_librdkafka_speaks_tls(secured: Secured, listener: str) -> None:
+    before = metric(secured.gateway, "kafka_gateway_logins_total", mechanism="certificate", outcome="done")
     round_trip(secured.librdkafka(listener))
+    after = metric(secured.gateway, "kafka_gateway_logins_total", mechanism="certificate", outcome="done")
+    assert (after > before) == (listener == "mutual")
+    assert ('"principal": "CLIENT"' in secured.gateway.log_path.read_text()) == (after > 0)
 
 
 def test_a_token_as_password(secured: Secured) -> None:

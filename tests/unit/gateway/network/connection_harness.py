@@ -11,6 +11,7 @@ from typing import Any, cast
 from gateway.config import Limits
 from gateway.dispatch import API_VERSIONS, Entrance, ServedCluster, UnsupportedRequest
 from gateway.listener_config import Networks
+from gateway.login.audit import LoginAudit
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.request_budget import RequestBudget
@@ -153,6 +154,7 @@ class FakeServer:
         self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes, self._regulate_all)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(2)
+        self.audit = LoginAudit(self.metrics)
         self.arrivals = Arrivals(self.limits, self.metrics)
         self.connections: set[KafkaConnection] = set()
 
