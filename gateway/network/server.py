@@ -83,7 +83,7 @@ class KafkaServer:
 
     def _entrance(self, settings: NamedListenerSection) -> Callable[[], asyncio.BufferedProtocol]:
         """What takes a new connection of a listener. Raises UnfitCertificate."""
-        listener = Listener(settings.name, settings.single_address, settings.cluster)
+        listener = Listener(settings.name, settings.single_address, settings.cluster, settings.protocol)
         proxies = settings.trusted_proxies if settings.proxy_protocol else None
         logins = None
         if settings.speaks_sasl:

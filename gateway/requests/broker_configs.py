@@ -67,7 +67,9 @@ def topic_defaults(config: Config) -> dict[str, str]:
     return {topic_config.name: topic_config.default for topic_config in TOPIC_CONFIGS.values()} | own
 
 
-def broker_configs(cluster: Cluster, node: Node | None = None) -> Mapping[str, BrokerConfig]:
+def broker_configs(
+    cluster: Cluster, node: Node | None = None, protocol: str = "PLAINTEXT"
+) -> Mapping[str, BrokerConfig]:
     """By name: defaults of topics, then what the gateway, which the client knows as `node`, is told by its own."""
     defaults = topic_defaults(cluster.config)
     rows = [
@@ -78,12 +80,12 @@ def broker_configs(cluster: Cluster, node: Node | None = None) -> Mapping[str, B
         for topic_config in TOPIC_CONFIGS.values()
         if topic_config.broker_config is not None
     ]  # fmt: skip
-    rows += _identity(node or cluster.node) + _behaviour() + _settings(cluster.config)
+    rows += _identity(node or cluster.node, protocol) + _behaviour() + _settings(cluster.config)
     return {row.name: row for row in rows}
 
 
-def _identity(node: Node) -> list[BrokerConfig]:
-    address = f"PLAINTEXT://{node.host}:{node.port}"
+def _identity(node: Node, protocol: str) -> list[BrokerConfig]:
+    address = f"{protocol}://{node.host}:{node.port}"
     return [
         BrokerConfig("advertised.listeners", _S, address, SOURCE_STATIC, "Where clients are sent."),
         BrokerConfig("broker.id", _I, str(node.node_id), SOURCE_STATIC, "The gateway's id among its fleet."),

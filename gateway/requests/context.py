@@ -65,6 +65,8 @@ class Listener:
     """Its clients know one address for all gateways."""
     cluster: str | None = None
     """That its clients use, if it is not the fleet's own or one that they choose."""
+    protocol: str = "PLAINTEXT"
+    """Kafka's name for what its clients speak."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # type: ignore[import-untyped]
 from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.certificates import Authority
@@ -92,6 +92,14 @@ def test_librdkafka_speaks_tls(secured: Secured, listener: str) -> None:
     after = metric(secured.gateway, "kafka_gateway_logins_total", mechanism="certificate", outcome="done")
     assert (after > before) == (listener == "mutual")
     assert ('"principal": "CLIENT"' in secured.gateway.log_path.read_text()) == (after > 0)
+
+
+def test_clients_are_told_what_they_speak(secured: Secured) -> None:
+    admin = AdminClient(secured.librdkafka("sasl_tls", "PLAIN"))
+    node = str(next(iter(admin.list_topics(timeout=TIMEOUT_S).brokers)))
+    resource = ConfigResource(ConfigResource.Type.BROKER, node)
+    configs = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+    assert configs["advertised.listeners"].value == f"SASL_SSL://{secured.address('sasl_tls')}"
 
 
 def test_a_token_as_password(secured: Secured) -> None:

@@ -77,7 +77,7 @@ async def _broker_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_C
         raise _invalid(f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
     return [
         _row(call, each.name, each.kind, each.value, each.documentation, each.synonyms, read_only=True)
-        for each in broker_configs(call.cluster, Brokers(call).own).values()
+        for each in broker_configs(call.cluster, Brokers(call).own, call.context.listener.protocol).values()
     ]
 
 
