@@ -126,3 +126,24 @@ def test_the_gateway_that_only_reads_follows(gateway: GatewayProcess) -> None:
     wait_for(
         lambda: read(gateway.bootstrap, topic) == [b"%d" % number for number in range(1, 20, 2)], "what was committed"
     )
+
+
+def test_what_was_aborted_long_ago(gateway: GatewayProcess) -> None:
+    """More than one checkpoint tells of: the next leader follows several."""
+    topic = unique_topic("aborted")
+    create_topic(gateway.bootstrap, topic)
+    one, two = (Transactions(gateway.bootstrap, f"{topic}-{number}") for number in range(2))
+    committed = []
+    for number in range(600):
+        one.write(topic, b"aborted %d" % number)
+        if number % 100 == 50:
+            committed.append(b"committed %d" % number)
+            two.write(topic, committed[-1])
+            two.commit()
+        one.abort()
+    two.write(topic, b"open")
+    one.write(topic, b"behind what is open")
+    one.commit()
+    restart(gateway, kill=True)
+    assert read(gateway.bootstrap, topic) == committed
+    assert read(gateway.bootstrap, topic, start=600) == committed[3:]
