@@ -155,6 +155,8 @@ def requests(known: str, unknown: str) -> dict[str, list[tuple[int, dict[str, An
             {"name": name, "partitions": [{"partition_index": 0}]} for name in names]})],
         "DescribeCluster": [(0, {"include_cluster_authorized_operations": False})],
         "DescribeProducers": [(0, {"topics": [{"name": name, "partition_indexes": [1]} for name in names]})],
+        "WriteTxnMarkers": [(1, {"markers": [{"producer_id": 7, "producer_epoch": 0, "transaction_result": True,
+            "topics": [{"name": name, "partition_indexes": [1]} for name in names], "coordinator_epoch": 0}]})],
         "ConsumerGroupHeartbeat": [(0, {"group_id": "new", "member_id": "", "member_epoch": 0, "instance_id": None,
             "rack_id": None, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": names,
             "server_assignor": None, "topic_partitions": []})],
