@@ -232,9 +232,10 @@ class LogTransactions:
                 self._doubted.discard(event.producer_id)
                 if event.marker.type is MarkerType.ABORT:
                     self.checkpoints.aborted()
-        if self._state.aborted_count > MAX_ABORTED and self.checkpoints.newest is not None:
-            self._state.keep_aborted(KEPT_ABORTED)
-            self._older = self.checkpoints.newest.entry
+        newest = self.checkpoints.newest
+        if self._state.aborted_count > MAX_ABORTED and newest is not None:
+            self._state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
+            self._older = newest.entry
         if events and self._flag is None:  # another cluster's transactions, say
             self._flagging.start()
 

@@ -166,9 +166,9 @@ class PartitionTransactions:
         self._aborted[:0] = [each for each in aborted if each.last_offset >= self._start_offset]
         self.aborted_from = max(known_from, self._start_offset)
 
-    def keep_aborted(self, most: int) -> None:
-        """Forget the oldest abort markers."""
-        surplus = len(self._aborted) - most
+    def keep_aborted(self, most: int, told_below: int) -> None:
+        """Forget the oldest abort markers, of those below an offset: they are told elsewhere."""
+        surplus = min(len(self._aborted) - most, bisect_left(self._aborted, told_below, key=_last_offset))
         if surplus > 0:
             self.aborted_from = max(self.aborted_from, self._aborted[surplus - 1].last_offset + 1)
             del self._aborted[:surplus]

@@ -146,6 +146,22 @@ async def test_below_a_long_native_tail(no_settling: None, monkeypatch: pytest.M
     assert len(fresh.transactions.aborted_between(0, fresh.end_offset)) == 40
 
 
+async def test_what_no_checkpoint_tells_is_not_forgotten(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while Pulsar answers slowly, or behind a long native tail."""
+    monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
+    monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
+    monkeypatch.setattr(checkpoints, "EVERY_ENTRIES", 1_000)
+    monkeypatch.setattr(checkpoints, "EVERY_ABORTED", 1_000)
+    scene = TransactionScene()
+    await scene.lead()
+    for _ in range(20):
+        await scene.begin(1)
+        await scene.end(1, ABORT)
+    for log in (scene.log, await scene.opened()):
+        await known(log, 0)
+        assert len(log.transactions.aborted_between(0, log.end_offset)) == 20
+
+
 async def test_somebody_elses_checkpoint(no_settling: None) -> None:
     scene = TransactionScene()
     await scene.lead()

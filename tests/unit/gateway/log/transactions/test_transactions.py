@@ -163,9 +163,11 @@ def test_a_state_that_began_at_a_checkpoint() -> None:
 
 def test_few_abort_markers_are_kept() -> None:
     t = interleaved()
-    t.keep_aborted(5)
+    t.keep_aborted(5, told_below=12)
     assert t.aborted_from == 0
-    t.keep_aborted(1)
+    t.keep_aborted(1, told_below=FIRST.last_offset)
+    assert t.aborted_from == 0
+    t.keep_aborted(1, told_below=12)
     assert t.aborted_from == 10
     assert t.aborted_between(10, 12) == [FOURTH]
     t.add_older([FIRST, SECOND], known_from=0)
@@ -174,7 +176,7 @@ def test_few_abort_markers_are_kept() -> None:
 
 def test_older_ones_that_were_deleted_meanwhile() -> None:
     t = interleaved()
-    t.keep_aborted(1)
+    t.keep_aborted(1, told_below=12)
     t.start_moved(7)
     t.add_older([FIRST, SECOND], known_from=0)
     assert t.aborted_from == 7
