@@ -191,7 +191,7 @@ _ROWS = (
     Api(
         records.WriteTxnMarkersRequest, records.WriteTxnMarkersResponse,
         1, 2, write_txn_markers.handle,
-        _rights((_CLUSTER, _ALTER)), route=routes.WRITE_TXN_MARKERS,
+        _rights((_CLUSTER, _ALTER)), route=routes.WRITE_TXN_MARKERS, pipelined=True,
     ),
     Api(
         records.OffsetForLeaderEpochRequest, records.OffsetForLeaderEpochResponse,

@@ -14,5 +14,5 @@ def test_only_what_comes_before_login_needs_no_right() -> None:
 
 def test_requests_that_only_add_or_look_may_be_pipelined() -> None:
     assert {api.key for api in APIS.values() if api.pipelined} == {
-        ApiKey.Produce, ApiKey.ListOffsets, ApiKey.OffsetCommit,
+        ApiKey.Produce, ApiKey.ListOffsets, ApiKey.OffsetCommit, ApiKey.WriteTxnMarkers,
     }  # fmt: skip
