@@ -205,6 +205,29 @@ class TestTheLatestWins:
             h.end_transaction(producer_id=producer_id)
         assert fetch(h, T0, stable=True) == {T0: FetchedOffset(80)}
 
+    @pytest.mark.parametrize("is_committed_between", [True, False])
+    @pytest.mark.parametrize("cut", range(7))
+    def test_an_end_that_is_torn_is_completed_when_the_marker_comes_again(
+        self, cut: int, is_committed_between: bool
+    ) -> None:
+        """Two transactions have an offset of T0, the later one ends first; all that is known of its end is a part."""
+        h = Harness(auto=False)
+        h.commit_in_transaction(80, producer_id=8)
+        h.commit_in_transaction(offsets={T0: OffsetToCommit(70), T1: OffsetToCommit(71)})
+        h.settle()
+        h.end_transaction()
+        [(records, _)] = h.log.waiting
+        assert len(records) == 6
+        h.log.durable += records[:cut]
+        h = reloaded(h)
+        if is_committed_between:
+            h.commit(3)
+        h.end_transaction()
+        h.end_transaction(producer_id=8)
+        for each in (h, reloaded(h)):
+            expected = {T0: FetchedOffset(3 if is_committed_between else 70), T1: FetchedOffset(71)}
+            assert fetch(each, T0, T1, stable=True) == expected
+
     def test_a_commit_that_was_refused_supersedes_nothing(self) -> None:
         h = Harness(auto=False)
         h.commit_in_transaction(7)

@@ -241,6 +241,20 @@ class OffsetsLife(RuleBasedStateMachine):
             assert producer.end is None, "a marker without an answer"
         self.load([*dict(durable).items()], seed)
 
+    @rule(number=PRODUCERS, torn=st.integers(0, 12), seed=st.integers(0, 99))
+    def crash_while_a_transaction_ends(self, number: int, torn: int, seed: int) -> None:
+        while self.h.log.waiting:
+            self.finish_append(ErrorCode.NONE)
+        self.transactions_go_on()
+        self.end(number, committed=True)
+        self.crash(0, torn, seed)
+
+    @rule(number=PRODUCERS, group=GROUPS, partitions=SOME, error=OUTCOMES)
+    def end_beside_a_commit(self, number: int, group: str, partitions: list[TopicPartition], error: ErrorCode) -> None:
+        self.commit(group, partitions)
+        self.end(number, committed=True)
+        self.log_answers(error, len(partitions))
+
     def load(self, last: list[tuple[bytes, bytes | None]], seed: int) -> None:
         Random(seed).shuffle(last)
         self.h = self.new_harness()
