@@ -198,7 +198,9 @@ class TestTheLatestWins:
     @pytest.mark.parametrize("first", [7, 8])
     def test_of_two_transactions(self, first: int) -> None:
         h = Harness()
+        h.commit_in_transaction(60, producer_id=7)
         h.commit_in_transaction(70, producer_id=7)
+        h = reloaded(h)
         h.commit_in_transaction(80, producer_id=8)
         for producer_id in (first, 15 - first):
             h = reloaded(h)
