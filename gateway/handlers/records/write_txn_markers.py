@@ -17,7 +17,7 @@ from gateway.coordination.groups.group_markers import write_group_marker
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.log.partition_log import PartitionLog
-from gateway.log.transactions.log_transactions import MarkerForm
+from gateway.log.transactions.marker_appends import MarkerForm
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster

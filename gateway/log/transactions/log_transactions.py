@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import structlog
 
@@ -20,7 +20,7 @@ from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
 from gateway.log.bounds.transaction_flag import flagged_position, write_flag
 from gateway.log.entries.log_entry import Buffer
-from gateway.log.entries.message_entry import EncodedEntry, encode_marker_entry
+from gateway.log.entries.message_entry import encode_marker_entry
 from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
@@ -28,6 +28,7 @@ from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint, MalformedCheckpointError
 from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, NextTag, Tag, find_last, keep, read_checkpoint
 from gateway.log.transactions.events import Event, events_of
+from gateway.log.transactions.marker_appends import AppendControl, Ending, MarkerForm
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
 from gateway.log.transactions.verifications import Verifications
@@ -43,36 +44,6 @@ MAX_ABORTED, KEPT_ABORTED = 50_000, 25_000
 FROM_THE_START = Position(-1, -1)
 
 log = structlog.get_logger()
-
-
-class AppendControl(Protocol):
-    """Queues a control batch of one offset. Raises KafkaError."""
-
-    def __call__(
-        self, data: memoryview, done: Callable[[int, Exception | None], None], messages: EncodedEntry | None
-    ) -> None: ...
-
-
-class MarkerForm(NamedTuple):
-    """How a topic has its markers: as a message, and with the time of their append."""
-
-    as_message: bool = False
-    log_append_time: bool = False
-
-
-class _Ending:
-    """A marker that is on its way into the log."""
-
-    def __init__(self, marker: TransactionMarker) -> None:
-        self.marker = marker
-        self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(self, error: Exception | None) -> None:
-        if error is None:
-            self.written.set_result(None)
-        else:
-            self.written.set_exception(error)
-            self.written.exception()  # those who waited may be gone
 
 
 class LogTransactions:
@@ -113,7 +84,7 @@ class LogTransactions:
         self._held: list[Event] | None = None
         """What came while older entries are read. None if some of it did not come here."""
         self._failed_s = 0.0
-        self._ending: dict[int, _Ending] = {}
+        self._ending: dict[int, Ending] = {}
         self._doubted: set[int] = set()
         """Producers whose open transactions may be nobody's."""
         self.checkpoints = Checkpoints()
@@ -385,7 +356,7 @@ class LogTransactions:
         self._check(marker, transaction_version)
         now_ms = int(time.time() * 1000)
         data = memoryview(encode_marker(marker, now_ms, log_append_time=form.log_append_time))
-        ending = self._ending[marker.producer_id] = _Ending(marker)
+        ending = self._ending[marker.producer_id] = Ending(marker)
 
         def done(_: int, error: Exception | None) -> None:
             del self._ending[marker.producer_id]

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
-from gateway.log.transactions.log_transactions import MarkerForm
+from gateway.log.transactions.marker_appends import MarkerForm
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch

@@ -8,7 +8,7 @@ from gateway.config import Limits
 from gateway.log.bounds.log_bounds import read_bounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
-from gateway.log.transactions.log_transactions import MarkerForm
+from gateway.log.transactions.marker_appends import MarkerForm
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
