@@ -5,6 +5,7 @@ import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Base64;
@@ -45,6 +46,7 @@ public final class Tools {
             System.setIn(new ByteArrayInputStream(parts[1].getBytes(StandardCharsets.UTF_8)));
             System.setOut(out);
             System.setErr(out);
+            setScalaOut(out);
             int status = run(parts[0], Arrays.copyOfRange(parts, 2, parts.length), out);
             out.flush();
             answers.println(status + " " + Base64.getEncoder().encodeToString(printed.toByteArray()));
@@ -52,6 +54,14 @@ public final class Tools {
         }
         Exit.resetExitProcedure();
         Runtime.getRuntime().halt(0);
+    }
+
+    /** Tools in Scala print to what was System.out when the first of them ran. */
+    static void setScalaOut(PrintStream out) throws Exception {
+        Class<?> console = Class.forName("scala.Console$");
+        Method setOut = console.getDeclaredMethod("setOutDirect", PrintStream.class);
+        setOut.setAccessible(true);
+        setOut.invoke(console.getField("MODULE$").get(null), out);
     }
 
     static int run(String tool, String[] arguments, PrintStream out) throws Exception {
