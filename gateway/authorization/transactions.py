@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
 
 from gateway.authorization.guard import (
     chain,
@@ -76,7 +76,7 @@ def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
     request = call.request
     if not _may(call, AclOperation.WRITE, request.v3_and_below_transactional_id):
         call.count_error(_DENIED)
-        return Reply(_answer(request, lambda _topic: _DENIED))
+        return Reply(_answer(request, lambda _topic, _partition: _DENIED))
     denied = {
         topic.name
         for topic in request.v3_and_below_topics
@@ -85,24 +85,27 @@ def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
     if not denied:
         return handle(call)
     call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return Reply(
-        _answer(
-            request,
-            lambda topic: (
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic in denied else ErrorCode.OPERATION_NOT_ATTEMPTED
-            ),
-        )
-    )
+
+    def code(topic: str, partition: int) -> ErrorCode:
+        if topic in denied:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        known = call.cluster.topics.cached(topic)
+        if known is not None and not 0 <= partition < known.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    return Reply(_answer(request, code))
 
 
-def _answer(request: AddPartitionsToTxnRequest, code: Any) -> AddPartitionsToTxnResponse:
+def _answer(request: AddPartitionsToTxnRequest, code: Callable[[str, int], ErrorCode]) -> AddPartitionsToTxnResponse:
     row = _Result.AddPartitionsToTxnPartitionResult
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
             _Result(
                 name=topic.name,
                 results_by_partition=[
-                    row(partition_index=number, partition_error_code=code(topic.name)) for number in topic.partitions
+                    row(partition_index=number, partition_error_code=code(topic.name, number))
+                    for number in topic.partitions
                 ],
             )
             for topic in request.v3_and_below_topics

@@ -656,3 +656,69 @@ def test_consumer_group_heartbeat(conversation: Conversation, version: int) -> N
 def test_consumer_group_describe(conversation: Conversation, version: int) -> None:
     groups = [denied_group(conversation)]
     conversation.call("ConsumerGroupDescribe", version, group_ids=groups, include_authorized_operations=True)
+
+
+# Transactions
+
+
+def denied_transaction(conversation: Conversation, operation: int = CREATE) -> str:
+    """A transactional id with this right alone; Create means nothing to it."""
+    transactional_id = name_of(conversation, f"transaction-{operation}")
+    create(conversation, acl(transactional_id, operation, resource_type=TRANSACTIONAL_ID))
+    return transactional_id
+
+
+@case("AddPartitionsToTxn", range(4))
+def test_add_partitions_to_txn(conversation: Conversation, version: int) -> None:
+    allowed, denied = two_topics(conversation, "added")
+    topics = [{"name": name, "partitions": [0, 1]} for name in (denied, allowed)]
+    try:
+        for transactional_id in (denied_transaction(conversation), denied_transaction(conversation, WRITE)):
+            conversation.call(
+                "AddPartitionsToTxn", version, v3_and_below_transactional_id=transactional_id,
+                v3_and_below_producer_id=1, v3_and_below_producer_epoch=0, v3_and_below_topics=topics,
+            )  # fmt: skip
+    finally:
+        without_acls(conversation, denied)
+
+
+@case("AddOffsetsToTxn", range(4))
+def test_add_offsets_to_txn(conversation: Conversation, version: int) -> None:
+    group = denied_group(conversation)
+    for transactional_id in (denied_transaction(conversation), denied_transaction(conversation, WRITE)):
+        conversation.call(
+            "AddOffsetsToTxn", version, transactional_id=transactional_id, producer_id=1, producer_epoch=0,
+            group_id=group,
+        )  # fmt: skip
+
+
+@case("EndTxn", range(4))
+def test_end_txn(conversation: Conversation, version: int) -> None:
+    transactional_id = denied_transaction(conversation)
+    conversation.call(
+        "EndTxn", version, transactional_id=transactional_id, producer_id=1, producer_epoch=0, committed=True
+    )
+
+
+@case("TxnOffsetCommit", range(4))
+def test_txn_offset_commit(conversation: Conversation, version: int) -> None:
+    _, denied = two_topics(conversation, "pending")
+    partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
+    topics = [{"name": denied, "partitions": [partition]}]
+    group, readable = denied_group(conversation), denied_group(conversation, READ)
+    writable = denied_transaction(conversation, WRITE)
+    try:
+        for transactional_id, group_id in (
+            (denied_transaction(conversation), readable), (writable, group), (writable, readable),
+        ):  # fmt: skip
+            conversation.call(
+                "TxnOffsetCommit", version, transactional_id=transactional_id, group_id=group_id, producer_id=1,
+                producer_epoch=0, topics=topics,
+            )  # fmt: skip
+    finally:
+        without_acls(conversation, denied)
+
+
+@case("DescribeTransactions", [0])
+def test_describe_transactions(conversation: Conversation, version: int) -> None:
+    conversation.call("DescribeTransactions", version, transactional_ids=[denied_transaction(conversation)])
