@@ -72,7 +72,9 @@ class Gateway:
         self._admin = AdminClient(config.pulsar)
         self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
-        self._shared = Shared(self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent)
+        self._shared = Shared(
+            self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent, self._fleet
+        )
         parts = ProcessParts(self._client, self._admin, self._shared, self._peer_security(), self.metrics)
         self._services = ClusterServices(with_share(config) if config.kafka.clusters else config, self._fleet, parts)
         self._clusters = Clusters(config, self._fleet, parts, self._services.served)

@@ -80,6 +80,8 @@ class Snapshot(_Part):
     epoch: int
     position: LogPosition | None
     members: tuple[MemberState, ...]
+    evicted: tuple[str, ...] = ()
+    """Incarnations that were evicted last, the latest one at the end; older gateways do not write them."""
 
 
 class Heartbeat(_Part):

@@ -34,6 +34,10 @@ MAX_VIEWS = 64
 """Of views behind which some member has stayed; who is further behind may lead anything, for all we know."""
 
 
+MAX_EVICTED = 16
+"""Of incarnations whose last writes may still be on their way."""
+
+
 class _View(NamedTuple):
     epoch: int
     placement: Placement
@@ -46,14 +50,18 @@ class Roster:
         self.revision = 0
         """Rises whenever `leader` or `may_lead` may answer otherwise than before, or members serve others."""
         self.members: dict[int, MemberState] = {}
+        self.evicted: tuple[str, ...] = ()
+        """Incarnations that did not say goodbye, the latest one at the end."""
         if snapshot is not None:
+            self.evicted = snapshot.evicted[-MAX_EVICTED:]
             self.epoch, self.position = snapshot.epoch, snapshot.position
             self.members = {state.member.node_id: state for state in snapshot.members}
         self._views = deque([self._view()], MAX_VIEWS)
         self._forget_drained_views()
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(epoch=self.epoch, position=self.position, members=tuple(self.members.values()))
+        members = tuple(self.members.values())
+        return Snapshot(epoch=self.epoch, position=self.position, members=members, evicted=self.evicted)
 
     def has(self, member: Member) -> bool:
         """It is a member, in this incarnation."""
@@ -86,6 +94,7 @@ class Roster:
             case Eviction():
                 is_member = self._is_member(message.node_id, message.incarnation)
                 if is_member and self.members[message.node_id].sequence == message.sequence:
+                    self._note_evicted(message.incarnation)
                     self._remove(message.node_id)
         self.position = position
         if self.epoch != before:
@@ -104,9 +113,14 @@ class Roster:
                 self.revision += state.member.clusters != known.member.clusters  # older gateways do not hand it on
                 self.members[node_id] = _drained(state, max(state.drained_epoch, known.drained_epoch))
         elif heartbeat.joining and (known is None or known.member.instance == state.member.instance):
+            if known is not None:
+                self._note_evicted(known.member.incarnation)
             self.epoch += 1
             # It leads nothing yet, and will judge by this epoch or a later one.
             self.members[node_id] = _drained(state, self.epoch)
+
+    def _note_evicted(self, incarnation: str) -> None:
+        self.evicted = (*self.evicted, incarnation)[-MAX_EVICTED:]
 
     def _remove(self, node_id: int) -> None:
         del self.members[node_id]

@@ -28,6 +28,8 @@ TICKS_A_HEARTBEAT = 5
 RELEASE_S = 5.0
 """What is not released by then is fenced by its next leader; of a plain partition, what is in flight is stopped."""
 JOIN_CHECK_S = 0.005
+EVICTED_S = 180.0
+"""So long the producers of an evicted gateway are shut out. Brokers close a connection that does not answer sooner."""
 ANNOUNCE_AGAIN_S = 2.0
 """What was sent is in the log by then, or is sent again."""
 
@@ -62,6 +64,9 @@ class Fleet:
         self._revision = -1
         self._behind = asyncio.Event()
         self._tasks = TaskGroup()
+        self._evicted_s: dict[str, float] = {}
+        """When it was first heard, of each eviction that the roster knows (monotonic)."""
+        self._evicted_lately: tuple[str, ...] = ()
 
     def subscribe(self, listener: FleetListener) -> None:
         self._listeners.append(listener)
@@ -187,6 +192,22 @@ class Fleet:
             return PartitionRole.ELSEWHERE
         return self._membership.role(PartitionKey(topic, partition), lease_now_ms())
 
+    def own_name(self) -> str:
+        """Of this gateway's producers: the incarnation's, which is another one after an eviction."""
+        return "" if self._membership is None else self._membership.member.incarnation
+
+    def evicted(self) -> tuple[str, ...]:
+        """The names of producers that may still write, though others lead. The same tuple until that changes."""
+        return self._evicted_lately
+
+    def _update_evicted(self) -> None:
+        assert self._membership is not None
+        now_s, known = time.monotonic(), self._membership.roster.evicted
+        self._evicted_s = {each: self._evicted_s.get(each, now_s) for each in known}
+        lately = tuple(each for each, heard_s in self._evicted_s.items() if now_s - heard_s < EVICTED_S)
+        if lately != self._evicted_lately:
+            self._evicted_lately = lately
+
     def is_member(self, member: Member) -> bool:
         """The gateway lives, as far as the log tells, and is the same process still."""
         return self._membership is not None and self._membership.roster.has(member)
@@ -223,6 +244,7 @@ class Fleet:
             self._log_change(membership)
         if membership.roster.revision != self._revision:
             self._revision = membership.roster.revision
+            self._update_evicted()
             self._behind.set()
             for listener in self._listeners:
                 listener.leaders_changed()
@@ -247,6 +269,7 @@ class Fleet:
                 self._report_lease_lost()
             self._tick()
             self._announce()
+            self._update_evicted()
             await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)
 
     def _tick(self) -> None:

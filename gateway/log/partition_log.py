@@ -73,10 +73,12 @@ class PartitionLog:
             resources.admin, self._follower, self._target, self._undispatched, shared.limits.refresh_timeout_ms,
             bounds.asked_at,
         )  # fmt: skip
-        self.producers = KnownProducers(topic, resources, end, self.end, shared.producer_ids, shared.producers)
+        self.producers = KnownProducers(
+            topic, resources, end, self.end, shared.producer_ids, shared.producers, shared.names
+        )
         self.writer = LogWriter(
             topic, resources, shared.may_send_idempotent, end, self.producers.state, self.end.read_what_others_sent,
-            self._written, predecessor,
+            self._written, predecessor, shared.names,
         )  # fmt: skip
         self.transactions = LogTransactions(
             topic, resources, bounds, end, self.start, self.waiters, self.writer.append_control,

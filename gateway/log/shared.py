@@ -11,6 +11,7 @@ from gateway.log.reading.readers import CatchUpReaders
 from gateway.log.resources import Resources
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.log.writing.producer_state import AllProducers
+from gateway.log.writing.writer_names import NamedByBroker, WriterNames
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -26,12 +27,14 @@ class Shared:
         limits: Limits,
         metrics: Metrics,
         may_send_idempotent: Callable[[], bool],
+        names: WriterNames | None = None,
     ) -> None:
         """``may_send_idempotent``: no other gateway can have become the leader of what this one leads."""
         self.limits = limits
         self.decoding = DecodingThreads(limits.decoding_threads)
         self.resources = Resources(client, admin, limits, metrics, self.decoding)
         self.may_send_idempotent = may_send_idempotent
+        self.names = names or NamedByBroker()
         self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)
         self.producer_ids = ProducerIds()
         self.producers = AllProducers(limits.max_producers, limits.producer_id_expiration_ms / 1000)

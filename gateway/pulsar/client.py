@@ -65,6 +65,7 @@ class PulsarClient:
         fencing: bool = False,
         properties: Sequence[tuple[str, str]] = (),
         predecessor: Producer | None = None,
+        name: str = "",
         backoff_max_ms: int | None = None,
     ) -> Producer:
         """A producer on `topic` (a full name such as `persistent://tenant/ns/name-partition-0`).
@@ -72,6 +73,8 @@ class PulsarClient:
         `fencing` takes exclusive access and shuts every other producer out. `predecessor` is a dead producer of this
         topic: opening then waits until the broker has forgotten it, so that nothing that it sent can reach the topic
         later. If it was exclusive, opening fails with ProducerFencedError when another has taken the topic since.
+        Without a predecessor, a producer may choose its `name`; that of a living one is given to it when that one's
+        connection does not answer the broker, and until then opening fails with ProducerBusyError.
 
         Retries with backoff (`backoff_max_ms`: another bound than that of the settings) for up to operation_timeout_ms.
         Raises the last PulsarError.
@@ -82,7 +85,7 @@ class PulsarClient:
             exclusive = fencing or (predecessor is not None and predecessor.topic_epoch is not None)
             connection = await (self._own_connection(address) if exclusive else self._connection(address))
             producer = Producer(topic, connection, listener, owns_connection=exclusive)
-            await producer.open(fencing=fencing, properties=properties, predecessor=predecessor)
+            await producer.open(fencing=fencing, properties=properties, predecessor=predecessor, name=name)
             return producer
 
         return await self._retried(attempt, backoff_max_ms)

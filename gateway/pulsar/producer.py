@@ -1,6 +1,7 @@
 """One producer on one topic of one broker."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Protocol
 
 from gateway.pulsar.connection import Condition, Connection, ConnectionState
@@ -27,6 +28,9 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 
 STALLED_S = 20.0
 """A send that the broker leaves unanswered for so long is given up; Kafka's clients wait for 30 s and more."""
+OPENING_BITS = 32
+"""No producer sends so many entries that it meets the sequence ids of the next one of its name."""
+_openings = count(1)
 METADATA_BYTES = 1024
 """More than an entry's metadata takes of `Producer.max_message_bytes`."""
 
@@ -66,12 +70,18 @@ class Producer:
         return self.connection.max_message_bytes
 
     async def open(
-        self, *, fencing: bool, properties: Sequence[tuple[str, str]], predecessor: "Producer | None"
+        self, *, fencing: bool, properties: Sequence[tuple[str, str]], predecessor: "Producer | None", name: str = ""
     ) -> None:
         """Register with the broker. Raises PulsarError, and then the broker holds nothing of it."""
         connection = self.connection
         request_id = connection.next_id()
         command = self._open_command(request_id, fencing, properties, predecessor)
+        # One after the other has the same name: an entry must tell by its sequence id which of them wrote it.
+        if predecessor is not None:
+            self._last_sequence_id = predecessor._last_sequence_id
+        elif name:
+            command.producer_name = name
+            self._last_sequence_id = (next(_openings) << OPENING_BITS) - 1
         connection.producers[self._id] = self
         try:
             answer = await connection.request(BaseCommand(type=BaseCommand.PRODUCER, producer=command), request_id)
@@ -80,7 +90,7 @@ class Producer:
         except BaseException:
             self._abandon()
             raise
-        self._opened(answer.producer_success, predecessor)
+        self._opened(answer.producer_success)
 
     def _open_command(
         self, request_id: int, fencing: bool, properties: Sequence[tuple[str, str]], predecessor: "Producer | None"
@@ -102,13 +112,11 @@ class Producer:
                 command.producer_access_mode = ProducerAccessMode.Exclusive
         return command
 
-    def _opened(self, success: CommandProducerSuccess, predecessor: "Producer | None") -> None:
+    def _opened(self, success: CommandProducerSuccess) -> None:
         self.name = success.producer_name
         if success.HasField("topic_epoch"):
             self.topic_epoch = success.topic_epoch
-        # A successor has its predecessor's name: an entry must tell by its sequence id which of them wrote it.
-        last_sequence_id = -1 if predecessor is None else predecessor._last_sequence_id
-        self._last_sequence_id = max(success.last_sequence_id, last_sequence_id)
+        self._last_sequence_id = max(success.last_sequence_id, self._last_sequence_id)
         self._encoder = SendEncoder(self._id, self.name)
 
     def send(

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pulsar as native
 import pytest
 
+from gateway.log.writing.writer_names import shut_out
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import ProducerFencedError, PulsarError, TopicNotFoundError
+from gateway.pulsar.errors import ProducerBusyError, ProducerFencedError, PulsarError, TopicNotFoundError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry, Start
@@ -247,6 +248,36 @@ def test_a_newer_exclusive_producer_fences_the_older_one(pulsar: PulsarAddresses
         assert not bystander.closed
         assert [bytes(entry.payload) for entry in await cluster.read(topic, 1)] == [b"first"]
         await other.close()
+
+    run(pulsar, test)
+
+
+def test_a_name_is_taken_from_a_producer_whose_process_stands_still(
+    pulsar: PulsarAddresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from one that answers: it will close its producers itself."""
+
+    async def test(cluster: Cluster) -> None:
+        topic, sends = await cluster.new_topic(), Sends()
+        old = await cluster.client.open_producer(topic, sends, name="gateway")
+        other, hasty = (
+            PulsarClient(cluster.settings.model_copy(update={"operation_timeout_ms": each})) for each in (20_000, 500)
+        )
+        with pytest.raises(ProducerBusyError):
+            await hasty.open_producer(topic, Sends(), name="gateway")
+        assert not old.closed
+        # As a process that stands still: what it has sent is at the broker, or on its way, and pings are not answered.
+        monkeypatch.setattr(old.connection, "_handlers", {})
+        await shut_out(other, topic, ["gateway"])
+        with contextlib.suppress(PulsarError):
+            old.send([b"late"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        await sends.until(lambda: sends.closed is not None)
+        new = await other.open_producer(topic, new_sends := Sends(), name="gateway")
+        sequence_id = new.send([b"first"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        assert sequence_id > old._last_sequence_id
+        await new_sends.receipt(sequence_id)
+        assert [bytes(entry.payload) for entry in await cluster.read(topic, 1)] == [b"first"]
+        await asyncio.gather(other.close(), hasty.close())
 
     run(pulsar, test)
 

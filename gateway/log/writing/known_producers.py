@@ -19,6 +19,7 @@ from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.log.writing.producer_scan import Tail, read_tail
 from gateway.log.writing.producer_state import ActiveProducer, AllProducers, ProducerState
+from gateway.log.writing.writer_names import WriterNames, shut_out
 from protocol.kafka.batch import BatchHeader, iter_headers
 
 
@@ -33,6 +34,7 @@ class KnownProducers:
         refresh: EndRefresh,
         ids: ProducerIds,
         everywhere: AllProducers,
+        names: WriterNames,
     ) -> None:
         self.state = ProducerState(resources.limits.max_producers_per_partition, everywhere)
         self.loaded = False
@@ -45,6 +47,10 @@ class KnownProducers:
         self._loading: asyncio.Task[None] | None = None
         self._held: list[BatchHeader] = []
         self._catch_up = SharedRun(refresh.read_what_others_sent)
+        self._names = names
+        self._shut_out: tuple[str, ...] = ()
+        """Evicted gateways of which nothing can come any more."""
+        self._shutting_out = SharedRun(self._shut_out_evicted)
         self._judges_since = math.inf
         """What idempotent producers wrote is known since; nobody else lets them write while this log is open."""
 
@@ -52,7 +58,7 @@ class KnownProducers:
 
     def may_judge(self, header: BatchHeader, source: int, arrived_s: float) -> bool:
         """No other gateway can have had a batch of the producer that is not known here. ``prepare`` sees to it."""
-        if not self.loaded:
+        if not self.loaded or self._names.evicted() != self._shut_out:
             return False
         if self._catch_up.covers(arrived_s):
             return True
@@ -62,6 +68,7 @@ class KnownProducers:
 
     async def prepare(self, header: BatchHeader, source: int, arrived_s: float) -> None:
         """Raises PulsarError, KafkaError and TimeoutError."""
+        await self._keep_out_evicted()
         if not self.loaded:
             await self.load()
         elif self.may_judge(header, source, arrived_s):
@@ -89,12 +96,25 @@ class KnownProducers:
 
     async def load(self) -> None:
         """Read what others had sent, and the log's tail, once for all who ask. Raises as ``active`` does."""
+        await self._keep_out_evicted()
         if self.loaded:
             return
         if self._loading is None:
             self._loading = asyncio.create_task(self._load())
             self._loading.add_done_callback(self._load_ended)
         await outcome_of(self._loading)
+
+    async def _keep_out_evicted(self) -> None:
+        while self._names.evicted() != self._shut_out:
+            await self._shutting_out.wait()
+
+    async def _shut_out_evicted(self) -> None:
+        names = self._names.evicted()
+        later = [name for name in names if name not in self._shut_out]
+        if later:
+            await shut_out(self._resources.client, self._topic, later)
+            await self._refresh.read_what_others_sent()
+        self._shut_out = names
 
     async def _load(self) -> None:
         stats = await self._refresh.read_what_others_sent()
@@ -131,6 +151,7 @@ class KnownProducers:
         if self._loading is not None:
             self._loading.cancel()
         self._catch_up.cancel()
+        self._shutting_out.cancel()
         self.state.close()
 
 

@@ -19,6 +19,7 @@ from gateway.log.transactions.checkpoints import NextTag
 from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
 from gateway.log.writing.producer_state import Done, ProducerState, answer
 from gateway.log.writing.producer_supply import ProducerSupply
+from gateway.log.writing.writer_names import WriterNames
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
@@ -44,6 +45,7 @@ class LogWriter:
         read_what_others_sent: Callable[[], Awaitable[object]],
         on_resolved: Callable[[list[Resolved[SentEntry]]], None],
         predecessor: Producer | None,
+        names: WriterNames,
     ) -> None:
         """``on_resolved`` gets the entries whose offsets a receipt has made known; some may wait for others' entries.
 
@@ -55,7 +57,7 @@ class LogWriter:
         self._read_what_others_sent = read_what_others_sent
         self._on_resolved = on_resolved
         self._appender = Appender(resources.limits, resources.metrics, may_send_idempotent, self, predecessor)
-        self._supply = ProducerSupply(pulsar_topic, resources.client, self._appender, self._resolve_in_flight)
+        self._supply = ProducerSupply(pulsar_topic, resources.client, self._appender, self._resolve_in_flight, names)
         self.last_used = 0.0
         self._written_at = 0.0
         self._busy_since = 0.0
@@ -150,17 +152,22 @@ class LogWriter:
         """Its clients have to ask again."""
         self._refuse(sent.batches, error)
 
-    def _refuse(self, batches: list[PendingBatch], error: Exception) -> None:
+    def _refuse(self, batches: list[PendingBatch], error: Exception, *, overtaken: Exception | None = None) -> None:
+        """`overtaken` is for batches that come before others of their producer which are not refused."""
         producer_ids = {batch.sequenced.producer_id for batch in batches if batch.sequenced is not None}
         # No batch may be written before an earlier one of its producer that will come again.
         followers = self._appender.take_queued(producer_ids) if producer_ids else []
         if followers:
             self._refuse(followers, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        errors = []
         for batch in reversed(batches):
+            errors.append(error)
             if batch.sequenced is not None:
-                self._producers.abort(batch.sequenced, error)
-        for batch in batches:
-            answer(batch.done, -1, error)
+                if overtaken is not None and self._producers.overtaken(batch.sequenced):
+                    errors[-1] = overtaken
+                self._producers.abort(batch.sequenced, errors[-1])
+        for batch, error_of_batch in zip(batches, reversed(errors), strict=True):
+            answer(batch.done, -1, error_of_batch)
 
     # What the appender reports
 
@@ -168,13 +175,9 @@ class LogWriter:
         self._on_resolved(self._end.on_receipt(Receipt(position, sent.count, sent)))
 
     def entry_refused(self, sent: SentEntry, error: Exception) -> None:
-        overtaken = [batch for batch in sent.batches if batch.sequenced and self._producers.overtaken(batch.sequenced)]
-        if overtaken:
-            # Sent again, it would be out of order, which clients take for written when a later one is.
-            lost = set(overtaken)
-            self._refuse(overtaken, error if _is_final(error) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
-            sent.batches = [batch for batch in sent.batches if batch not in lost]
-        self._refuse(sent.batches, error)
+        # What others have overtaken must not be sent again: it would be out of order, which clients take for written.
+        overtaken = error if _is_final(error) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        self._refuse(sent.batches, error, overtaken=overtaken)
 
     def producer_lost(self, error: PulsarError) -> None:
         self._supply.lost(error)

@@ -10,11 +10,10 @@ import structlog
 
 from gateway.log.patience import Patience
 from gateway.log.writing.appender import Appender
+from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 
-LATE_ARRIVAL_S = 0.2
-"""So long the broker may still have to read what came over a broken connection."""
 RETRY_S = 1.0
 
 log = structlog.get_logger()
@@ -29,6 +28,7 @@ class ProducerSupply:
         client: PulsarClient,
         appender: Appender,
         resolve_in_flight: Callable[[], Awaitable[None]],
+        names: WriterNames,
     ) -> None:
         """``resolve_in_flight``: all that a lost producer had in flight is known to be written, or is refused.
 
@@ -38,6 +38,7 @@ class ProducerSupply:
         self._client = client
         self._appender = appender
         self._resolve_in_flight = resolve_in_flight
+        self._names = names
         self._opening: asyncio.Task[None] | None = None
         self._patience = Patience()
         self._stopped = False
@@ -69,7 +70,9 @@ class ProducerSupply:
 
     async def _open(self) -> None:
         appender = self._appender
-        producer = await self._client.open_producer(self._topic, appender, predecessor=appender.predecessor)
+        producer = await self._client.open_producer(
+            self._topic, appender, predecessor=appender.predecessor, name=self._names.own_name()
+        )
         try:
             if appender.predecessor is not None:
                 await asyncio.sleep(LATE_ARRIVAL_S)

@@ -164,11 +164,11 @@ class FakeTopic:
         return Entry(position, BrokerEntryMetadata(index=index), metadata, memoryview(bytearray(data)))
 
     async def open_producer(
-        self, topic: str, listener: SendListener, *, predecessor: FakeProducer | None
+        self, topic: str, listener: SendListener, *, predecessor: FakeProducer | None = None, name: str = ""
     ) -> FakeProducer:
         if self.open_failures:
             raise self.open_failures.pop(0)
-        name = predecessor.name if predecessor is not None else f"producer-{len(self.producers)}"
+        name = predecessor.name if predecessor is not None else name or f"producer-{len(self.producers)}"
         self.producers.append(self.producer_class(self, listener, name, predecessor))
         return self.producers[-1]
 
