@@ -167,6 +167,43 @@ def requests(known: str, unknown: str) -> dict[str, list[tuple[int, dict[str, An
     }  # fmt: skip
 
 
+def requests_of_transactions(known: str, unknown: str) -> dict[str, list[tuple[int, dict[str, Any]]]]:
+    names, producer = [known, unknown], {"producer_id": 7, "producer_epoch": 0}
+    topics = [{"name": name, "partitions": [0, 1]} for name in names]
+    return {
+        "AddPartitionsToTxn": [(3, {"v3_and_below_transactional_id": "t", "v3_and_below_producer_id": 7,
+            "v3_and_below_producer_epoch": 0, "v3_and_below_topics": topics})],
+        "AddOffsetsToTxn": [(3, {"transactional_id": "t", "group_id": "g", **producer})],
+        "EndTxn": [(3, {"transactional_id": "t", "committed": True, **producer})],
+        "TxnOffsetCommit": [(3, {"transactional_id": "t", "group_id": "g", **producer, "generation_id": -1,
+            "member_id": "", "group_instance_id": None, "topics": [
+            {"name": name, "partitions": [{"partition_index": 0, "committed_offset": 0, "committed_leader_epoch": -1,
+            "committed_metadata": ""}]} for name in names]})],
+        "DescribeTransactions": [(0, {"transactional_ids": ["t"]})],
+        "ListTransactions": [(0, {"state_filters": [], "producer_id_filters": []})],
+    }  # fmt: skip
+
+
+def requests_of_rights(known: str) -> dict[str, list[tuple[int, dict[str, Any]]]]:
+    acl = {"resource_type": TOPIC, "resource_name": known, "resource_pattern_type": 3, "principal": "User:a",
+        "host": "*", "operation": 3, "permission_type": 3}  # fmt: skip
+    acl_filter = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
+        "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}  # fmt: skip
+    quota = {"entity": [{"entity_type": "user", "entity_name": "a"}],
+        "ops": [{"key": "producer_byte_rate", "value": 1e6, "remove": False}]}  # fmt: skip
+    return {
+        "SaslHandshake": [(1, {"mechanism": "PLAIN"})],
+        "SaslAuthenticate": [(1, {"auth_bytes": b""})],
+        "DescribeAcls": [(1, acl_filter)],
+        "CreateAcls": [(1, {"creations": [acl]})],
+        "DeleteAcls": [(1, {"filters": [acl_filter]})],
+        "DescribeClientQuotas": [(0, {"components": [], "strict": False})],
+        "AlterClientQuotas": [(0, {"entries": [quota], "validate_only": False})],
+        "DescribeUserScramCredentials": [(0, {"users": [{"name": "a"}]})],
+        "AlterUserScramCredentials": [(0, {"deletions": [{"name": "a", "mechanism": 1}], "upsertions": []})],
+    }
+
+
 @pytest.mark.parametrize("api", [api.name for api in APIS.values()])
 def test_every_request_is_answered_in_time(scene: Scene, client: RawClient, api: str) -> None:
     """On the connection that it came by, which then goes on."""
@@ -174,7 +211,8 @@ def test_every_request_is_answered_in_time(scene: Scene, client: RawClient, api:
     create(client, known)
     client.call("Metadata", 9, topics=None)
     scene.proxy.passes = lambda method, path: False
-    for version, fields in requests(known, unknown)[api]:
+    asked = requests(known, unknown) | requests_of_transactions(known, unknown) | requests_of_rights(known)
+    for version, fields in asked[api]:
         client.call(api, version, **fields)
     client.call("ApiVersions", 0)
 

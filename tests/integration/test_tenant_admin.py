@@ -54,6 +54,6 @@ def test_a_tenant_administrators_token_is_enough(secured: PulsarStandalone, tmp_
         commit(gateway.bootstrap, "group", "t", 2)
         assert committed(gateway.bootstrap, "group", "t") == [2]
     assert root.call("GET", f"namespaces/{TENANT}/orders/permissions") == {}
-    assert root.call("GET", f"persistent/{TENANT}/orders-gateway/partitioned") == [
-        f"persistent://{TENANT}/orders-gateway/__consumer_offsets"
+    assert sorted(root.call("GET", f"persistent/{TENANT}/orders-gateway/partitioned")) == [
+        f"persistent://{TENANT}/orders-gateway/{topic}" for topic in ("__consumer_offsets", "__transaction_state")
     ]
