@@ -74,8 +74,9 @@ class PartitionLog:
             bounds.asked_at,
         )  # fmt: skip
         self.producers = KnownProducers(
-            topic, resources, end, self.end, shared.producer_ids, shared.producers, shared.names
-        )
+            topic, resources, end, self.end, shared.producer_ids, shared.producers, shared.names,
+            lambda: self.writer.producer_name,
+        )  # fmt: skip
         self.writer = LogWriter(
             topic, resources, shared.may_send_idempotent, end, self.producers.state, self.end.read_what_others_sent,
             self._written, predecessor, shared.names,

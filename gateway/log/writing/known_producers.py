@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from gateway.log.bounds.log_end import LogEnd
@@ -35,7 +36,9 @@ class KnownProducers:
         ids: ProducerIds,
         everywhere: AllProducers,
         names: WriterNames,
+        own_producer: Callable[[], str],
     ) -> None:
+        """``own_producer`` is the name of the producer that the log is written by."""
         self.state = ProducerState(resources.limits.max_producers_per_partition, everywhere)
         self.loaded = False
         self._topic = pulsar_topic
@@ -48,6 +51,7 @@ class KnownProducers:
         self._held: list[BatchHeader] = []
         self._catch_up = SharedRun(refresh.read_what_others_sent)
         self._names = names
+        self._own_producer = own_producer
         self._shut_out: tuple[str, ...] = ()
         """Evicted gateways of which nothing can come any more."""
         self._shutting_out = SharedRun(self._shut_out_evicted)
@@ -110,7 +114,7 @@ class KnownProducers:
 
     async def _shut_out_evicted(self) -> None:
         names = self._names.evicted()
-        later = [name for name in names if name not in self._shut_out]
+        later = [name for name in names if name not in {*self._shut_out, self._own_producer()}]
         if later:
             await shut_out(self._resources.client, self._topic, later)
             await self._refresh.read_what_others_sent()

@@ -81,6 +81,11 @@ class LogWriter:
         await self._appender.room.wait()
 
     @property
+    def producer_name(self) -> str:
+        """Empty while there is none."""
+        return "" if self._appender.producer is None else self._appender.producer.name
+
+    @property
     def lost_producer(self) -> Producer | None:
         """One that the broker may still know, and have entries of: the next one has to succeed it."""
         return self._appender.predecessor

@@ -10,7 +10,7 @@ import structlog
 
 from gateway.log.patience import Patience
 from gateway.log.writing.appender import Appender
-from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames
+from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, shut_out
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 
@@ -70,12 +70,15 @@ class ProducerSupply:
 
     async def _open(self) -> None:
         appender = self._appender
-        producer = await self._client.open_producer(
-            self._topic, appender, predecessor=appender.predecessor, name=self._names.own_name()
-        )
+        lost, own_name = appender.predecessor, self._names.own_name()
+        if lost is not None and own_name not in {"", lost.name}:  # its name is that of an evicted gateway: of ours
+            await shut_out(self._client, self._topic, [lost.name])
+            lost = None
+        producer = await self._client.open_producer(self._topic, appender, predecessor=lost, name=own_name)
         try:
-            if appender.predecessor is not None:
+            if lost is not None:
                 await asyncio.sleep(LATE_ARRIVAL_S)
+            if appender.predecessor is not None:
                 await self._resolve_in_flight()
             if producer.closed:
                 raise ConnectionLostError("the new producer was lost before its first entry")
