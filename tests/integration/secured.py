@@ -13,6 +13,7 @@ from deploy.local.standalone import PulsarStandalone
 from tests.integration.servers import gateway_on
 from tests.support import jaas
 from tests.support.gateway_process import HOST
+from tests.support.names import unique_topic
 from tests.support.tokens import Issuer
 
 USER, PASSWORD = "alice", "canary-secret-of-alice"
@@ -50,7 +51,9 @@ class Secured:
             listeners.append(listener)
         tokens = {"public_key_file": str(self.issuer.public_key_file)}
         self.gateway = gateway_on(
-            pulsar, folder / "gateway", kafka={"host": HOST, "port": free_port(), "listeners": listeners},
+            # Gateways of other tests have no such listeners.
+            pulsar, folder / "gateway", pulsar={"namespace": unique_topic("secured")},
+            kafka={"host": HOST, "port": free_port(), "listeners": listeners},
             security={"users": {USER: PASSWORD}, "tokens": tokens, "max_reauth_ms": max_reauth_ms}, **sections,
         )  # fmt: skip
 

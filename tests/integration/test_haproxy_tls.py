@@ -21,6 +21,7 @@ from tests.integration.secured import PASSWORD, USER
 from tests.integration.servers import gateway_on, running
 from tests.integration.test_login import round_trip
 from tests.support.gateway_process import HOST, GatewayProcess
+from tests.support.names import unique_topic
 
 NAMES = ("passed", "ended", "ended_sasl")
 FOUND_S = 20.0
@@ -54,7 +55,8 @@ class Behind:
             for name, kind in kinds.items()
         ]  # fmt: skip
         self.gateway = gateway_on(
-            pulsar, folder / "gateway", kafka={"host": HOST, "port": free_port(), "listeners": listeners},
+            pulsar, folder / "gateway", pulsar={"namespace": unique_topic("haproxy-tls")},
+            kafka={"host": HOST, "port": free_port(), "listeners": listeners},
             security={"users": {USER: PASSWORD}},
         )  # fmt: skip
         both = folder / "haproxy.pem"
