@@ -111,6 +111,8 @@ class MarkerSender:
     async def _send(self, leader: Member | None, shares: Sequence[_Share]) -> None:
         outcomes: Mapping[_Key, MarkerOutcome] = {}
         still_ours = [share for share in shares if self._serves(share.markers.transactional_id)]
+        if len(still_ours) < len(shares):
+            log.info("markers are not sent without the lease", transactions=len(shares) - len(still_ours))
         try:
             if still_ours:
                 outcomes = await self._outcomes(await self._ask(leader, _request(still_ours)))
@@ -124,10 +126,18 @@ class MarkerSender:
         if leader is None:
             raise PeerLostError("the partition has no leader")
         if leader.node_id == self._fleet.node_id:
-            return await self._write_here(request)
+            return await self._ask_here(request)
         bumped = any(marker.transaction_version >= EPOCH_BUMP_VERSION for marker in request.markers)
         version = EPOCH_BUMP_VERSION if bumped else VERSION
         return await self._peers.ask(leader, version, request, WriteTxnMarkersResponse, ANSWER_S)
+
+    async def _ask_here(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """A marker that is queued when this is given up is joined by the next attempt, as one of another gateway is."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await self._write_here(request)
+        except TimeoutError:
+            raise PeerLostError(f"not written here within {ANSWER_S:.0f} s") from None
 
     async def _outcomes(self, response: WriteTxnMarkersResponse) -> Mapping[_Key, MarkerOutcome]:
         outcomes = {}

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from coordinator.topics import TopicPartition
 from coordinator.transaction.ports import MarkerOutcome, TransactionMarkers
+from gateway.coordination.transactions import marker_sender
 from gateway.coordination.transactions.marker_sender import MAX_PARTITIONS, MarkerSender
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog
@@ -30,6 +33,7 @@ class Scene:
         self.topics: dict[str, int | PulsarError] = {"t": 100}
         self.outcomes: dict[tuple[str, TopicPartition], list[MarkerOutcome]] = {}
         self.writing = False
+        self.hangs = False
         self.serves = True
         self.sender = MarkerSender(
             FakeFleet(), cast(TopicCatalog, SimpleNamespace(get=self._get)), self.peers, self._write_here,
@@ -47,6 +51,8 @@ class Scene:
         self.here.append(request)
         if self.defect is not None:
             raise self.defect
+        if self.hangs:
+            await asyncio.Event().wait()
         return answer(request, self.code_here)
 
     def _in_turn(self, transactional_id: str, call: Callable[[int], None]) -> None:
@@ -178,6 +184,17 @@ async def test_without_an_answer_all_have_failed() -> None:
     (await scene.peers.next()).lose()
     for number in (1, 4, -1):
         assert await scene.outcome("1", TopicPartition("t", number)) is MarkerOutcome.FAILED
+
+
+async def test_what_hangs_here_has_failed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_sender, "ANSWER_S", 0.02)
+    scene = Scene()
+    scene.hangs = True
+    scene.write("1", [HERE])
+    assert await scene.outcome("1", HERE) is MarkerOutcome.FAILED
+    scene.hangs = False
+    scene.write("2", [HERE])
+    assert await scene.outcome("2", HERE) is MarkerOutcome.WRITTEN
 
 
 async def test_what_an_answer_leaves_out_has_failed() -> None:
