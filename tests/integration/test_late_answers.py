@@ -80,7 +80,9 @@ class LateAnswers:
 @contextmanager
 def behind_proxy(pulsar: PulsarStandalone, folder: Path, late: LateAnswers) -> Iterator[str]:
     port = free_port()
-    gateway = gateway_on(pulsar, folder, kafka={"advertised_port": port})
+    gateway = gateway_on(
+        pulsar, folder, kafka={"advertised_port": port}, pulsar={"namespace": unique_topic("late")}
+    )  # alone: a client is sent to no other
     with running(gateway):
         proxy = KafkaProxy(port, gateway.config["kafka"]["port"], late.asked, late.before_answer)
         with proxy.running():
