@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 from kafka.protocol.api_key import ApiKey
 from typing_extensions import TypeIs, TypeVar
@@ -14,7 +14,6 @@ from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
 from gateway.requests.reply import Reply
 from gateway.requests.routes import Route
-from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_request, encode_response
 from protocol.kafka.errors import ErrorCode
@@ -33,13 +32,6 @@ Guard = Callable[["Call[Any]", Handle], Reply]
 """Answers what the client may not ask for, and has the rest handled."""
 
 
-class Right(NamedTuple):
-    """What a client needs to be allowed to do with each resource that its request names."""
-
-    resource: ResourceType
-    operation: AclOperation
-
-
 @dataclass(frozen=True, slots=True)
 class Api(Generic[Request_co, Response_co]):
     """`handle` and all else that differs between APIs.
@@ -52,8 +44,6 @@ class Api(Generic[Request_co, Response_co]):
     min_version: int
     max_version: int
     handle: Callable[[Call[Request_co]], Reply]
-    rights: tuple[Right, ...]
-    """None for what everybody may ask."""
     route: Route | None = None
     """Which gateway answers, and how a request that several answer is split; None if any gateway does."""
     pipelined: bool = False

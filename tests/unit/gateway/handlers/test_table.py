@@ -7,11 +7,6 @@ from kafka.protocol.api_key import ApiKey
 from gateway.handlers.table import APIS
 
 
-def test_only_what_comes_before_login_needs_no_right() -> None:
-    free = {api.key for api in APIS.values() if not api.rights}
-    assert free == {ApiKey.ApiVersions, ApiKey.SaslHandshake, ApiKey.SaslAuthenticate}
-
-
 def test_requests_that_only_add_or_look_may_be_pipelined() -> None:
     assert {api.key for api in APIS.values() if api.pipelined} == {
         ApiKey.Produce, ApiKey.ListOffsets, ApiKey.OffsetCommit, ApiKey.WriteTxnMarkers,
