@@ -1,10 +1,10 @@
-"""Work over all groups of a coordinator, in slices: between two, its caller lets requests be answered."""
+"""Work over all groups of a coordinator, in slices: between two slices the caller can answer requests."""
 
 from collections import deque
 from collections.abc import Generator
 
 SLICE_UNITS = 1_000
-"""Offsets, groups or members that are looked at in one slice: about a millisecond's work."""
+"""Offsets, groups or members in one slice: about a millisecond of work."""
 
 Steps = Generator[None, None, None]
 """Each step does a slice of the work."""
@@ -17,7 +17,7 @@ class SliceCounter:
         self._units = 0
 
     def is_full(self, units: int) -> bool:
-        """Whether the slice is full with these `units`; then the next one begins."""
+        """Whether the slice is full after these `units`; then the next one begins."""
         self._units += units
         if self._units < SLICE_UNITS:
             return False
@@ -26,7 +26,7 @@ class SliceCounter:
 
 
 class Background:
-    """Jobs that are done one after the other."""
+    """Jobs that run one after the other."""
 
     def __init__(self) -> None:
         self._jobs: deque[Steps] = deque()
@@ -38,12 +38,12 @@ class Background:
         self._jobs.append(job)
 
     def step(self) -> None:
-        """Do the next slice."""
+        """Run the next slice."""
         if self._jobs and next(self._jobs[0], self) is self:
             self._jobs.popleft()
 
     def clear(self) -> None:
-        """Close what is not done."""
+        """Close the unfinished jobs."""
         jobs, self._jobs = self._jobs, deque()
         for job in jobs:
             job.close()

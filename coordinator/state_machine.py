@@ -1,8 +1,8 @@
-"""What leads a partition of an internal topic: a state machine over the topic's records, for groups or anything else.
+"""The interface of a coordinator: a state machine over the records of one partition of an internal topic.
 
-It is pure: requests and the time of day come in, answers and records to append go out. Its caller (`gateway`) keeps
-these rules: one call at a time; first `replay` every record of the partition in order, then take all steps of
-`finish_loading`; until then it answers that it is loading, and after `resign` that it is not the coordinator.
+It is pure: requests and the time of day come in, answers and records to append go out. Its caller (`gateway`) follows
+these rules. One call at a time. First `replay` every record of the partition in order, then take all steps of
+`finish_loading`. Until then it answers that it is loading, and after `resign` that it is not the coordinator.
 """
 
 from collections.abc import Generator
@@ -13,7 +13,7 @@ from protocol.kafka.errors import ErrorCode
 
 
 class MalformedRecordError(Exception):
-    """The bytes are not a record that this gateway, or the Apache Kafka that it follows, could have written."""
+    """The bytes are not a record that this gateway, or the Apache Kafka version that it follows, could have written."""
 
 
 class Phase(Enum):
@@ -23,7 +23,7 @@ class Phase(Enum):
 
     @property
     def error(self) -> ErrorCode:
-        """What every request is answered in this phase; NONE if it is looked at."""
+        """The error that every request gets in this phase; NONE if requests are processed."""
         return _PHASE_ERRORS[self]
 
 
@@ -36,27 +36,27 @@ _PHASE_ERRORS = {
 
 class Coordinator(Protocol):
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """One record, oldest first; None removes the key. Raises MalformedRecordError, and passes the record over."""
+        """One record, oldest first; None removes the key. Raises MalformedRecordError, and skips the record."""
 
     def finish_loading(self, now_ms: int) -> Generator[None, None, Any]:
-        """All is replayed: serve, after the last step. Each step is a slice of the work."""
+        """Replay is complete. The coordinator serves after the last step. Each step is a slice of the work."""
 
     def resign(self, now_ms: int) -> None:
-        """Another coordinator has the partition: clients that still wait for an answer are sent to find it."""
+        """Another coordinator has the partition. Waiting clients get NOT_COORDINATOR and look for it."""
 
     def pause(self, now_ms: int) -> None:
-        """Another coordinator may answer from now on, until `resume`: nothing else is called meanwhile."""
+        """Another coordinator may answer from now on, until `resume`. No other method is called in between."""
 
     def resume(self, now_ms: int) -> None:
-        """It answers again. What waits for a client gives it its full time from now: it was not answered meanwhile."""
+        """It answers again. Timers that wait for a client start again: the client got no answers in between."""
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `tick`. It may come earlier than anything is due."""
+        """When to call `tick`. It may be earlier than the first due timer."""
 
     def tick(self, now_ms: int) -> None: ...
 
     @property
     def has_work(self) -> bool:
-        """Call `work` from time to time: each call is a slice of what takes long. Also after `resign`."""
+        """Call `work` from time to time, also after `resign`: each call is a slice of long work."""
 
     def work(self) -> None: ...

@@ -1,24 +1,24 @@
 """What a gateway may do as a leader: a table of its states, and its role for one partition.
 
-The state follows from three things: who is a member, whether this gateway's lease holds, and for how long Pulsar has
-acknowledged none of its writes. `Permissions` says what each column means.
+The state depends on three things: who is a member, whether this gateway's lease is valid, and for how long Pulsar has
+acknowledged none of its writes. `Permissions` explains the columns.
 
 | state | when | coordinates | excludes others | advertises itself | ready |
 | --- | --- | --- | --- | --- | --- |
-| OUTSIDE | nobody is a member | no | yes | yes | yes |
-| LEADING | it is a member, and its lease holds | yes | yes | yes | yes |
-| LAPSED | its lease ran out; nobody else is a member, as far as it has read | no | no | yes | yes |
-| DOUBTFUL | it has no lease, and others are members | no | no | yes | yes |
-| PRESUMED_DEAD | and nothing was acknowledged for `dead_after_ms` | no | no | no | yes |
-| CUT_OFF | nor for `cut_off_ms`; another gateway is there to stay | no | no | no | no |
-| ALL_CUT_OFF | as CUT_OFF, but so are the other gateways | no | no | yes | no |
+| OUTSIDE | there are no members | no | yes | yes | yes |
+| LEADING | it is a member, and its lease is valid | yes | yes | yes | yes |
+| LAPSED | its lease has expired; it has read of no other member | no | no | yes | yes |
+| DOUBTFUL | it has no lease, and there are other members | no | no | yes | yes |
+| PRESUMED_DEAD | as DOUBTFUL, and no write was acknowledged for `dead_after_ms` | no | no | no | yes |
+| CUT_OFF | as DOUBTFUL, and none for `cut_off_ms`; another gateway is not leaving | no | no | no | no |
+| ALL_CUT_OFF | as CUT_OFF, but the other gateways are cut off, too | no | no | yes | no |
 
-While Pulsar is away from all gateways, they stay DOUBTFUL and advertise the leaders of the epoch: a client that hears
-of two leaders in one epoch may stay with the wrong one for minutes (confluentinc/librdkafka#5593).
+While no gateway can reach Pulsar, they stay DOUBTFUL and advertise the leaders of the epoch: a client that gets two
+leaders for one epoch may stay with the wrong one for minutes (confluentinc/librdkafka#5593).
 
-Plain Produce and Fetch need no state: a gateway serves what is placed on it, because two leaders neither lose nor
-misnumber plain batches. A gateway that joins, leaves or was evicted has the state that its lease and the other members
-give it; nothing is placed on it.
+Plain Produce and Fetch need no state: a gateway serves the partitions that are placed on it, because two leaders
+neither lose nor misnumber plain batches. A gateway that joins, leaves or was evicted gets its state from its lease and
+the other members like any other gateway, but no partition is placed on it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Permissions(NamedTuple):
     """The columns of the module's table."""
 
     coordinates: bool
-    """It judges batches of idempotent producers, and coordinates groups, where its role is LEADING."""
+    """It accepts batches of idempotent producers, and coordinates groups, for partitions where its role is LEADING."""
     excludes_others: bool
-    """No other gateway can lead by now what this one led: batches of idempotent producers that it took may be sent."""
+    """No other gateway can lead its partitions yet, so accepted batches of idempotent producers may be sent."""
     advertises_itself: bool
-    """Metadata names it as the leader of what is placed on it; otherwise the gateways that take its place."""
+    """Metadata names it as the leader of the partitions placed on it; otherwise Metadata names its successors."""
     is_ready: bool
-    """Load balancers send it clients."""
+    """Load balancers send clients to it."""
 
 
 _PERMISSIONS: Mapping[LeadershipState, Permissions] = {
@@ -71,40 +71,40 @@ _PERMISSIONS: Mapping[LeadershipState, Permissions] = {
 
 
 class PartitionRole(Enum):
-    """This gateway's part in one partition."""
+    """The role of this gateway for one partition."""
 
     ELSEWHERE = "elsewhere"
-    """Another gateway is to lead it, or nobody."""
+    """The partition is placed on another gateway, or on none."""
     WITHOUT_LEASE = "without lease"
-    """It is placed here, but the lease has run out: plain Produce and Fetch only."""
+    """The partition is placed here, but the lease has expired: plain Produce and Fetch only."""
     TAKING_OVER = "taking over"
-    """It is placed here, and the lease holds, but its leader before may not have released it yet."""
+    """The partition is placed here, and the lease is valid, but the previous leader may not have released it yet."""
     LEADING = "leading"
-    """This gateway leads it, and no other does."""
+    """This gateway leads the partition, and no other does."""
 
 
 class Standing(NamedTuple):
-    """One gateway among the members, at one moment."""
+    """The position of one gateway among the members, at one moment."""
 
     is_member: bool
     holds_lease: bool
     others: int
-    """Other members, those included that leave."""
+    """The number of other members, including members that are leaving."""
     staying_others: int
-    """Other members that may lead."""
+    """The number of other members that may lead."""
 
 
 class Silence(NamedTuple):
-    """How long ago Pulsar last acknowledged a write of this gateway."""
+    """The time since Pulsar last acknowledged a write of this gateway."""
 
     duration_ms: float
-    """Infinite if it never did."""
+    """Infinite if Pulsar never acknowledged one."""
     of_all: bool = False
-    """Pulsar is known to be away from the other gateways, too."""
+    """The other gateways are known to be cut off from Pulsar, too."""
 
 
 def leadership_state(standing: Standing, silence: Silence, times: FleetTimes) -> LeadershipState:
-    """The row of the table."""
+    """The row of the module's table."""
     if standing.holds_lease:
         return LeadershipState.LEADING
     if not standing.others:

@@ -1,13 +1,14 @@
-"""One gateway's part in the fleet: its heartbeats, its lease, and its judgement of the others.
+"""One gateway's part in the fleet: its heartbeats, its lease, and its view of the other members.
 
-A pure state machine: it is given what the log holds, in order, and the time of a clock that never goes back, and says
-what to append. Times are milliseconds.
+A pure state machine. Its inputs are the entries of the log, in order, and the time of a monotonic clock; its outputs
+are the entries to append. Times are in milliseconds.
 
-Who leads is safe for these reasons. A heartbeat extends its sender's lease only when the sender has read it back and
-was still a member at that place of the log; the lease counts from when it was sent. Somebody else takes over what a
-silent member led only behind an eviction. That is appended when no heartbeat of the member was read for longer than a
-lease lasts; it is void if a later heartbeat came first. And a member takes over from one that lives only when
-that one has said, in its own heartbeat, that it has released what it lost (`Roster.may_lead`).
+Leadership is safe for these reasons. A heartbeat extends its sender's lease only when the sender has read it back and
+was still a member at that place of the log; the lease counts from the time when the heartbeat was sent. A partition of
+a silent member gets another leader only after an eviction. An eviction is appended when no heartbeat of the member was
+read for longer than a lease lasts; it is void if a later heartbeat precedes it in the log. And a member takes over a
+partition from a living member only when that member has announced, in its own heartbeat, that it has released the
+partition (`Roster.may_lead`).
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from coordinator.fleet.times import FleetTimes, silence_ms
 
 @dataclass(frozen=True)
 class Identity:
-    """What a gateway is, whatever number it gets."""
+    """The identity of a gateway, independent of its node id."""
 
     node_id: int | None
-    """None: the lowest that is free."""
+    """None: the lowest free one."""
     instance: str
     addresses: dict[str, Address]
     started_ms: int
@@ -58,10 +59,10 @@ class Membership:
         now_ms: int,
         snapshot: Snapshot | None = None,
     ) -> None:
-        """`snapshot` is that of the log's last entry; what came since its position is to be read."""
+        """`snapshot` is the one in the log's last entry; the entries since its position must be read next."""
         self.roster = Roster(snapshot)
         self.node_id_taken_by: Member | None = None
-        """Another gateway lives that has our node id: we cannot be a member."""
+        """Another living gateway has this node id, so this gateway cannot be a member."""
         self._identity = identity
         self._times = times
         self._new_incarnation = new_incarnation
@@ -78,7 +79,7 @@ class Membership:
         self._conflict: MemberState | None = None
         self.member = self._new_member()
 
-    # What it is
+    # State
 
     @property
     def is_member(self) -> bool:
@@ -86,7 +87,8 @@ class Membership:
         return known is not None and known.member.incarnation == self.member.incarnation and not self._left
 
     def state(self, now_ms: int, silence: Callable[[], Silence]) -> LeadershipState:
-        """What it may do. Asked for each entry that is sent: without the lease alone, the rest counts."""
+        """What this gateway may do. Called for each entry that is sent, so the silence is computed only without a
+        lease."""
         if self.holds_lease(now_ms):
             return LeadershipState.LEADING
         return leadership_state(self._standing(now_ms), silence(), self._times)
@@ -100,7 +102,7 @@ class Membership:
         return PartitionRole.LEADING if alone else PartitionRole.TAKING_OVER
 
     def is_placed_here(self, key: PartitionKey) -> bool:
-        """It is to lead; perhaps it has to wait for the one that did. Asked for each batch."""
+        """The partition is placed here; the previous leader may not have released it yet. Called for each batch."""
         return self.roster.leader(key) == self.member.node_id and self.is_member
 
     def _standing(self, now_ms: int) -> Standing:
@@ -113,11 +115,11 @@ class Membership:
         )
 
     def holds_lease(self, now_ms: int) -> bool:
-        """Nobody can have taken over yet what it leads."""
+        """No other gateway can have taken over its partitions yet."""
         return self.is_member and self._is_current(now_ms)
 
     def _is_current(self, now_ms: int) -> bool:
-        """It has read a recent heartbeat of its own, and so all that was in the log when it sent that."""
+        """It has read a recent heartbeat of its own, and so every entry that was in the log when it sent that one."""
         return now_ms < self._lease_end_ms
 
     def _new_member(self) -> Member:
@@ -135,7 +137,7 @@ class Membership:
         )
 
     def _choose_node_id(self) -> int:
-        """A process that died leaves its number to the next one that listens in its place."""
+        """A restarted process that listens on the same addresses gets the node id of the dead one."""
         if self._identity.node_id is not None:
             return self._identity.node_id
         taken = {state.member.node_id: state.member.instance for state in self.roster.members.values()}
@@ -143,10 +145,10 @@ class Membership:
         free = (node_id for node_id in range(len(taken) + 1) if node_id not in taken)
         return min(own, default=next(free))
 
-    # What the log holds
+    # The log
 
     def read(self, position: LogPosition, message: Message, now_ms: int) -> None:
-        """The next entry, its own ones included."""
+        """The next entry of the log, including entries of this gateway."""
         was_member = self.is_member
         self.roster.apply(position, message)
         if isinstance(message, Heartbeat):
@@ -160,7 +162,7 @@ class Membership:
         if incarnation != self.member.incarnation or sequence not in self._sent_ms:
             return
         if not self._is_current(now_ms):
-            # For all we know the others spoke meanwhile: their silence counts from now.
+            # Other members may have sent heartbeats meanwhile: their silence counts from now.
             self._heard_ms = dict.fromkeys(self._heard_ms, now_ms)
         self._lease_end_ms = max(self._lease_end_ms, self._sent_ms[sequence] + self._times.lease_ms)
         self._sent_ms = {later: sent for later, sent in self._sent_ms.items() if later > sequence}
@@ -176,7 +178,7 @@ class Membership:
         if self._identity.node_id is None:
             self._join_anew(now_ms)
         elif self._conflict is None or self._conflict.member.incarnation != holder.member.incarnation:
-            self._conflict = holder  # perhaps it is dead, and about to be evicted
+            self._conflict = holder  # The member may be dead, and about to be evicted.
         elif holder.sequence > self._conflict.sequence:
             self.node_id_taken_by = holder.member
 
@@ -194,10 +196,10 @@ class Membership:
         self._joining = True
         self._next_heartbeat_ms = now_ms
 
-    # What to append to it
+    # Entries to append
 
     def due(self, now_ms: int) -> list[Message]:
-        """What is to be appended now, in order."""
+        """The entries to append now, in order."""
         if self._left or self.node_id_taken_by is not None:
             return []
         messages: list[Message] = []
@@ -210,7 +212,7 @@ class Membership:
 
     def _heartbeat(self, now_ms: int) -> Heartbeat:
         if self._joining and not self._sent_ms:
-            self.member = self._new_member()  # with what has been read since the last one was made
+            self.member = self._new_member()  # With the entries that were read since the previous one was made.
         self._sequence += 1
         self._sent_ms[self._sequence] = now_ms
         state = MemberState(
@@ -234,7 +236,7 @@ class Membership:
         ]  # fmt: skip
 
     def _is_dead(self, state: MemberState, now_ms: int) -> bool:
-        """It has been silent for too long, and was not accused of it just now."""
+        """The member has been silent for too long, and was not accused of it a moment ago."""
         incarnation = state.member.incarnation
         if incarnation == self.member.incarnation:
             return False
@@ -246,25 +248,25 @@ class Membership:
     # Handing over
 
     def drained(self, epoch: int, now_ms: int) -> None:
-        """It has released everything that it lost up to this epoch: the others learn it at once."""
+        """This gateway has released everything that it lost up to this epoch. The others learn it at once."""
         if self.is_member and epoch > self._drained_epoch:
             self._drained_epoch = epoch
             self._next_heartbeat_ms = now_ms
 
     def leave(self, now_ms: int) -> None:
-        """Give everything away, as far as there is somebody to take it."""
+        """Give up leadership of everything, if other members can take it."""
         self._leaving = True
         self._next_heartbeat_ms = now_ms
 
     @property
     def handed_over(self) -> bool:
-        """The log knows that it leaves, and every other member works by that."""
+        """The log says that this gateway is leaving, and every other member has acted on that."""
         state = self.roster.members.get(self.member.node_id)
         known = state is not None and self.is_member and state.leaving
         return not self.is_member or (known and self.roster.drained(self.roster.epoch, besides=self.member.node_id))
 
     def goodbye(self) -> Goodbye:
-        """The last message; nothing is led any more when it is appended."""
+        """The last entry of this gateway; it leads nothing when this is appended."""
         self._left = True
         return Goodbye(
             node_id=self.member.node_id, incarnation=self.member.incarnation, snapshot=self.roster.snapshot()

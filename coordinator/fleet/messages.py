@@ -1,7 +1,7 @@
-"""What gateways write to the fleet's log: JSON objects, one an entry.
+"""The entries of the fleet's log: JSON objects, one for each entry.
 
-Each carries what its writer knew of the fleet, so that a gateway which starts need only read the last entry, and
-what was written since that entry's `snapshot.position`.
+Each contains the fleet as its writer knew it. So a gateway that starts reads only the last entry, and the entries
+since the `snapshot.position` in it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, Va
 
 MAX_NODE_ID = 2**31 - 1
 NO_EPOCH = -1
-"""Before the first gateway joined."""
+"""The epoch before the first gateway joined."""
 NO_TRANSACTIONS = -1
-"""Of a gateway of before there were any, which says nothing of them."""
+"""The incarnation of a gateway of an older version, which does not write any."""
 
 
 class LogPosition(NamedTuple):
@@ -23,7 +23,7 @@ class LogPosition(NamedTuple):
 
 
 class _Part(BaseModel):
-    """Fields of later versions are passed over."""
+    """Unknown fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -34,22 +34,23 @@ class Address(_Part):
 
 
 class Member(_Part):
-    """A gateway, as long as one process of it lives."""
+    """One process of a gateway, as long as it lives."""
 
     node_id: int = Field(ge=0, le=MAX_NODE_ID)
     incarnation: str
-    """Of this process, since it last joined."""
+    """Identifies this process, since it last joined."""
     instance: str
-    """Where it listens. Two living gateways cannot have one in common, so a newer one replaces the older at once."""
+    """The addresses where it listens. Two living gateways cannot share one, so a newer one replaces the older at once.
+    """
     addresses: dict[str, Address]
-    """Where clients find it, by listener."""
+    """The addresses that clients use, by listener."""
     forwarding: Address | None = None
-    """Where other gateways pass on what their clients want of this one."""
+    """The address to which other gateways forward requests."""
     rack: str | None = None
     transaction_version: int = NO_TRANSACTIONS
-    """The highest of Kafka's `transaction.version` that it serves."""
+    """The highest `transaction.version` of Kafka that it serves."""
     clusters: tuple[str, ...] = ()
-    """Clusters that it serves besides the fleet's own, each `tenant/namespace`, or `tenant/*` for all of a tenant.
+    """The clusters that it serves besides the fleet's own, each `tenant/namespace`, or `tenant/*` for all of a tenant.
     Older gateways serve none."""
     lease_ms: int = Field(gt=0)
     started_ms: int
@@ -66,29 +67,29 @@ class Member(_Part):
 class MemberState(_Part):
     member: Member
     sequence: int
-    """Of its last heartbeat."""
+    """The sequence of its last heartbeat."""
     drained_epoch: int = Field(
         validation_alias=AliasChoices("settled_epoch", "drained_epoch"), serialization_alias="settled_epoch"
-    )  # the name in the log, which older gateways read
+    )  # The name in the log, which older gateways read.
     """It has released everything that it lost up to this epoch."""
     leaving: bool = False
 
 
 class Snapshot(_Part):
-    """The fleet as the log has it up to `position`, inclusive."""
+    """The fleet as of `position` of the log, inclusive."""
 
     epoch: int
     position: LogPosition | None
     members: tuple[MemberState, ...]
     evicted: tuple[str, ...] = ()
-    """Incarnations that were evicted last, the latest one at the end; older gateways do not write them."""
+    """The incarnations that were evicted last, oldest first. Older gateways do not write them."""
 
 
 class Heartbeat(_Part):
     kind: Literal["heartbeat"] = "heartbeat"
     state: MemberState
     joining: bool = False
-    """Its sender does not know itself to be a member: only then does it become one."""
+    """Its sender does not know yet that it is a member. Only such a heartbeat makes it one."""
     snapshot: Snapshot
 
 
@@ -102,7 +103,8 @@ class Goodbye(_Part):
 
 
 class Eviction(_Part):
-    """A member is presumed dead: no heartbeat after its `sequence` was read. Void if the log has a later one before."""
+    """A member is presumed dead: no heartbeat after its `sequence` was read. Void if a later one precedes it in the
+    log."""
 
     kind: Literal["eviction"] = "eviction"
     node_id: int
@@ -112,14 +114,14 @@ class Eviction(_Part):
 
 
 class Deletion(_Part):
-    """Topics are gone: what gateways know and keep of them is of no use any more."""
+    """Topics were deleted: gateways drop everything that they cached or stored for them."""
 
     kind: Literal["deletion"] = "deletion"
     topics: tuple[str, ...]
     topic_ids: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = {}
-    """Ids of the topics in hexadecimal; older gateways do not write them."""
+    """Ids of the topics in hexadecimal. Older gateways do not write them."""
     deleted_ms: int = 0
-    """Since the epoch."""
+    """Milliseconds since the epoch."""
     snapshot: Snapshot
 
 

@@ -1,7 +1,7 @@
 """Which gateway leads a partition: rendezvous hashing (Thaler and Ravishankar, 1998).
 
-Each gateway has a weight for each partition, made of both names; the highest leads. So all who know the same gateways
-agree, and when one comes or goes only its own partitions move.
+Each gateway has a weight for each partition, computed from both names; the highest weight leads. So all gateways with
+the same members agree. When a member joins or leaves, only its own partitions move.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 MAX_REMEMBERED = 100_000
-"""Clients may ask for names that no topic has."""
+"""Clients may ask for names of topics that do not exist, so the cache is bounded."""
 _MASK = 2**64 - 1
 
 
@@ -21,7 +21,7 @@ class PartitionKey(NamedTuple):
 
 
 class Placement:
-    """Leaders among `node_ids`. What was asked lately is remembered."""
+    """Chooses leaders among `node_ids`. Recent results are cached."""
 
     def __init__(self, node_ids: Collection[int]) -> None:
         self._seeds = [(_hash(b"node %d" % node_id), node_id) for node_id in sorted(node_ids)]

@@ -1,14 +1,14 @@
-"""Who belongs to the fleet, as its log has it: the same for all who have read the log equally far.
+"""The members of the fleet, as of a place in its log: the same for all gateways that have read that far.
 
 | entry | applies when | effect |
 | --- | --- | --- |
 | heartbeat, joining | its node id is free, or held by its own instance | becomes a member; the epoch rises |
-| heartbeat | its sender is a member | remembered; the epoch rises when it begins to leave |
-| goodbye | its sender is a member | no member any more; the epoch rises |
-| eviction | it names a member and that one's last heartbeat | no member any more; the epoch rises |
+| heartbeat | its sender is a member | is stored; the epoch rises when the member begins to leave |
+| goodbye | its sender is a member | is no longer a member; the epoch rises |
+| eviction | it names a member and the member's last heartbeat | is no longer a member; the epoch rises |
 
-Everything else, such as news of deleted topics, changes nothing. Partitions move only when the epoch rises, so the
-epoch serves as their leader epoch.
+Other entries, such as deletions of topics, change nothing. Partitions move only when the epoch rises, so the epoch
+serves as their leader epoch.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from coordinator.fleet.messages import (
 from coordinator.fleet.placement import PartitionKey, Placement
 
 MAX_VIEWS = 64
-"""Of views behind which some member has stayed; who is further behind may lead anything, for all we know."""
+"""Of recent views that some member may still act on. A member that is further behind may lead any partition."""
 
 
 MAX_EVICTED = 16
-"""Of incarnations whose last writes may still be on their way."""
+"""Of evicted incarnations whose last writes may still be in flight."""
 
 
 class _View(NamedTuple):
@@ -48,10 +48,10 @@ class Roster:
         self.epoch = NO_EPOCH
         self.position: LogPosition | None = None
         self.revision = 0
-        """Rises whenever `leader` or `may_lead` may answer otherwise than before, or members serve others."""
+        """Rises whenever `leader` or `may_lead` may return something else, or the clusters of members change."""
         self.members: dict[int, MemberState] = {}
         self.evicted: tuple[str, ...] = ()
-        """Incarnations that did not say goodbye, the latest one at the end."""
+        """Incarnations that left without a goodbye, oldest first."""
         if snapshot is not None:
             self.evicted = snapshot.evicted[-MAX_EVICTED:]
             self.epoch, self.position = snapshot.epoch, snapshot.position
@@ -64,19 +64,19 @@ class Roster:
         return Snapshot(epoch=self.epoch, position=self.position, members=members, evicted=self.evicted)
 
     def has(self, member: Member) -> bool:
-        """It is a member, in this incarnation."""
+        """The member is in the fleet, in this incarnation."""
         return self._is_member(member.node_id, member.incarnation)
 
     @property
     def eligible(self) -> list[Member]:
-        """Those who may lead, by node id: all but those who leave, unless there is nobody else."""
+        """The members that may lead, by node id: all that are not leaving, or all if every member is leaving."""
         states = [self.members[node_id] for node_id in sorted(self.members)]
         staying = [state.member for state in states if not state.leaving]
         return staying or [state.member for state in states]
 
     @property
     def transaction_version(self) -> int:
-        """What every member serves: none may come to lead, or still lead, who does not know it."""
+        """What every member serves. A cluster that one member does not serve has no leaders."""
         versions = (state.member.transaction_version for state in self.members.values())
         return min(versions, default=NO_TRANSACTIONS)
 
@@ -110,13 +110,13 @@ class Roster:
             if state.sequence > known.sequence:
                 self.epoch += known.leaving != state.leaving
                 self.revision += state.drained_epoch > known.drained_epoch
-                self.revision += state.member.clusters != known.member.clusters  # older gateways do not hand it on
+                self.revision += state.member.clusters != known.member.clusters  # Older gateways do not write these.
                 self.members[node_id] = _drained(state, max(state.drained_epoch, known.drained_epoch))
         elif heartbeat.joining and (known is None or known.member.instance == state.member.instance):
             if known is not None:
                 self._note_evicted(known.member.incarnation)
             self.epoch += 1
-            # It leads nothing yet, and will judge by this epoch or a later one.
+            # It leads nothing yet, and will act on this epoch or a later one.
             self.members[node_id] = _drained(state, self.epoch)
 
     def _note_evicted(self, incarnation: str) -> None:
@@ -133,11 +133,11 @@ class Roster:
     # Leaders
 
     def leader(self, key: PartitionKey) -> int | None:
-        """The node that is to lead; it does when `may_lead`. None without members."""
+        """The node on which the partition is placed; it leads when `may_lead` is true. None without members."""
         return self._views[-1].placement.leader(key)
 
     def may_lead(self, node_id: int, key: PartitionKey) -> bool:
-        """The node is to lead, and nobody else who was to lead can still think so."""
+        """The partition is placed on the node, and no previous leader can still think that it leads."""
         if self.leader(key) != node_id:
             return False
         if self._all_drained:
@@ -145,7 +145,7 @@ class Roster:
         return not any(self._may_still_lead(state, key) for other, state in self.members.items() if other != node_id)
 
     def _may_still_lead(self, state: MemberState, key: PartitionKey) -> bool:
-        """By some view that it may be at: the one that it has drained for, or one since."""
+        """By some view that the member may still act on: the one that it has drained for, or a later one."""
         if state.drained_epoch < self._views[0].epoch:
             return True
         node_id = state.member.node_id
