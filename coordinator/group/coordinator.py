@@ -1,18 +1,18 @@
-"""The group coordinator of one partition of `__consumer_offsets`: every group whose id hashes there.
+"""The group coordinator of one partition of `__consumer_offsets`: every group whose id hashes to it.
 
-A pure state machine. Requests come in as dataclasses with the time of day; an answer that needs nothing else is
-returned, one that waits (for other members, for the log) goes to the request's `reply`, exactly once. State changes
-go to the `Log` port, and what depends on their durability happens in its `on_done`. Contract for the caller:
+A pure state machine. Requests come in as dataclasses with the time of day. A response that depends on nothing else is
+returned; a response that waits (for other members, or for the log) goes to the request's `reply`, exactly once.
+State changes go to the `Log` port, and what depends on their durability happens in its `on_done`. Rules for the caller:
 
 - one call at a time; `reply` and the listener must not call back into the coordinator;
 - first `replay` every record of the partition in order, then take all steps of `finish_loading`; until then the
   answers are COORDINATOR_LOAD_IN_PROGRESS, and after `resign` NOT_COORDINATOR;
-- while it `has_work`, call `work` from time to time: each call is a slice of what concerns all groups;
-- call `tick` when `next_deadline_ms` has come. It may come earlier than anything is due;
-- between `pause` and `resume` call nothing else: another coordinator may answer the members meanwhile.
+- while it `has_work`, call `work` from time to time: each call is a slice of the work over all groups;
+- call `tick` when `next_deadline_ms` is reached. It may be earlier than the first due timer;
+- between `pause` and `resume` call nothing else: another coordinator may answer the members in between.
 
-What Apache Kafka 3.9.2 would answer is the measure, error for error. Where Kafka leaves a request unanswered for
-ever (a second JoinGroup of a member overtakes its first), this answers the overtaken one REBALANCE_IN_PROGRESS.
+Errors are those of Apache Kafka 3.9.2. One request differs: when a second JoinGroup of a member replaces the first,
+Kafka never answers the first; here it is answered REBALANCE_IN_PROGRESS.
 """
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Set
@@ -97,11 +97,11 @@ class GroupCoordinator:
     # --- Lifecycle
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """One record of the partition, oldest first. Raises MalformedRecordError, and passes the record over."""
+        """One record of the partition, oldest first. Raises MalformedRecordError, and skips the record."""
         self._loader.replay(key, value)
 
     def finish_loading(self, now_ms: int) -> Generator[None, None, Set[GroupTopicPartition]]:
-        """All is replayed: serve, after the last step. Returns deleted offsets whose tombstones the log still has."""
+        """Replay is complete; serve after the last step. Returns deleted offsets whose tombstones the log still has."""
         self._groups.update((yield from self._loader.finish(now_ms)))
         deleted = self._loader.deleted
         self._loader = Loader(self._log, self._transactions)
@@ -115,7 +115,7 @@ class GroupCoordinator:
         return deleted
 
     def resign(self, now_ms: int) -> None:
-        """Another coordinator has the partition. Appends under way still end with their `on_done`."""
+        """Another coordinator has the partition. Appends in flight still end with their `on_done`."""
         self._phase = Phase.RESIGNED
         self._timers.clear()
         self._background.clear()
@@ -131,22 +131,22 @@ class GroupCoordinator:
         return bool(self._background)
 
     def work(self) -> None:
-        """Do a slice of what concerns all groups."""
+        """Do a slice of the work over all groups."""
         self._background.step()
 
     def pause(self, now_ms: int) -> None:
-        """Members whose requests wait for others are sent to find their coordinator."""
+        """Members whose requests wait for other members get NOT_COORDINATOR, and look for their coordinator."""
         self._members.release_waiting(ErrorCode.NOT_COORDINATOR)
 
     def resume(self, now_ms: int) -> None:
-        """What waits for a member gives it its full time from now: it was not answered meanwhile."""
+        """Timers that wait for a member start again: members got no answers in between."""
         self._resumed_ms = now_ms
 
     def next_deadline_ms(self) -> int | None:
         return None if self._phase is Phase.LOADING else self._timers.next_deadline_ms()
 
     def tick(self, now_ms: int) -> None:
-        if self._phase is Phase.LOADING:  # members that cannot be answered yet are not expelled
+        if self._phase is Phase.LOADING:  # Members that cannot be answered yet are not removed.
             return
         while (timer := self._timers.pop_due(now_ms)) is not None:
             earliest_ms = now_ms if self._resumed_ms is None else self._resumed_ms + self._members.period_ms(timer)
@@ -175,7 +175,7 @@ class GroupCoordinator:
     def sync(self, request: SyncRequest, now_ms: int, reply: SyncReply) -> None:
         error = self._status(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            error = ErrorCode.REBALANCE_IN_PROGRESS  # the rebalance is lost; old clients do not expect the true error
+            error = ErrorCode.REBALANCE_IN_PROGRESS  # The rebalance is lost. Old clients do not expect the real error.
         if error:
             reply(SyncResponse(error))
         else:
@@ -184,7 +184,7 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         error = self._status(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return ErrorCode.NONE  # sessions start when loading ends
+            return ErrorCode.NONE  # Sessions start when loading ends.
         return error or self._members.heartbeat(request, now_ms)
 
     def leave(self, request: LeaveRequest, now_ms: int) -> LeaveResponse:
@@ -207,17 +207,17 @@ class GroupCoordinator:
     # --- Topics
 
     def classic_topics(self, group_id: str) -> frozenset[str]:
-        """What the members of a classic group read: to be known before the first consumer member joins."""
+        """Topics that members of a classic group read. They must be known before the first consumer member joins."""
         group = self._groups.get(group_id)
         return (None if group is None else group.consumer_topics()) or frozenset()
 
     def topics_changed(self, names: Collection[str]) -> None:
-        """To be called when topics appeared, went or got partitions."""
+        """Call this when topics were created or deleted, or got partitions."""
         for group in self._groups.values():
             group.topics_changed(names)
 
     def subscribed_names(self) -> frozenset[str]:
-        """Topics that consumer groups read, whether they exist or not."""
+        """Topics that consumer groups read, including topics that do not exist."""
         return frozenset(name for group in self._groups.values() for name in group.subscribed_names())
 
     def subscribed_regexes(self) -> frozenset[str]:
@@ -241,7 +241,7 @@ class GroupCoordinator:
             self._offsets.commit(group, request, now_ms, reply)
 
     def start_verification(self, group_id: str, producer_id: int, producer_epoch: int) -> Verification:
-        """Before `commit_in_transaction`: that the group's partition is part of the transaction, if that is not known.
+        """Call this before `commit_in_transaction`: it checks that the group's partition is part of the transaction.
 
         Raises RefusedError.
         """
@@ -253,7 +253,7 @@ class GroupCoordinator:
     def commit_in_transaction(
         self, request: TransactionalCommitRequest, verification: Verification, now_ms: int, reply: CommitReply
     ) -> None:
-        """The coordinator of transactions has verified it, if that was needed."""
+        """The transaction coordinator has verified it, if that was needed."""
         try:
             error = self._status(request.group_id) or self._transactions.commit_error(request, verification)
             if error:
@@ -265,26 +265,27 @@ class GroupCoordinator:
             self._transactions.commit(request, now_ms, reply)
 
     def end_transaction(self, marker: EndOfTransaction, now_ms: int, reply: EndReply) -> None:
-        """Of a producer, in all groups. Anything but what fences the marker means that it has to come again."""
+        """A marker for all groups of the producer. After any error but those that fence the marker, it must be sent
+        again."""
         if self._phase is Phase.ACTIVE:
             self._transactions.end(marker, now_ms, reply)
         else:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def open_transactions(self) -> list[OpenTransaction] | None:
-        """Those that have offsets in this partition; None if it does not serve."""
+        """Producers with pending offsets in this partition; None if this coordinator does not serve."""
         return self._transactions.open_transactions() if self._phase is Phase.ACTIVE else None
 
     def doubt_transaction(self, producer_id: int) -> None:
-        """Perhaps no coordinator knows it: its commits are verified again."""
+        """Perhaps no transaction coordinator knows the transaction: its commits are verified again."""
         self._transactions.doubt(producer_id)
 
     def is_doubted(self, producer_id: int) -> bool:
-        """And no commit of it was verified since."""
+        """The transaction is doubted, and no commit of it was verified since."""
         return self._transactions.is_doubted(producer_id)
 
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
-        """Answers whatever state the group is in, also for a group that does not exist."""
+        """Answers in every state of the group, and for groups that do not exist."""
         error = self._status(request.group_id, may_be_unnamed=True)
         group = self._groups.get(request.group_id)
         if not error and group is not None:
@@ -309,12 +310,12 @@ class GroupCoordinator:
         self._start(self._offsets.delete(group, partitions, now_ms, reply))
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitValue]:
-        """What is durable of the group; a view that changes. Empty if nothing can be said about the group."""
+        """The durable offsets of the group, as a live view. Empty if the group cannot be served."""
         group = None if self._status(group_id, may_be_unnamed=True) else self._groups.get(group_id)
         return {} if group is None else group.offsets.durable
 
     def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> None:
-        """To be called when topics were deleted, and when it is loaded for those that were deleted meanwhile."""
+        """Call this when topics were deleted, and after loading for topics that were deleted in between."""
         if self._phase is Phase.ACTIVE:
             self._start(self._offsets.forget_topics(topics, now_ms))
 
@@ -329,13 +330,13 @@ class GroupCoordinator:
     # --- Administration
 
     def group_ids(self) -> list[str]:
-        """Of all groups; none if it does not serve."""
+        """Of all groups; none if this coordinator does not serve."""
         return [] if self._phase is not Phase.ACTIVE else [*self._groups]
 
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = (), among: Iterable[str] | None = None
     ) -> ListResponse:
-        """Empty filters take all; names are compared without case. `among`: only groups of these ids."""
+        """Empty filters match all; names are compared without case. `among`: only groups of these ids."""
         asked = self._groups if among is None else among
         groups = (group for group_id in asked if (group := self._groups.get(group_id)) is not None)
         return ListResponse(self._phase.error, list_groups(groups, states, types))
@@ -364,7 +365,7 @@ class GroupCoordinator:
         self._start(self._offsets.delete_groups(accepted, now_ms, lambda deleted: reply(refused | dict(deleted))))
 
     def _status(self, group_id: str, may_be_unnamed: bool = False) -> ErrorCode:
-        """Why nothing can be said about the group. Simple consumers may use the empty id; groups need a name."""
+        """The error that prevents serving the group. Simple consumers may use the empty id; groups need a name."""
         if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_STRING_BYTES:
             return ErrorCode.INVALID_GROUP_ID
         return self._phase.error

@@ -1,6 +1,6 @@
-"""What a coordinator asks of a group of any type (Kafka's interface `Group`), and of the protocol of its members.
+"""The interface of a group of any type (Kafka's `Group`), and of the protocol of its members.
 
-A `Group` is data and what follows from it. Its members' requests and timers go to the `GroupProtocol` of its type.
+A `Group` has data and what follows from it. Requests and timers of its members go to the `GroupProtocol` of its type.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ from coordinator.log import Record
 from protocol.kafka.errors import ErrorCode
 
 DEAD = "Dead"
-"""The state that DescribeGroups shows of a group that it cannot describe."""
+"""The state that DescribeGroups shows for a group that it cannot describe."""
 
 
 class GroupType(Enum):
@@ -59,43 +59,43 @@ class Group(ABC):
 
     @property
     def admits_classic_members(self) -> bool:
-        """A member of the classic protocol may join it as it is."""
+        """A member of the classic protocol can join the group without converting it."""
         return True
 
     @abstractmethod
     def die(self, now_ms: int) -> None:
-        """It was removed, or handed to another coordinator; callbacks under way may still meet it."""
+        """The group was removed, or another coordinator has it. Callbacks in flight may still refer to it."""
 
     @abstractmethod
     def tombstones(self) -> list[Record]:
-        """Of the records of the group itself; its offsets have their own."""
+        """Tombstones of the records of the group itself; its offsets have their own records."""
 
     # --- Offsets
 
     def offset_fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the sender may read the offsets. A classic group does not ask who it is."""
+        """Whether the sender may read the offsets. A classic group does not check the sender."""
         return ErrorCode.NONE
 
     @abstractmethod
     def transactional_commit_error(self, request: TransactionalCommitRequest) -> ErrorCode:
-        """Whether the sender may commit in a transaction. Nobody has to say who it is."""
+        """Whether the sender may commit in a transaction. Requests need not name a member."""
 
     @abstractmethod
     def offset_delete_error(self) -> ErrorCode:
-        """Whether offsets may be deleted of topics that no member reads (KIP-496)."""
+        """Whether offsets of topics that no member reads may be deleted (KIP-496)."""
 
     @abstractmethod
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Members read the topic, or may read it."""
+        """Members read the topic, or might read it."""
 
     @abstractmethod
     def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
-        """How offsets expire now (KIP-211); None: they do not."""
+        """The condition under which offsets expire (KIP-211); None: they do not."""
 
     # --- Topics
 
     def subscribed_names(self) -> frozenset[str]:
-        """Topics that the group is assigned by the coordinator, whether they exist or not."""
+        """Topics that the coordinator assigns to the group, including topics that do not exist."""
         return frozenset()
 
     def regexes(self) -> frozenset[str]:
@@ -104,7 +104,7 @@ class Group(ABC):
 
     @abstractmethod
     def topics_changed(self, names: Collection[str]) -> None:
-        """These topics appeared, went or got partitions."""
+        """These topics were created or deleted, or got partitions."""
 
     def consumer_topics(self) -> frozenset[str] | None:
         """Topics that classic members read or own, if they are consumers; None if they are not."""
@@ -130,7 +130,7 @@ class Group(ABC):
 
 
 def list_groups(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-    """Empty filters take all; names are compared without case."""
+    """Empty filters match all; names are compared without case."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {group_type.lower() for group_type in types}
     return [
@@ -161,22 +161,22 @@ class GroupProtocol(ABC, Generic[G]):
 
     @abstractmethod
     def offset_commit_error(self, group: G, request: CommitRequest, now_ms: int) -> ErrorCode:
-        """Whether the sender may commit; if so it is alive."""
+        """Whether the sender may commit. A sender that may is alive: its session is extended."""
 
     @abstractmethod
     def restart_timers(self, group: G, now_ms: int) -> None:
-        """After loading, every member has its full time."""
+        """After loading, every member's timers start again."""
 
     @abstractmethod
     def period_ms(self, group: G, timer: TimerKey) -> int:
-        """How long the timer runs from its start, 0 if it waits for no member."""
+        """The duration of the timer from its start, 0 if it waits for no member."""
 
     @abstractmethod
     def on_timer(self, group: G, timer: TimerKey, now_ms: int) -> None:
-        """The timer is due. One that was started when the group had another type means nothing."""
+        """The timer is due. A timer that was started when the group had another type has no effect."""
 
     def release_waiting(self, group: G, error: ErrorCode) -> None:
-        """Answer the members whose requests wait for other members; they may come again."""
+        """Answer the members whose requests wait for other members; they may send them again."""
 
     def replaced(self, group: G, now_ms: int) -> None:
-        """A group of another type has taken this one's place: its members have to join that one."""
+        """A group of another type has replaced this one: its members must join that one."""

@@ -1,4 +1,4 @@
-"""The groups of a partition, rebuilt from its records in the order in which they were written; and freed again."""
+"""Builds the groups of a partition from its records, in the order in which they were written; and frees them again."""
 
 import sys
 from collections.abc import Generator, Set
@@ -24,7 +24,7 @@ from coordinator.topics import TopicPartition
 
 
 class Loader:
-    """The last record of a key wins; a tombstone takes back the ones before it."""
+    """The last record of a key wins; a tombstone removes the earlier ones."""
 
     def __init__(self, log: Log, transactions: OffsetTransactions) -> None:
         self._log = log
@@ -34,16 +34,16 @@ class Loader:
         self._offsets: dict[str, GroupOffsets] = {}
         self._deleted: set[GroupTopicPartition] = set()
         self._topic_ids: dict[bytes, bytes] = {}
-        """One object for all offsets of a topic."""
+        """One object is shared by all offsets of a topic."""
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Records of unknown kinds are passed over, as Kafka does. Raises MalformedRecordError."""
+        """Skips records of unknown kinds, as Kafka does. Raises MalformedRecordError."""
         decoded = decode_record(key, value)
         if decoded is None:
             return
         try:
             self._apply(*decoded)
-        except ValueError as error:  # a member state that is none
+        except ValueError as error:  # not a valid state of a member
             raise MalformedRecordError(str(error)) from error
 
     def _apply(self, key: Any, value: Any) -> None:
@@ -72,7 +72,7 @@ class Loader:
     def finish(self, now_ms: int) -> Generator[None, None, dict[str, AnyGroup]]:
         """Groups that only ever stored offsets have no record of their own. Each step is a slice of the work.
 
-        Where a group changed its protocol and the old one's tombstone was lost, the one with members is the group.
+        If a group changed its protocol and the tombstone of the old group was lost, the group with members counts.
         """
         groups: dict[str, AnyGroup] = {}
         counter = SliceCounter()
@@ -94,7 +94,7 @@ class Loader:
 
 
 def unload(groups: list[Group]) -> Steps:
-    """Free groups that another coordinator has now: very many offsets at once would take long."""
+    """Free groups that another coordinator has now, in slices: freeing very many offsets takes long."""
     counter = SliceCounter()
     while groups:
         if counter.is_full(1 + len(groups.pop().offsets.durable)):

@@ -1,4 +1,4 @@
-"""Who is a member of which group: the requests of members go to the protocol of their group's type.
+"""The membership of groups: requests of members go to the protocol of their group's type.
 
 A group changes its type when it is empty, or member by member (`migration`).
 """
@@ -37,7 +37,7 @@ from protocol.kafka.errors import ErrorCode
 
 
 class Membership:
-    """Works on `groups`, the coordinator's own."""
+    """Works on `groups`, which the coordinator owns."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Membership:
         self._protocols[group.type].join(group, request, now_ms, reply)
 
     def _new_classic(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """In place of an empty group of another type, if there is one: the offsets stay."""
+        """Replaces an empty group of another type, if there is one; the offsets stay."""
         old, group = self._groups.get(group_id), ClassicGroup(group_id, now_ms)
         if old is not None:
             group.offsets = old.offsets
@@ -100,7 +100,7 @@ class Membership:
         return self._protocols[group.type].leave(group, member, now_ms)
 
     def group_to_commit_for(self, request: CommitRequest, now_ms: int) -> AnyGroup:
-        """A simple consumer's group is made if need be: it needs no membership. Raises RefusedError."""
+        """Creates a simple consumer's group if it does not exist: it needs no membership. Raises RefusedError."""
         group = self._groups.get(request.group_id)
         if group is None:
             if request.generation >= 0:
@@ -127,18 +127,18 @@ class Membership:
         """Raises RefusedError."""
         group = self._consumer_group(request)
         self._consumer.consumer_heartbeat(group, request, now_ms, reply)
-        if group.members and not group.is_dead:  # a new group whose first member was refused leaves no trace
+        if group.members and not group.is_dead:  # A new group whose first member was refused is not kept.
             self._install(group, now_ms)
 
     def _install(self, group: ConsumerGroup, now_ms: int) -> None:
-        """In place of a classic group, perhaps: its members join again, and find the other protocol."""
+        """May replace a classic group: its members join again, and get the other protocol."""
         old, self._groups[group.group_id] = self._groups.get(group.group_id), group
         if old is not None and old is not group:
             self._protocols[old.type].replaced(old, now_ms)
             self._consumer.restart_timers(group, now_ms)
 
     def _consumer_group(self, request: ConsumerHeartbeatRequest) -> ConsumerGroup:
-        """A joining member's group is made if need be, also in place of a classic group without members.
+        """Creates the joining member's group if it does not exist, also in place of a classic group without members.
 
         Raises RefusedError.
         """
@@ -156,7 +156,7 @@ class Membership:
         return group
 
     def _upgraded(self, old: ClassicGroup, request: ConsumerHeartbeatRequest) -> ConsumerGroup:
-        """Not in force yet. Raises RefusedError."""
+        """The change is not in force yet. Raises RefusedError."""
         refusal = RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         has_room = len(old.members) < self._config.consumer_max_size
         if request.member_epoch != JOIN_EPOCH or not self._config.online_upgrade or not has_room:
@@ -165,14 +165,14 @@ class Membership:
         if names is None:
             raise refusal
         if not all(map(self._topics.is_known, names)):
-            # Partitions of a topic that is not known would be given to others while members read them.
+            # Partitions of an unknown topic would be assigned to others while members read them.
             raise RefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Topics of the group are being looked up.")
         return to_consumer_group(old, self._log, self._topics)
 
     def _downgrade(
         self, group: ConsumerGroup, leaving: ConsumerMember, now_ms: int, on_stored: Callable[[ErrorCode], None]
     ) -> bool:
-        """Turn the group into a classic one if the last member of the consumer protocol leaves it."""
+        """Converts the group into a classic one if the last member of the consumer protocol leaves it."""
         has_room = len(group.members) - 1 <= self._config.max_size
         if not self._config.online_downgrade or not has_room or not group.only_classic_without(leaving.member_id):
             return False
@@ -183,7 +183,8 @@ class Membership:
 
         def on_done(error: ErrorCode, now_ms: int) -> None:
             crowded = error is ErrorCode.NOT_ENOUGH_REPLICAS
-            if crowded and self._groups.get(group.group_id) is classic:  # else loading would find the consumer group
+            # Otherwise loading would find the consumer group.
+            if crowded and self._groups.get(group.group_id) is classic:
                 self._log.append(tombstones, on_done)
             else:
                 on_stored(CONSUMER_APPEND_ERRORS.get(error, error))
@@ -196,11 +197,11 @@ class Membership:
     # --- Timers
 
     def restart_timers(self, group: AnyGroup, now_ms: int) -> None:
-        """After loading, every member has its full time."""
+        """After loading, every member's timers start again."""
         self._protocols[group.type].restart_timers(group, now_ms)
 
     def period_ms(self, timer: TimerKey) -> int:
-        """How long the timer runs from its start, 0 if it waits for no member."""
+        """The duration of the timer from its start, 0 if it waits for no member."""
         group = self._groups.get(timer.group_id)
         return 0 if group is None else self._protocols[group.type].period_ms(group, timer)
 

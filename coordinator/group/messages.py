@@ -98,7 +98,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True)
 class LeavingMember:
-    """An empty `member_id` removes whoever holds `group_instance_id` (the admin client's way)."""
+    """An empty `member_id` removes the member that has `group_instance_id` (used by the admin client)."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -113,7 +113,7 @@ class LeaveRequest:
 
 @dataclass(frozen=True)
 class LeaveResponse:
-    """`member_errors` is in the order of the request's members; versions 0-2 answer its only error as their own."""
+    """`member_errors` has the order of the request's members. Versions 0-2 return its only error as their own."""
 
     error: ErrorCode
     member_errors: Sequence[ErrorCode] = ()
@@ -121,7 +121,7 @@ class LeaveResponse:
 
 @dataclass(frozen=True)
 class OffsetToCommit:
-    """`commit_timestamp_ms` is version 1's own; `NO_TIMESTAMP` means now. `topic_id` is empty if it is not known."""
+    """`commit_timestamp_ms` is only in version 1; `NO_TIMESTAMP` means now. `topic_id` is empty if it is not known."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -134,8 +134,8 @@ class OffsetToCommit:
 class CommitRequest:
     """`generation` below 0 with an empty member id is a simple consumer or an admin client.
 
-    `generation` carries the member epoch of KIP-848 members, who must use version 9. `retention_ms` is versions 2-4's
-    own expiry.
+    `generation` carries the member epoch of KIP-848 members, who must use version 9. `retention_ms` is an expiry that
+    only versions 2-4 have.
     """
 
     group_id: str
@@ -149,7 +149,8 @@ class CommitRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionalCommitRequest(CommitRequest):
-    """TxnOffsetCommit: the offsets count when the producer's transaction is committed. Below version 3, of nobody."""
+    """TxnOffsetCommit: the offsets count when the producer's transaction is committed. Below version 3 without a
+    member."""
 
     producer_id: int
     producer_epoch: int
@@ -157,12 +158,12 @@ class TransactionalCommitRequest(CommitRequest):
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A producer's that has offsets open. `first_order` is the first one's place among such offsets, from 1."""
+    """The pending offsets of a producer. `first_order` is the order of the first of them, counted from 1."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """Of the last marker that came for the producer; -1 if it is not known."""
+    """Of the last marker for the producer; -1 if it is not known."""
     first_order: int
     last_commit_ms: int
 
@@ -172,8 +173,9 @@ CommitResponse = Mapping[TopicPartition, ErrorCode]
 
 @dataclass(frozen=True)
 class EndOfTransaction:
-    """A marker, for all offsets of the producer's transaction. `transaction_version`: 2 if its producer epoch is higher
-    than that of the transaction (KIP-890)."""
+    """A marker for all pending offsets of the producer. `transaction_version` is 2 if its producer epoch is higher than
+    the
+    epoch of the transaction (KIP-890)."""
 
     producer_id: int
     producer_epoch: int
@@ -184,7 +186,7 @@ class EndOfTransaction:
 
 @dataclass(frozen=True)
 class FetchOffsetsRequest:
-    """`partitions` None asks for all. `member_id` and `member_epoch` are version 9's, for KIP-848 members."""
+    """`partitions` None means all. `member_id` and `member_epoch` are from version 9, for KIP-848 members."""
 
     group_id: str
     partitions: Sequence[TopicPartition] | None = None
@@ -195,7 +197,7 @@ class FetchOffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffset:
-    """`topic_id` is that of the topic for which the offset was committed, empty if it is not known."""
+    """`topic_id` is the id of the topic at the time of the commit, empty if it is not known."""
 
     offset: int = NO_OFFSET
     leader_epoch: int = NO_LEADER_EPOCH
@@ -251,16 +253,16 @@ class DescribedGroup:
     protocol: str = ""
     members: Sequence[DescribedMember] = ()
     message: str | None = None
-    """Why it is Dead."""
+    """The error that explains the state Dead."""
 
 
 PartitionsByTopicId = Mapping[bytes, AbstractSet[int]]
-"""No topic is there without partitions."""
+"""A topic in the map has at least one partition."""
 
 
 @dataclass(frozen=True)
 class DescribedConsumer:
-    """`assigned` is what the member may read now, `target` what it is to read when all have reconciled."""
+    """`assigned` is what the member may read now, `target` what it will read when all members have reconciled."""
 
     member_id: str
     instance_id: str | None
@@ -273,7 +275,7 @@ class DescribedConsumer:
     assigned: PartitionsByTopicId
     target: PartitionsByTopicId
     is_classic: bool
-    """It uses the classic protocol."""
+    """The member uses the classic protocol."""
 
 
 @dataclass(frozen=True)

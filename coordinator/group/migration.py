@@ -1,8 +1,8 @@
-"""Groups change their protocol while they have members (KIP-848): what a group is in the other protocol.
+"""Converts groups that have members from one protocol to the other (KIP-848).
 
 A classic group becomes a consumer group when its first member of the consumer protocol joins. Its classic members stay,
-and follow the group with the requests that they know (`classic_members`). It becomes a classic group again when the
-last member of the consumer protocol has gone. Generations go on as epochs, and epochs as generations.
+and follow the group with the requests of their protocol (`classic_members`). The group becomes a classic group again
+when the last member of the consumer protocol has left. Generations continue as epochs, and epochs as generations.
 """
 
 from coordinator.group.classic.group import ClassicGroup
@@ -31,9 +31,9 @@ AnyGroup = ClassicGroup | ConsumerGroup
 
 
 def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> ConsumerGroup:
-    """With the classic members as they are; its records go out with its next append.
+    """Keeps the classic members as they are; its records are written with its next append.
 
-    Raises MalformedSubscriptionError if they are not consumers. Topics that do not exist are nobody's.
+    Raises MalformedSubscriptionError if the members are not consumers. Topics that do not exist are assigned to nobody.
     """
     made = ConsumerGroup(group.group_id, log)
     made.offsets = group.offsets
@@ -74,7 +74,7 @@ def _to_consumer(group: ClassicGroup, member: ClassicMember, topics: Topics) -> 
 
 
 def to_classic_group(group: ConsumerGroup, now_ms: int) -> ClassicGroup:
-    """The members of the classic protocol, each with what it may still read: the target may be another's already."""
+    """The members of the classic protocol, each with the partitions that it may still read; its target may differ."""
     made = ClassicGroup(group.group_id, now_ms)
     made.offsets = group.offsets
     made.generation = group.epoch

@@ -1,4 +1,4 @@
-"""What the coordinator of groups needs from outside, beside its log; and what the log's errors mean to clients."""
+"""What the group coordinator needs besides its log; and the errors that clients get for errors of the log."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,19 +7,19 @@ from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 GroupTopicPartition = tuple[str, TopicPartition]
-"""(group id, partition): what an offset is committed for."""
+"""(group id, partition): the key of a committed offset."""
 
 OffsetsListener = Callable[[str, Mapping[TopicPartition, int | None]], None]
-"""(group id, offsets that are now durable; None where an offset was removed). For Pulsar's mirrored subscriptions."""
+"""(group id, offsets that are durable now; None for a removed offset). For Pulsar's mirrored subscriptions."""
 
 OwnTimes = Callable[[str], ConsumerTimes | None]
-"""What clients have configured for the group of this id, at this moment; None if they have not."""
+"""What clients have configured for this group id, at this moment; None if nothing."""
 
 NewId = Callable[[], str]
 """A unique id for a member; Kafka's are random UUIDs."""
 
 
-# What clients are answered when the log refuses. Other errors are answered as they are.
+# The errors that clients get when the log refuses. Other errors are returned unchanged.
 GROUP_APPEND_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,

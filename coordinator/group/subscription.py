@@ -1,9 +1,9 @@
-"""What members of classic consumer groups tell each other through the coordinator: subscriptions and assignments.
+"""Metadata that members of classic consumer groups exchange through the coordinator: subscriptions and assignments.
 
 ConsumerProtocolSubscription: int16 version | [string] topics | bytes user data | from v1: [string topic, [int32]] owned
-| what newer versions add. ConsumerProtocolAssignment: int16 version | [string topic, [int32]] | bytes user data.
-Of a subscription's later part only the owned partitions are read. Offset deletion and expiry (KIP-211, KIP-496), and
-groups with members of both protocols (KIP-848), go by it.
+| fields of newer versions. ConsumerProtocolAssignment: int16 version | [string topic, [int32]] | bytes user data.
+From the later fields of a subscription only the owned partitions are read. Offset deletion and expiry (KIP-211,
+KIP-496), and groups with members of both protocols (KIP-848), use them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ PartitionsByTopic = Mapping[str, Sequence[int]]
 
 
 class MalformedSubscriptionError(Exception):
-    """The bytes are not what a consumer sends."""
+    """The bytes are not the metadata of a consumer."""
 
 
 class Subscription(NamedTuple):
@@ -47,7 +47,7 @@ def read_subscription(metadata: bytes) -> Subscription:
 
 
 def read_assignment(data: bytes) -> PartitionsByTopic:
-    """Nothing, if there are no bytes. Raises MalformedSubscriptionError."""
+    """Nothing for empty bytes. Raises MalformedSubscriptionError."""
     try:
         assigned = _ASSIGNMENT.parse(data).assigned if data else ()
     except (ConstructError, UnicodeDecodeError) as error:
@@ -56,14 +56,14 @@ def read_assignment(data: bytes) -> PartitionsByTopic:
 
 
 def write_assignment(version: int, assigned: PartitionsByTopic) -> bytes:
-    """As the consumer protocol's `version` has it, which is that of the member's subscription."""
+    """In the consumer protocol's `version`, which is the version of the member's subscription."""
     rows = [{"topic": topic, "partitions": sorted(partitions)} for topic, partitions in sorted(assigned.items())]
     data: bytes = _ASSIGNMENT.build({"version": version, "assigned": rows, "user_data": None})
     return data
 
 
 def subscribed_topics(metadata_of_members: Iterable[bytes]) -> frozenset[str] | None:
-    """The union of the members' topics; None if any member's metadata is not a consumer's."""
+    """The union of the members' topics; None if a member's metadata is not a consumer's."""
     topics: set[str] = set()
     for metadata in metadata_of_members:
         try:

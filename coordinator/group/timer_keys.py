@@ -1,4 +1,4 @@
-"""The timers that groups have."""
+"""The keys of the timers of groups."""
 
 from enum import Enum
 from typing import NamedTuple

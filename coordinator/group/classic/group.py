@@ -36,7 +36,7 @@ from protocol.kafka.errors import ErrorCode
 
 @dataclass
 class InitialDelay:
-    """The first members of an empty group are waited for: `delay_ms` each time that one more has come."""
+    """An empty group waits for its first members: `delay_ms` longer for each further member that joins."""
 
     delay_ms: int
     remaining_ms: int
@@ -58,11 +58,12 @@ class ClassicGroup(Group):
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
-        self.pending_members: dict[str, int] = {}  # session timeouts by ids (KIP-394) that have yet to join
+        # session timeouts by member ids (KIP-394) whose members have yet to join
+        self.pending_members: dict[str, int] = {}
         self.pending_sync: set[str] = set()
         self.subscribed_topics: frozenset[str] | None = None  # None: not known
-        self.initial_delay: InitialDelay | None = None  # while the first members gather
-        self.stores_assignment = False  # the leader's assignment is on its way to the log
+        self.initial_delay: InitialDelay | None = None  # while the first members join
+        self.stores_assignment = False  # the leader's assignment is being written to the log
         self._supporters: Counter[str] = Counter()  # how many members support a protocol
         self._joining = 0
 
@@ -106,7 +107,7 @@ class ClassicGroup(Group):
         member.rebalance_timeout_ms = rebalance_timeout_ms
 
     def rename_static(self, member: ClassicMember, new_member_id: str) -> None:
-        """A static member that restarted goes on under a new id, in its old place."""
+        """A static member that restarted continues with a new id, in its old place."""
         old_member_id = member.member_id
         member.member_id = new_member_id
         self.members = {m.member_id: m for m in self.members.values()}
@@ -119,7 +120,7 @@ class ClassicGroup(Group):
         self.static_members[member.group_instance_id] = new_member_id
 
     def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether the request's sender is a member, and not one fenced by another with its instance id."""
+        """Whether the sender is a member, and is not fenced by another one with its instance id."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is not None and current != member_id:
@@ -139,7 +140,7 @@ class ClassicGroup(Group):
         return self._joining == len(self.members) and not self.pending_members
 
     def await_join(self, member: ClassicMember, reply: JoinReply) -> None:
-        """An earlier JoinGroup of the member that still waits is answered: this one overtakes it."""
+        """Answer an earlier JoinGroup of the member that still waits: this one replaces it."""
         self.answer_join(member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.join_reply = reply
         self._joining += 1
@@ -155,7 +156,7 @@ class ClassicGroup(Group):
         member.sync_reply = reply
 
     def answer_sync(self, member: ClassicMember, response: SyncResponse) -> bool:
-        """Whether there was one to answer."""
+        """Whether there was a request to answer."""
         reply, member.sync_reply = member.sync_reply, None
         if reply is not None:
             reply(response)
@@ -184,13 +185,13 @@ class ClassicGroup(Group):
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
-        """Whether a member with these protocols could be one of this group."""
+        """Whether a member with these protocols could be a member of this group."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(name in self._candidates() for name in _names(protocols))
 
     def select_protocol(self) -> str:
-        """Of the protocols that all members support, the one most members prefer."""
+        """Of the protocols that all members support, the one that most members prefer."""
         candidates = self._candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
@@ -204,7 +205,7 @@ class ClassicGroup(Group):
         self.state_timestamp_ms = now_ms
 
     def start_generation(self, now_ms: int) -> None:
-        """All who will be members have joined; without any, the group is empty."""
+        """All expected members have joined. Without any, the group is empty."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.refresh_subscribed_topics()
@@ -213,7 +214,7 @@ class ClassicGroup(Group):
         self.transition_to(ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY, now_ms)
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has rejoined, else take a member who has; False if there is none."""
+        """Keep the leader if it has rejoined, else choose a member that has; False if there is none."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_reply is None:
@@ -244,7 +245,7 @@ class ClassicGroup(Group):
         return frozenset(topics)
 
     def topics_changed(self, names: Collection[str]) -> None:
-        """The members themselves look at topics."""
+        """The members themselves watch the topics."""
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
         if self.state is ClassicGroupState.EMPTY:
@@ -252,7 +253,7 @@ class ClassicGroup(Group):
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def transactional_commit_error(self, request: TransactionalCommitRequest) -> ErrorCode:
-        """In whatever state the group is: the offsets do not count yet."""
+        """Allowed in every state of the group: the offsets do not count yet."""
         is_anonymous = request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None
         if request.generation < 0 and (self.is_empty or is_anonymous):
             return ErrorCode.NONE
@@ -262,13 +263,13 @@ class ClassicGroup(Group):
         return error
 
     def offset_delete_error(self) -> ErrorCode:
-        """Offsets of a live group go only if it is known which topics its members read."""
+        """Offsets of a group with members can be deleted only if the topics of its members are known."""
         deletable = self.state is ClassicGroupState.EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return ErrorCode.NONE if deletable else ErrorCode.NON_EMPTY_GROUP
 
     def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
-        """How offsets expire now (KIP-211); None: they do not."""
-        if self.protocol_type is None:  # a simple consumer's
+        """The condition under which offsets expire (KIP-211); None: they do not."""
+        if self.protocol_type is None:  # of a simple consumer
             return OffsetExpirationCondition()
         if self.state is ClassicGroupState.EMPTY:
             return OffsetExpirationCondition(since_ms=self.state_timestamp_ms)
@@ -279,7 +280,7 @@ class ClassicGroup(Group):
     # --- Answers and records
 
     def join_response(self, member_id: str) -> JoinResponse:
-        """The current generation, as JoinGroup answers it to the member."""
+        """The current generation, as the member's JoinGroup response."""
         return JoinResponse(
             ErrorCode.NONE,
             member_id,
@@ -301,7 +302,7 @@ class ClassicGroup(Group):
         return SyncResponse(ErrorCode.NONE, member.assignment, self.protocol_type, self.protocol_name)
 
     def record(self, assignments: Mapping[str, bytes]) -> Record:
-        """The group as of this generation; `assignments` has an entry for every member."""
+        """The group in this generation; `assignments` has an entry for every member."""
         value = GroupMetadataValue(
             self.protocol_type or "",
             self.generation,
@@ -330,7 +331,7 @@ class ClassicGroup(Group):
         return [encode_record(GroupMetadataKey(self.group_id), None)] if self.generation > 0 else []
 
     def describe(self) -> DescribedGroup:
-        """Metadata and assignments are shown only while they hold."""
+        """Metadata and assignments are shown only while they are valid."""
         stable = self.state is ClassicGroupState.STABLE and self.protocol_name is not None
         protocol = self.protocol_name if stable else None
         members = [
@@ -350,7 +351,7 @@ class ClassicGroup(Group):
 
 
 def group_from_record(key: GroupMetadataKey, value: GroupMetadataValue, now_ms: int) -> ClassicGroup:
-    """A group as its last record has it: stable if it had members, and each of their sessions starts anew."""
+    """The group as of its last record: stable if it had members, whose sessions start again."""
     group = ClassicGroup(key.group, now_ms)
     group.state = ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY
     group.state_timestamp_ms = None if value.state_timestamp_ms == NO_TIMESTAMP else value.state_timestamp_ms

@@ -1,7 +1,8 @@
-"""JoinGroup and LeaveGroup of classic groups: who becomes a member, and whether the group rebalances for it.
+"""JoinGroup and LeaveGroup of classic groups: which clients become members, and whether the group rebalances.
 
-Members of three kinds arrive: new ones (an empty member id), those whose id was just given (KIP-394), and members who
-join again. A static member (KIP-345) that arrives without its id takes over from the one with its instance id.
+A JoinGroup comes from one of three kinds of members: new ones (with an empty member id), members that just got their id
+(KIP-394), and members that join again. A static member (KIP-345) that joins without its id replaces the one with its
+instance id.
 """
 
 from dataclasses import replace
@@ -31,7 +32,7 @@ MAX_MEMBER_STRING_BYTES = MAX_STRING_BYTES - 37
 
 
 def join_error(request: JoinRequest, config: GroupConfig) -> ErrorCode:
-    """What is wrong with the request, whichever group it is for."""
+    """The error of the request, independent of its group."""
     if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     texts = (request.client_id, request.client_host, request.group_instance_id or "", request.protocol_type)
@@ -64,7 +65,7 @@ class ClassicJoin:
         self._rebalance.complete_join_if_ready(group, now_ms)
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether the group has room. While it gathers members the first ones to join win, old members or not."""
+        """Whether the group has room. While members join, the first ones get in, old members or not."""
         member = group.members.get(member_id)
         if group.state is ClassicGroupState.EMPTY:
             return True
@@ -101,7 +102,7 @@ class ClassicJoin:
         return f"{owner}-{self._new_id()}"
 
     def _join_pending(self, group: ClassicGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
-        if request.group_instance_id is not None:  # static members are never given an id this way
+        if request.group_instance_id is not None:  # Static members never get an id this way.
             reply(JoinResponse(ErrorCode.UNKNOWN_SERVER_ERROR, UNKNOWN_MEMBER_ID))
             return
         self._timers.cancel(TimerKey(TimerKind.PENDING_MEMBER, group.group_id, request.member_id))
@@ -125,10 +126,10 @@ class ClassicJoin:
         self._rebalance.expire_member_at(group, member_id, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance.prepare_if_possible(group, now_ms)
 
-    # --- Members who join again
+    # --- Members that join again
 
     def _rejoin(self, group: ClassicGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
-        """Only news rebalances: other protocols or metadata, or a leader that wants to assign anew."""
+        """A rebalance starts only if something changed: other protocols or metadata, or a leader that assigns again."""
         error = group.member_error(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
             reply(JoinResponse(error, request.member_id))
@@ -150,7 +151,7 @@ class ClassicJoin:
         group.update(member, request.protocols, request.session_timeout_ms, request.rebalance_timeout_ms)
         group.await_join(member, reply)
 
-    # --- Static members who restarted
+    # --- Static members that restarted
 
     def _replace_static(
         self,
@@ -160,7 +161,7 @@ class ClassicJoin:
         now_ms: int,
         reply: JoinReply,
     ) -> None:
-        """A stable group whose protocol does not change goes on as it is: the newcomer inherits the assignment."""
+        """A stable group whose protocol does not change continues: the new member gets the old one's assignment."""
         before = replace(member)
         old_leader_id = group.leader_id or ""
         self._take_over(group, member, self._new_member_id(request), now_ms)
@@ -168,7 +169,8 @@ class ClassicJoin:
         if group.state is ClassicGroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._store_replacement(group, member, before, request.can_skip_assignment, old_leader_id)
         elif group.state is not ClassicGroupState.PREPARING_REBALANCE:
-            # The leader may be assigning to the old id just now, so even the same metadata needs a new generation.
+            # The leader may be assigning to the old id at this moment, so even the same metadata needs a new
+            # generation.
             self._rebalance.prepare(group, now_ms)
 
     def _store_replacement(
@@ -179,7 +181,7 @@ class ClassicJoin:
         def on_stored(error: ErrorCode, now_ms: int) -> None:
             still_waits = member.join_reply is reply and group.state is ClassicGroupState.STABLE
             if not still_waits or group.generation != generation:
-                return  # a rebalance has taken over, and answers
+                return  # A rebalance has started, and will answer.
             if error is not ErrorCode.NONE:
                 self._revert(group, member, before, now_ms)
                 failure = replace(
@@ -192,15 +194,15 @@ class ClassicJoin:
             response = group.join_response(member.member_id)
             if can_skip:
                 response = replace(response, skip_assignment=member.member_id == group.leader_id)
-            else:  # older clients must not think that they lead: they would assign, and the assignment would be lost
+            else:  # Older clients must not take themselves for the leader: their assignment would be lost.
                 response = replace(response, leader_id=old_leader_id, members=())
             group.answer_join(member, response)
-            self._rebalance.restart_session(group, member, now_ms)  # it may have run out while the log was slow
+            self._rebalance.restart_session(group, member, now_ms)  # It may have expired while the log was slow.
 
         self._log.append([group.record({m.member_id: m.assignment for m in group.members.values()})], on_stored)
 
     def _revert(self, group: ClassicGroup, member: ClassicMember, before: ClassicMember, now_ms: int) -> None:
-        """The log does not know the new id: the old one stays the member."""
+        """The log does not have the new id, so the old one remains the member."""
         self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member.member_id))
         group.update(member, before.protocols, before.session_timeout_ms, before.rebalance_timeout_ms)
         group.rename_static(member, before.member_id)

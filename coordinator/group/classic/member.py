@@ -1,4 +1,4 @@
-"""A member of a classic group, and those of its requests that wait for other members."""
+"""A member of a classic group, and its requests that wait for other members."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -20,7 +20,7 @@ class ClassicMember:
     protocols: Sequence[tuple[str, bytes]]
     assignment: bytes = b""
     is_new: bool = False
-    """Joined, but not part of a generation yet: its waiting JoinGroup can time out."""
+    """It has joined, but is not part of a generation yet: its waiting JoinGroup can time out."""
     join_reply: JoinReply | None = None
     sync_reply: SyncReply | None = None
 
@@ -30,7 +30,7 @@ class ClassicMember:
 
     @property
     def waits_for_coordinator(self) -> bool:
-        """A request that waits proves the member alive: its session does not run out meanwhile."""
+        """A waiting request shows that the member is alive: its session does not expire meanwhile."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str) -> bytes:

@@ -54,7 +54,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         return self._join.leave(group, leaving, now_ms)
 
     def offset_commit_error(self, group: ClassicGroup, request: CommitRequest, now_ms: int) -> ErrorCode:
-        """Commits while members gather are taken: they are a member's last chance."""
+        """Commits while members join are accepted: they are a member's last chance."""
         if group.is_empty and request.generation < 0:
             return ErrorCode.NONE
         anonymous = request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None
@@ -73,7 +73,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
     # --- Timers
 
     def restart_timers(self, group: ClassicGroup, now_ms: int) -> None:
-        """A group above the size limit has its members join again: the first ones stay."""
+        """In a group above the size limit all members join again; the first ones stay."""
         if len(group.members) > self._config.max_size:
             self._rebalance.prepare(group, now_ms)
         for member in group.members.values():
@@ -108,7 +108,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         if member is not None and not member.waits_for_coordinator:
             self._rebalance.remove_member(group, member, now_ms)
 
-    # --- The end of a coordinator, or of the group's type
+    # --- When the coordinator or the group's type changes
 
     def release_waiting(self, group: ClassicGroup, error: ErrorCode) -> None:
         """Members of no generation yet join as new ones: their clients may not know their id."""
@@ -131,6 +131,6 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         group.die(now_ms)
 
     def continue_migrated(self, group: ClassicGroup, now_ms: int) -> None:
-        """A consumer group has become this one: its members join again."""
+        """A consumer group was converted into this one: its members join again."""
         self.restart_timers(group, now_ms)
         self._rebalance.prepare_if_possible(group, now_ms)

@@ -1,8 +1,8 @@
-"""Rebalances of classic groups: gathering members, starting a generation, storing and handing out its assignment.
+"""Rebalances of classic groups: members join, a generation starts, its assignment is stored and sent to the members.
 
-A rebalance is over for the members when the leader's assignment is durable: only then are their SyncGroup requests
-answered. Timers bound each step: the join timer the gathering, the sync timer the wait for every member's SyncGroup,
-a session timer each member's silence.
+A rebalance ends for the members when the leader's assignment is durable: only then are their SyncGroup requests
+answered. Timers bound each step: the join timer bounds joining, the sync timer the wait for every member's SyncGroup,
+a session timer the silence of a member.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class ClassicRebalance:
         self.complete_join_if_ready(group, now_ms)
 
     def remove_member(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
-        """The member left or fell silent; the rest rebalance."""
+        """The member left or was silent for too long; the other members rebalance."""
         self.drop_member(group, member)
         if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             self.prepare(group, now_ms)
@@ -47,20 +47,20 @@ class ClassicRebalance:
             self.complete_join_if_ready(group, now_ms)
 
     def drop_member(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Answer its waiting requests, so that a client that is still there joins anew."""
+        """Answer its waiting requests, so that a client that is still alive joins again."""
         group.answer_join(member, JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID))
         group.answer_sync(member, SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
         self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member.member_id))
 
-    # --- Gathering members
+    # --- Joining
 
     def prepare_if_possible(self, group: ClassicGroup, now_ms: int) -> None:
         if group.state is not ClassicGroupState.PREPARING_REBALANCE:
             self.prepare(group, now_ms)
 
     def prepare(self, group: ClassicGroup, now_ms: int) -> None:
-        """Start to gather members; those who wait for an assignment must join again."""
+        """Start the join phase; members that wait for an assignment must join again."""
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._end_sync(group, {}, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         group.pending_sync.clear()
@@ -89,7 +89,8 @@ class ClassicRebalance:
             self._complete_join(group, now_ms)
 
     def _complete_join(self, group: ClassicGroup, now_ms: int) -> None:
-        """Start a generation of those who joined. Static members may be late: they stay until their session ends."""
+        """Start a generation with the members that joined. Static members may be late: they stay until their session
+        ends."""
         group.initial_delay = None
         late = [m for m in group.members.values() if m.join_reply is None and not m.is_static]
         for member in late:
@@ -100,7 +101,8 @@ class ClassicRebalance:
         self._timers.cancel(TimerKey(TimerKind.JOIN, group.group_id))
         group.start_generation(now_ms)
         if group.state is ClassicGroupState.EMPTY:
-            self._log.append([group.record({})], lambda error, now_ms: None)  # lost, the old members just time out
+            # If this record is lost, the old members time out.
+            self._log.append([group.record({})], lambda error, now_ms: None)
         else:
             self._announce_generation(group, now_ms)
 
@@ -112,7 +114,7 @@ class ClassicRebalance:
             group.pending_sync.add(member.member_id)
         self._timers.set(TimerKey(TimerKind.SYNC, group.group_id), now_ms + group.rebalance_timeout_ms)
 
-    # --- Handing out the assignment
+    # --- Sending the assignment
 
     def sync(self, group: ClassicGroup, request: SyncRequest, now_ms: int, reply: SyncReply) -> None:
         error = _sync_error(group, request)
@@ -132,7 +134,8 @@ class ClassicRebalance:
             self._store_assignment(group, request.assignments)
 
     def _store_assignment(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Members that the leader left out get nothing. The leader's first word counts: a generation has one."""
+        """Members without an assignment by the leader get none. The leader's first assignment counts: a generation has
+        one."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         generation = group.generation
         group.stores_assignment = True
@@ -157,7 +160,7 @@ class ClassicRebalance:
                 self.restart_session(group, member, now_ms)
 
     def on_sync_timeout(self, group: ClassicGroup, now_ms: int) -> None:
-        """Members that never asked for their assignment are gone."""
+        """Members that never asked for their assignment have gone."""
         if (
             group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
             or not group.pending_sync

@@ -1,4 +1,4 @@
-"""States of a classic group, and which may follow which."""
+"""The states of a classic group, and the allowed transitions."""
 
 from enum import Enum
 
@@ -6,11 +6,11 @@ from enum import Enum
 class ClassicGroupState(Enum):
     """Values are the names that DescribeGroups and ListGroups show."""
 
-    EMPTY = "Empty"  # no members; perhaps offsets
-    PREPARING_REBALANCE = "PreparingRebalance"  # gathering JoinGroup requests
+    EMPTY = "Empty"  # no members; may have offsets
+    PREPARING_REBALANCE = "PreparingRebalance"  # waiting for JoinGroup requests
     COMPLETING_REBALANCE = "CompletingRebalance"  # waiting for the leader's assignment
     STABLE = "Stable"
-    DEAD = "Dead"  # removed, or handed to another coordinator; callbacks under way may still meet it
+    DEAD = "Dead"  # removed, or another coordinator has it; callbacks in flight may still refer to it
 
 
 PREVIOUS_STATES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
