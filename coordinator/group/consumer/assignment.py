@@ -1,4 +1,4 @@
-"""Partitions of topics given to members of a consumer group (KIP-848)."""
+"""Assignments of partitions to members of a consumer group (KIP-848)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -10,7 +10,7 @@ from coordinator.group.records.consumer_group import TopicPartitions
 TopicId = bytes
 TopicIdPartition = tuple[TopicId, int]
 Assignment = Mapping[TopicId, AbstractSet[int]]
-"""No topic is there without partitions."""
+"""A topic in the map has at least one partition."""
 
 
 class TopicInfo(NamedTuple):
@@ -20,7 +20,7 @@ class TopicInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class MemberSpec:
-    """What an assignor knows of a member. `topics` exist; `owned` is what the last target gave it."""
+    """What an assignor knows about a member. `topics` exist; `owned` is the member's part of the last target."""
 
     member_id: str
     instance_id: str | None

@@ -1,8 +1,8 @@
-"""Members of the classic protocol in a consumer group (KIP-848), while an application is being upgraded.
+"""Members of the classic protocol in a consumer group (KIP-848), during the upgrade of an application.
 
-They join, sync and send heartbeats as in a classic group; their generation is their member epoch, and they get
-partitions from the group's target assignment like everybody else. One that has to do something, give partitions back,
-take new ones or follow a new epoch, is answered REBALANCE_IN_PROGRESS, and joins again.
+They join, sync and send heartbeats as in a classic group. Their generation is their member epoch, and they get
+partitions from the group's target assignment like other members. A member that has to act (give partitions back, take
+new ones, or follow a new epoch) gets REBALANCE_IN_PROGRESS, and joins again.
 """
 
 from dataclasses import replace
@@ -91,7 +91,7 @@ class ClassicMembers:
         group.writer.write(changes.records, on_durable)
 
     def _member(self, changes: Changes, request: JoinRequest, member_id: str) -> ConsumerMember:
-        """As it was before; a new one is not in the group yet. Raises RefusedError."""
+        """The member as it was before; a new one is not in the group yet. Raises RefusedError."""
         group = changes.group
         current_id = group.static_members.get(request.group_instance_id or "")
         if current_id is None:
@@ -187,13 +187,13 @@ def with_ids(partitions: PartitionsByTopic, topics: Topics) -> Assignment:
 
 
 def with_names(assignment: Assignment, group: ConsumerGroup) -> PartitionsByTopic:
-    """Of the topics that the group knows."""
+    """For the topics that the group knows."""
     names = {topic.topic_id: name for name, topic in group.topics.items()}
     return {names[topic_id]: sorted(numbers) for topic_id, numbers in assignment.items() if topic_id in names}
 
 
 def encoded_assignment(member: ConsumerMember, assignment: Assignment, group: ConsumerGroup) -> bytes:
-    """For a member of the classic protocol, in its own version."""
+    """For a member of the classic protocol, in the member's own version."""
     assert member.classic is not None
     version = read_subscription(member.classic.protocols[0][1]).version
     return write_assignment(version, with_names(assignment, group))

@@ -1,7 +1,7 @@
-"""Appends of one group whose state is ahead of its log, as KIP-848 groups are.
+"""Appends of one group whose state is ahead of its log, such as KIP-848 groups.
 
-Their state changes at once and is answered when durable. If an append fails, the state is not taken back: its records
-go out again with the group's next append, before anything newer is acknowledged.
+The state changes at once; the answer is sent when the records are durable. A failed append does not revert the state:
+its records are written again with the group's next append, before anything newer is acknowledged.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,20 +14,20 @@ class DurableWriter:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._appends = 0
-        self._last_append_of: dict[bytes, int] = {}  # keys that are on their way to the log
+        self._last_append_of: dict[bytes, int] = {}  # keys of records in flight
         self._unwritten: dict[bytes, Record] = {}
         self._in_flight: dict[int, list[Callable[[ErrorCode], None]]] = {}
 
     @property
     def unwritten(self) -> list[Record]:
-        """What the log refused, and nothing newer replaces."""
+        """Records that the log refused, and that nothing newer has replaced."""
         return list(self._unwritten.values())
 
     def write_with_next(self, records: Sequence[Record]) -> None:
         self._unwritten.update((record.key, record) for record in records)
 
     def write(self, records: Sequence[Record], on_done: Callable[[ErrorCode], None]) -> None:
-        """`on_done` comes when these records and all earlier ones are durable, or are not known to be."""
+        """`on_done` is called when these records and all earlier ones are durable, or their append has failed."""
         for record in records:
             self._unwritten.pop(record.key, None)
         outstanding = [*self._unwritten.values(), *records]
@@ -52,7 +52,7 @@ class DurableWriter:
         def on_appended(error: ErrorCode, now_ms: int) -> None:
             waiting = self._in_flight.pop(number)
             for record in records:
-                if self._last_append_of.get(record.key) == number:  # else a newer one is on its way
+                if self._last_append_of.get(record.key) == number:  # Otherwise a newer one is in flight.
                     del self._last_append_of[record.key]
                     if error is not ErrorCode.NONE:
                         self._unwritten[record.key] = record

@@ -1,7 +1,7 @@
-"""A consumer group of KIP-848 as data. It changes by its records alone, the same when they are made and when loaded.
+"""A consumer group of KIP-848 as data. It changes by its records only, in the same way when serving and when loading.
 
-Epochs: the group's grows with every change of members, subscriptions or topics; the target assignment is computed for
-an epoch; each member's own says how far it has followed.
+Epochs: the group epoch grows with every change of members, subscriptions or topics. The target assignment is computed
+for an epoch. A member's epoch says how far the member has followed.
 """
 
 from collections import Counter
@@ -52,15 +52,15 @@ class ConsumerGroupState(Enum):
     """Values are the names that ListGroups and ConsumerGroupDescribe show."""
 
     EMPTY = "Empty"
-    ASSIGNING = "Assigning"  # the target assignment is behind the group's epoch
-    RECONCILING = "Reconciling"  # members are behind the target assignment
+    ASSIGNING = "Assigning"  # the target assignment is older than the group epoch
+    RECONCILING = "Reconciling"  # members have not reached the target assignment yet
     STABLE = "Stable"
     DEAD = "Dead"
 
 
 @dataclass(frozen=True)
 class Change:
-    """One record, decoded: a key and a value of `records.consumer_group`; None removes."""
+    """One decoded record: a key and a value of `records.consumer_group`; None removes."""
 
     key: Any
     value: Any | None
@@ -74,9 +74,9 @@ class ConsumerGroup(Group):
         super().__init__(group_id)
         self.writer = DurableWriter(log)
         self.epoch = 0
-        self.topics: dict[str, TopicInfo] = {}  # the subscribed ones that exist
-        self.topics_are_current = False  # False: look again at the next heartbeat
-        self.matches: dict[str, frozenset[str]] = {}  # topic names by the members' regular expressions
+        self.topics: dict[str, TopicInfo] = {}  # the subscribed topics that exist
+        self.topics_are_current = False  # False: check the topics again at the next heartbeat
+        self.matches: dict[str, frozenset[str]] = {}  # names of topics that match the members' regular expressions
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
         self.target_epoch = 0
@@ -87,7 +87,7 @@ class ConsumerGroup(Group):
     # --- Changes
 
     def apply(self, change: Change) -> None:
-        """ValueError if the record cannot be one of Kafka's."""
+        """ValueError if Kafka could not have written the record."""
         key, value = change.key, change.value
         match key:
             case ConsumerGroupMetadataKey():
@@ -141,7 +141,7 @@ class ConsumerGroup(Group):
     def is_taken(self, partition: TopicIdPartition) -> bool:
         return partition in self._holders
 
-    # --- What follows from the members
+    # --- Derived from the members
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -165,7 +165,7 @@ class ConsumerGroup(Group):
 
     @property
     def admits_classic_members(self) -> bool:
-        """An empty group becomes a classic one instead."""
+        """An empty group is replaced by a classic one instead."""
         return bool(self.members)
 
     def subscribed_names(self) -> frozenset[str]:
@@ -175,12 +175,12 @@ class ConsumerGroup(Group):
         return frozenset(member.topic_regex for member in self.members.values() if member.topic_regex)
 
     def topics_changed(self, names: Collection[str]) -> None:
-        """They are looked at again at the next heartbeat."""
+        """They are checked again at the next heartbeat."""
         if self.matches or not self.subscribed_names().isdisjoint(names):
             self.topics_are_current = False
 
     def assignor(self) -> str:
-        """The one that most members ask for."""
+        """The assignor that most members ask for."""
         votes = Counter(m.server_assignor for m in self.members.values() if m.server_assignor is not None)
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
@@ -201,14 +201,14 @@ class ConsumerGroup(Group):
     # --- Members of the classic protocol
 
     def supports_classic(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
-        """Whether a classic member with these protocols could be one of this group."""
+        """Whether a classic member with these protocols could be a member of this group."""
         others = [{name for name, _ in m.classic.protocols} for m in self.members.values() if m.classic is not None]
         return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
             all(name in names for names in others) for name, _ in protocols
         )
 
     def must_rejoin(self, member: ConsumerMember) -> bool:
-        """It is behind, has partitions to give back, or could have those that it waits for."""
+        """The member is behind, has partitions to give back, or could get partitions that it waits for."""
         if member.epoch < self.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
             return True
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
@@ -217,7 +217,8 @@ class ConsumerGroup(Group):
         return not any(map(self.is_taken, missing))
 
     def only_classic_without(self, member_id: str) -> bool:
-        """Whether there are others, all of the classic protocol, and this member is the last of the consumer's."""
+        """Whether there are other members, all of the classic protocol, so that this is the last one of the consumer
+        protocol."""
         others = [member for member in self.members.values() if member.member_id != member_id]
         leaving = self.members.get(member_id)
         return (
@@ -297,7 +298,7 @@ class ConsumerGroup(Group):
         )
 
     def tombstones(self) -> list[Record]:
-        """Of all that the group has; what the log refused of it is not needed any more."""
+        """All records of the group; records that the log refused before are not needed any more."""
         members = [
             key(self.group_id, member_id)
             for member_id in self.members

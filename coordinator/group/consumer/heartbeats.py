@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat (KIP-848): one heartbeat joins, follows the target assignment and leaves.
+"""ConsumerGroupHeartbeat (KIP-848): the one request to join, to follow the target assignment, and to leave.
 
-A heartbeat is worked out in steps, each of which sees what the ones before changed: the member and its subscription,
-the group's epoch, the target assignment, the member's next step towards it. It is answered when all is durable.
+A heartbeat is processed in steps, and each step sees the changes of the steps before: the member and its subscription,
+the group epoch, the target assignment, the member's next step towards it. The response is sent when all is durable.
 """
 
 from collections.abc import Callable
@@ -56,11 +56,11 @@ from protocol.kafka.errors import ErrorCode
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 
 Downgrade = Callable[[ConsumerGroup, ConsumerMember, int, Callable[[ErrorCode], None]], bool]
-"""(group, leaving member, now, on durable): whether the group is a classic one without the member."""
+"""(group, leaving member, now, on durable): whether the group was converted into a classic one without the member."""
 
 
 class Changes:
-    """Changes of one group, in force at once; their records are still to be written."""
+    """Changes of one group, in force at once; their records are not written yet."""
 
     def __init__(self, group: ConsumerGroup) -> None:
         self.group = group
@@ -84,7 +84,7 @@ class ConsumerHeartbeats:
     def heartbeat(
         self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
     ) -> None:
-        """The request was checked. Raises RefusedError."""
+        """The request was validated. Raises RefusedError."""
         changes = Changes(group)
 
         def on_durable(error: ErrorCode) -> None:
@@ -126,7 +126,8 @@ class ConsumerHeartbeats:
         reported: Assignment | None,
         now_ms: int,
     ) -> ConsumerMember:
-        """The member with its new subscription, a step nearer to its target. `reported` is what it says it owns."""
+        """The member with its new subscription, one step closer to its target. `reported` is what the client says it
+        owns."""
         group, member_id = changes.group, before.member_id
         if after != before:
             changes.make(ConsumerGroupMemberMetadataKey(group.group_id, member_id), after.subscription())
@@ -155,7 +156,7 @@ class ConsumerHeartbeats:
         return known or ConsumerMember(member_id)
 
     def succeed(self, changes: Changes, predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
-        """The successor takes over subscription, target and partitions; it starts from epoch 0."""
+        """The successor gets subscription, target and partitions; it starts at epoch 0."""
         group = changes.group
         target = group.target.get(predecessor.member_id, {})
         self._remove(changes, predecessor)
@@ -170,7 +171,7 @@ class ConsumerHeartbeats:
 
     def _update_epoch(self, changes: Changes, is_new: bool) -> None:
         group = changes.group
-        is_new |= group.epoch == 0  # which no member may be in
+        is_new |= group.epoch == 0  # an epoch that no member can be in
         if not is_new and group.topics_are_current:
             return
         is_new |= self._update_topics(changes)
@@ -178,7 +179,7 @@ class ConsumerHeartbeats:
             changes.make(ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1))
 
     def _update_topics(self, changes: Changes) -> bool:
-        """Topics of which nothing is known stay as they were, and are looked for at the next heartbeat again."""
+        """Unknown topics stay as they were, and are looked up at the next heartbeat again."""
         group = changes.group
         is_new = self._update_matches(changes)
         names = sorted(group.subscribed_names())
@@ -248,7 +249,7 @@ class ConsumerHeartbeats:
         group.writer.write(changes.records, lambda error: None)
 
     def _fence(self, changes: Changes, member: ConsumerMember) -> None:
-        """The others get its partitions with the next target, which the next heartbeat computes."""
+        """The other members get its partitions with the next target, which the next heartbeat computes."""
         self._remove(changes, member)
         self._update_topics(changes)
         changes.make(

@@ -1,7 +1,7 @@
-"""A member of a consumer group, and how what it owns follows the target assignment (KIP-848's reconciliation).
+"""A member of a consumer group, and how its partitions follow the target assignment (KIP-848's reconciliation).
 
-A member gives back first: while it still reports partitions that are to be revoked it stays in its epoch. Then it
-moves to the target's epoch and gets what its target adds, as far as their former owners have revoked it.
+A member gives back first: while it still reports partitions to be revoked, it stays in its epoch. Then it moves to the
+target's epoch and gets the new partitions of its target, as far as their former owners have revoked them.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True)
 class ClassicProtocols:
-    """What a member of the classic protocol joined with; `protocols` are (name, metadata), preferred first."""
+    """The JoinGroup fields of a member of the classic protocol; `protocols` are (name, metadata), preferred first."""
 
     session_timeout_ms: int
     protocols: Sequence[tuple[str, bytes]]
@@ -63,7 +63,7 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""
     topics: frozenset[str] = frozenset()
-    topic_regex: str | None = ""  # what Kafka 3.9 writes for none
+    topic_regex: str | None = ""  # what Kafka 3.9 writes when there is none
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     epoch: int = JOIN_EPOCH
@@ -120,7 +120,7 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def held(self) -> set[TopicIdPartition]:
-        """All that nobody else may read yet."""
+        """All partitions that no other member may read yet."""
         return {*partitions_of(self.assigned), *partitions_of(self.to_revoke)}
 
 
@@ -131,9 +131,10 @@ def reconcile(
     reported: Assignment | None,
     is_taken: Callable[[TopicIdPartition], bool],
 ) -> ConsumerMember:
-    """The member's next step towards its target; itself if it must wait.
+    """The member's next step towards its target; the same member if it has to wait.
 
-    `reported` is what the member says that it owns, None if it does not say; `is_taken` whether any member holds it.
+    `reported` is what the client says it owns, None if it does not say; `is_taken`: whether any member holds a
+    partition.
     """
     if member.is_reconciled_to(target_epoch):
         return member

@@ -1,4 +1,4 @@
-"""Timers of the members of consumer groups: sessions, and the steps that a member owes the group."""
+"""Timers of the members of consumer groups: sessions, and steps with a deadline."""
 
 from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.consumer.group import ConsumerGroup
@@ -22,7 +22,7 @@ class MemberTimers:
         self._timers = timers
 
     def restart_all(self, group: ConsumerGroup, now_ms: int) -> None:
-        """Every member has its full time."""
+        """All timers of the members start again."""
         for member in group.members.values():
             self.restart_session(group, member.member_id, now_ms)
             self.await_revocation(group, member, now_ms)
@@ -36,7 +36,7 @@ class MemberTimers:
         self._timers.set(timer, now_ms + self._session_timeout_ms(group, group.members[member_id]))
 
     def await_revocation(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        """Members of the classic protocol have other timers: they join and sync for it."""
+        """Members of the classic protocol have other timers, for joining and syncing."""
         timer = TimerKey(TimerKind.CONSUMER_REBALANCE, group.group_id, member.member_id)
         if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
             self._timers.set(timer, now_ms + member.rebalance_timeout_ms)
@@ -44,7 +44,7 @@ class MemberTimers:
             self._timers.cancel(timer)
 
     def await_join(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        """The time runs from the first answer that asks a classic member for it."""
+        """The timer starts with the first answer that asks the classic member for the step."""
         timer = TimerKey(TimerKind.CONSUMER_JOIN, group.group_id, member.member_id)
         if timer not in self._timers:
             self._timers.set(timer, now_ms + member.rebalance_timeout_ms)
@@ -59,7 +59,7 @@ class MemberTimers:
         self._timers.cancel(TimerKey(TimerKind.CONSUMER_SYNC, group.group_id, member.member_id))
 
     def period_ms(self, group: ConsumerGroup, timer: TimerKey) -> int:
-        """How long the timer runs from its start; 0 if the member has gone."""
+        """The duration of the timer from its start; 0 if the member has left."""
         member = group.members.get(timer.member_id)
         if member is None:
             return 0

@@ -9,10 +9,10 @@ from protocol.kafka.errors import ErrorCode
 
 
 class Topics(Protocol):
-    """The topics of the cluster as this gateway knows them now: what it has not looked up yet it does not know."""
+    """The topics of the cluster as this gateway knows them now; topics that it has not looked up yet are unknown."""
 
     def is_known(self, name: str) -> bool:
-        """Whether `find` says something about the name."""
+        """Whether `find` knows the name."""
 
     def find(self, name: str) -> TopicInfo | None: ...
 
@@ -22,9 +22,10 @@ class Topics(Protocol):
 
 @dataclass(frozen=True)
 class ConsumerHeartbeatRequest:
-    """None (and -1 for the timeout) means: as before. `member_epoch` 0 joins, -1 leaves, -2 leaves for a restart.
+    """None (and -1 for the timeout) means unchanged. `member_epoch` 0 joins, -1 leaves, -2 leaves for a restart.
 
-    `has_own_id` is for version 1 and up, where clients choose their member ids; there nothing, too, is a subscription.
+    `has_own_id` is for version 1 and later, where clients choose their member ids; there an empty subscription is
+    valid.
     """
 
     group_id: str

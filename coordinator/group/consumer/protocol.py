@@ -42,7 +42,7 @@ class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
     def consumer_heartbeat(
         self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
     ) -> None:
-        """The request was checked. Raises RefusedError."""
+        """The request was validated. Raises RefusedError."""
         self._heartbeats.heartbeat(group, request, now_ms, reply)
 
     def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
@@ -73,7 +73,7 @@ class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
         return self._timers.period_ms(group, timer)
 
     def on_timer(self, group: ConsumerGroup, timer: TimerKey, now_ms: int) -> None:
-        """The member was silent, did not join or sync in time, or kept partitions that it was to give back."""
+        """The member was silent, did not join or sync in time, or did not give partitions back."""
         member = group.members.get(timer.member_id)
         if member is None or timer.kind not in CONSUMER_TIMERS:
             return

@@ -1,7 +1,7 @@
-"""The server-side range assignor: of each topic, every subscriber gets one run of partitions.
+"""The server-side range assignor: every subscriber of a topic gets one run of partitions.
 
-Members of the same subscriptions get the same partition numbers of topics with equal counts, as joins need it.
-Static members come first, in the order of their instance ids, so that a restart shuffles nothing.
+Members with the same subscriptions get the same partition numbers of topics with equal counts, as joins need it.
+Static members come first, in the order of their instance ids, so a restart moves nothing.
 """
 
 from collections.abc import Mapping, Sequence

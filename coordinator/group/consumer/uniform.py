@@ -1,7 +1,7 @@
-"""The server-side uniform assignor: as even as the subscriptions allow, and as few moves as that allows.
+"""The server-side uniform assignor: as even as the subscriptions allow, with as few moves as possible.
 
-Members with equal subscriptions get the same number of partitions, give or take one. With different subscriptions no
-partition is left with a member that owns at least two more than another of its subscribers.
+Members with equal subscriptions get the same number of partitions, plus or minus one. With different subscriptions, no
+partition stays with a member that owns at least two more than another subscriber of the topic.
 """
 
 import heapq
@@ -47,7 +47,7 @@ def _free(owned: _Owned, topics: frozenset[TopicId], partition_counts: Mapping[T
 
 
 def _even_out_equals(owned: _Owned, free: list[TopicIdPartition]) -> None:
-    """Everyone gets the quota; the remainder goes to those who own most, so that they give up least."""
+    """Every member gets the quota; the remainder goes to the members that own most, so they give up least."""
     quota, extras = divmod(len(free) + sum(map(len, owned.values())), len(owned))
     richest_first = sorted(owned, key=lambda member_id: -len(owned[member_id]))
     quotas = {member_id: quota + (rank < extras) for rank, member_id in enumerate(richest_first)}
@@ -61,7 +61,7 @@ def _even_out_equals(owned: _Owned, free: list[TopicIdPartition]) -> None:
 
 
 def _give_to_subscribers(owned: _Owned, members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]) -> None:
-    """Free partitions go to the subscriber that has least; topics with few subscribers choose first."""
+    """Free partitions go to the subscriber that has the fewest; topics with few subscribers are assigned first."""
     subscribers: dict[TopicId, list[str]] = {}
     for member in members:
         for topic_id in member.topics:
@@ -79,7 +79,7 @@ def _give_to_subscribers(owned: _Owned, members: Sequence[MemberSpec], partition
 
 
 def _move_to_poorer(owned: _Owned, members: Sequence[MemberSpec]) -> None:
-    """Each move makes the loads more equal (their squares' sum falls), so this ends."""
+    """Each move makes the loads more equal (the sum of their squares falls), so this ends."""
     topics = {member.member_id: member.topics for member in members}
     rich = deque(sorted(owned, key=lambda member_id: -len(owned[member_id])))
     while rich:
@@ -90,7 +90,7 @@ def _move_to_poorer(owned: _Owned, members: Sequence[MemberSpec]) -> None:
             owned[giver].remove(partition)
             owned[taker].append(partition)
             rich.extend(member_id for member_id in (giver, taker) if member_id not in rich)
-            # Members that had nobody poorer to give to may have one now.
+            # Members without a poorer member to give to may have one now.
             rich.extend(m for m in owned if m not in rich and len(owned[m]) > len(owned[giver]) + 1)
 
 

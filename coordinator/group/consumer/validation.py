@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must look like, and who may send it."""
+"""Validates a ConsumerGroupHeartbeat and its sender."""
 
 from collections.abc import Collection
 
@@ -66,7 +66,8 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
 
 
 def check_epoch(member: ConsumerMember, request: ConsumerHeartbeatRequest) -> None:
-    """The previous epoch will do from a member that may have missed an answer: one that owns nothing it should not."""
+    """The previous epoch is valid for a member that may have missed an answer, if it owns nothing beyond its
+    assignment."""
     if request.member_epoch == member.epoch:
         return
     missed_an_answer = request.member_epoch == member.previous_epoch < member.epoch
@@ -78,7 +79,7 @@ def check_epoch(member: ConsumerMember, request: ConsumerHeartbeatRequest) -> No
 
 
 def find_member(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> ConsumerMember:
-    """The sender, who must be a member already."""
+    """The sender, which must be a member already."""
     if request.instance_id is not None:
         current_id = group.static_members.get(request.instance_id)
         if current_id is not None and current_id != request.member_id:
@@ -92,7 +93,7 @@ def find_member(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> Cons
 
 
 def released_predecessor(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> ConsumerMember | None:
-    """The static member whose place a joining one takes: it must have left for a restart, or be a classic one."""
+    """The static member that a joining one replaces: it must have left for a restart, or be a classic one."""
     member = group.members.get(group.static_members.get(request.instance_id or "", ""))
     if member is not None and member.classic is None and member.epoch != LEAVE_STATIC_EPOCH:
         raise RefusedError(ErrorCode.UNRELEASED_INSTANCE_ID, f"Member {member.member_id} uses the instance id.")

@@ -60,7 +60,7 @@ def encode_record(key: Any, value: Any | None) -> Record:
 
 
 def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | None:
-    """The key's and the value's dataclass; None for a kind of record that is not known (from a newer Kafka, say).
+    """The key's and the value's dataclass; None for an unknown kind of record (of a newer Kafka, for example).
 
     Raises MalformedRecordError.
     """

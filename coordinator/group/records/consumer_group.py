@@ -138,7 +138,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @dataclass(frozen=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """`state` is `consumer_member.MemberState`; `previous_member_epoch` lets a lost heartbeat answer be repeated."""
+    """`state` is `consumer_member.MemberState`; `previous_member_epoch` allows to repeat a lost heartbeat response."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -156,7 +156,7 @@ class ConsumerGroupRegularExpressionKey:
 
 @dataclass(frozen=True)
 class ConsumerGroupRegularExpressionValue:
-    """`version` and `timestamp_ms` say of which metadata; -1 says nothing, and has it resolved again."""
+    """`version` and `timestamp_ms` are those of the metadata; with -1 the expression is resolved again."""
 
     topics: Sequence[str]
     version: int = -1
@@ -188,11 +188,11 @@ _CLASSIC = AsDataclass(
 )
 _CLASSIC_TAG = 0
 _PRESENT = b"\x01"
-"""In front of a struct that could be null."""
+"""The marker before a nullable struct."""
 
 
 class _Member(AsDataclass):
-    """What a member of the classic protocol supports is a tagged field."""
+    """The protocols of a member of the classic protocol are a tagged field."""
 
     def _decode(self, obj: Container[Any], context: Any, path: str) -> ConsumerGroupMemberMetadataValue:
         found = [bytes(each.data) for each in obj.pop("tagged_fields") if each.tag == _CLASSIC_TAG]

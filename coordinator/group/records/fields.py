@@ -33,7 +33,7 @@ MAX_STRING_BYTES = 32_767
 class Lengthed(Construct):  # type: ignore[misc]
     """A length, then that many bytes of UTF-8 text or raw data; a length below zero is None.
 
-    `bias` is what the length counts too much: 0 in the classic encoding, 1 in the compact one.
+    `bias` is subtracted from the length: 0 in the classic encoding, 1 in the compact one.
     """
 
     def __init__(self, length: Construct, bias: int, *, text: bool, nullable: bool) -> None:
@@ -74,7 +74,8 @@ class AsDataclass(Adapter):  # type: ignore[misc]
 
 
 class RecordType(NamedTuple):
-    """One kind of record: its key's class, format and version; its value's formats by version and which to write."""
+    """One kind of record: the class, format and version of its key; the formats of its value by version, and the one to
+    write."""
 
     key_class: type
     key: Construct

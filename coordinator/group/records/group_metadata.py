@@ -41,7 +41,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True)
 class GroupMetadataValue:
-    """A classic group as of one generation. `state_timestamp_ms` is -1 in records older than Kafka 2.1."""
+    """A classic group in one generation. `state_timestamp_ms` is -1 in records older than Kafka 2.1."""
 
     protocol_type: str
     generation: int

@@ -1,7 +1,7 @@
 """Kafka's OffsetCommitKey and OffsetCommitValue: the committed offset of a group in one partition.
 
-Key versions 0 and 1 are the same. Value versions 0 to 4: 1 has an expiry of its own, 3 the leader epoch, 4 (Kafka 4.1)
-is flexible and has the topic's id. `offset_commit_codec` reads and writes the usual versions faster.
+Key versions 0 and 1 are the same. Value versions 0 to 4: 1 has an expiry, 3 the leader epoch, 4 (Kafka 4.1) is flexible
+and has the topic's id. `offset_commit_codec` reads and writes the frequent versions faster.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from construct import Container, Int32sb, Int64sb
 from coordinator.group.records.fields import COMPACT_STRING, STRING, TAGGED_FIELDS, AsDataclass, RecordType
 
 EXPIRING_VALUE_VERSION = 1
-"""The only version with an expiry of its own. Kafka writes it for the commits of old clients that ask for one."""
+"""The only version with an expiry. Kafka writes it for commits of old clients that ask for one."""
 TOPIC_ID_VALUE_VERSION = 4
 TOPIC_ID_TAG = 0
 """Of OffsetCommitValue."""
@@ -27,10 +27,11 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitValue:
-    """`leader_epoch` and `expire_timestamp_ms` are -1 when not given; only v2-v4 commits of old clients expire so.
+    """`leader_epoch` and `expire_timestamp_ms` are -1 when not given; only v2-v4 commits of old clients have an expiry.
 
-    `topic_id` (16 bytes) is that of the topic at the time of the commit, empty if it is not known. Kafka writes it
-    since 4.1.
+    `topic_id` (16 bytes) is the id of the topic at the time of the commit, empty if it is not known. Kafka writes it
+    since
+    4.1.
     """
 
     offset: int

@@ -1,4 +1,4 @@
-"""Committed offsets in the versions that are written, by hand: nearly all records are these.
+"""Handwritten codec for committed offsets in the versions that the gateway writes: nearly all records are these.
 
 Key v1:    int16 1 | string group | string topic | int32 partition
 Value v3:  int16 3 | int64 offset | int32 leader epoch | string metadata | int64 commit timestamp, ms
@@ -6,8 +6,8 @@ Value v3:  int16 3 | int64 offset | int32 leader epoch | string metadata | int64
 Value v4:  int16 4 | int64 offset | int32 leader epoch | compact string metadata | int64 commit timestamp, ms
            | tagged fields: the topic's id
 
-Strings are UTF-8 behind an int16 length, compact ones behind a varint of length + 1. Version 4 is written when the
-topic's id is known. `offset_commit` has every version, these included.
+Strings are UTF-8 after an int16 length, compact ones after a varint of length + 1. Version 4 is written when the
+topic's id is known. `offset_commit` has every version, including these.
 """
 
 from struct import Struct
@@ -64,7 +64,7 @@ def decode_key(data: bytes) -> OffsetCommitKey:
 
 
 def decode_value(data: bytes) -> OffsetCommitValue | None:
-    """None if it is not written as here. ValueError if it is malformed."""
+    """None for another version. ValueError if it is malformed."""
     if data[:2] == VALUE_VERSION_WITH_ID:
         return _decode_value_with_id(data)
     if data[:2] != VALUE_VERSION:
@@ -115,7 +115,7 @@ def _length(text: bytes) -> bytes:
 
 
 def decode_string(data: bytes, at: int) -> tuple[str, int]:
-    """The string and where it ends. ValueError if it is malformed."""
+    """The string and the position after it. ValueError if it is malformed."""
     begin = at + _LENGTH.size
     end = begin + int.from_bytes(data[at:begin], "big")
     if end > len(data) or end - begin > MAX_STRING_BYTES or begin > len(data):

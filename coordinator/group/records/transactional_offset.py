@@ -1,16 +1,16 @@
-"""Offsets of open transactions, and what is known of those who end them: records of the gateway's own.
+"""Offsets of open transactions, and the coordinators that ended transactions: record kinds of the gateway's own.
 
-Kafka writes an offset of a transaction under the key of a committed one, and tells them apart by the batch. Here each
-record is a message, and Pulsar's compaction keeps the last one of a key: an offset that is aborted later would have
-erased the committed one. So it has a key of its own until its transaction ends. These records mean the same whatever
-stands before or behind them under other keys, because snapshots of the log move records past each other.
+Kafka writes an offset of a transaction under the key of a committed offset, and distinguishes them by the batch. Here
+each record is a message, and Pulsar's compaction keeps the last one of a key: an offset that is aborted later would
+have erased the committed one. So it has a key of its own until its transaction ends. The meaning of these records does
+not depend on records with other keys before or after them, because snapshots of the log reorder records.
 
 Key 30001:   int16 30001 | int64 producer id | string group | string topic | int32 partition
 Value v0:    int16 0 | int16 producer epoch | int64 order | int8 superseded | OffsetCommitValue with its own version
 Key 30002:   int16 30002 | int64 producer id
 Value v0:    int16 0 | int32 coordinator epoch | int64 timestamp, ms
 
-Kafka's tools pass over such keys, as over those of a newer Kafka.
+Kafka's tools skip such keys, as they skip those of a newer Kafka.
 """
 
 from dataclasses import dataclass
@@ -43,8 +43,8 @@ class TransactionalOffsetKey:
 class TransactionalOffsetValue:
     """An offset that counts when the producer's transaction is committed.
 
-    It does not if it is `superseded`: a later offset of the partition is committed already. Of two offsets of one
-    partition that two transactions have open, the one of the higher `order` is the later.
+    It does not count if it is `superseded`: a later offset of the partition is committed already. When two transactions
+    have an offset of the same partition, the one with the higher `order` is the later.
     """
 
     producer_epoch: int
@@ -60,7 +60,7 @@ class MarkerEpochKey:
 
 @dataclass(frozen=True, slots=True)
 class MarkerEpochValue:
-    """The epoch of the transaction coordinator that last ended a transaction of the producer here, and when."""
+    """The epoch of the transaction coordinator that last ended a transaction of the producer here, and the time."""
 
     coordinator_epoch: int
     timestamp_ms: int
@@ -71,7 +71,7 @@ TransactionalValue = TransactionalOffsetValue | MarkerEpochValue
 
 
 def encode_transactional(key: TransactionalKey, value: TransactionalValue | None) -> Record:
-    """`value` is of the key's kind. ValueError if a field does not fit."""
+    """`value` has the class that belongs to the key. ValueError if a field does not fit."""
     try:
         return Record(_encode_key(key), None if value is None else _encode_value(value))
     except StructError as error:
@@ -79,7 +79,7 @@ def encode_transactional(key: TransactionalKey, value: TransactionalValue | None
 
 
 def decode_transactional(key: bytes, value: bytes | None) -> tuple[TransactionalKey, TransactionalValue | None]:
-    """Of a key whose version is one of KEY_VERSIONS. ValueError if it is malformed, or its value of a newer version."""
+    """The key's version is one of KEY_VERSIONS. ValueError if it is malformed, or its value has a newer version."""
     try:
         decoded_key = _decode_key(key)
         if value is None:
