@@ -115,7 +115,9 @@ class Gateway:
         dispatcher = Dispatcher(*self._services.served, self._clusters if self.config.kafka.clusters else None)
         if any(listener.speaks_sasl for listener in self.config.kafka.all_listeners):
             self._logins = await LoginService.start(self.config, self.metrics, self._services.security)
-        self._server = KafkaServer(self.config, dispatcher, self.metrics, self._logins)
+        self._server = KafkaServer(
+            self.config, dispatcher, self.metrics, self._logins, self._services.security.address_quotas
+        )
         ports = await self._server.bind()
         await self._join_fleet(ports)
         self._not_ready = "loading the rights of clients"

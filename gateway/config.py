@@ -5,8 +5,9 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
 from coordinator.fleet.times import FleetTimes
 from gateway.cluster_config import SYSTEM_SUFFIX, ClusterLimits, ClusterSection, check_clusters
@@ -221,13 +222,15 @@ class TokensSection(Section):
     """Tokens of clients: Pulsar's own, or those of an identity provider. Name the keys with which they are signed."""
 
     public_key_file: Path | None = Field(default=None, strict=False)
-    """Pulsar's `tokenPublicKey`: an RSA or EC key, PEM or DER."""
+    """Pulsar's `tokenPublicKey`: an RSA or EC key, PEM or DER. This file and the next two are read again when they
+    change; one that cannot be used changes nothing."""
     secret_key_file: Path | None = Field(default=None, strict=False)
     """Pulsar's `tokenSecretKey`, byte for byte."""
     jwks_file: Path | None = Field(default=None, strict=False)
     """A JSON Web Key Set."""
     jwks_url: str | None = Field(default=None, pattern="^https?://")
-    """The address of one. It is read again every few minutes, and when a token names a key that is not in it."""
+    """The address of one, with https unless it is on loopback. It is read again every few minutes, and when a token
+    names a key that is not in it."""
     role_claim: str = Field(default="sub", min_length=1)
     """Pulsar's `tokenAuthClaim`: the claim that names the principal."""
     cluster_claim: str | None = Field(default=None, min_length=1)
@@ -243,6 +246,13 @@ class TokensSection(Section):
         if sum(source is not None for source in sources) != 1:
             raise ValueError("give one of public_key_file, secret_key_file, jwks_file and jwks_url")
         return self
+
+    @field_validator("jwks_url")
+    @classmethod
+    def _is_not_forged(cls, url: str | None) -> str | None:
+        if url is not None and url.startswith("http:") and not is_loopback(urlsplit(url).hostname or ""):
+            raise ValueError("keys that come without TLS may be anyone's: use https")
+        return url
 
 
 class SecuritySection(Section):
@@ -411,7 +421,10 @@ class Config(Section):
         clusters = self.kafka.clusters
         if clusters and self.fleet.forwarding is None:
             raise ValueError("[[kafka.clusters]] need [fleet.forwarding], where other gateways connect")
-        check_clusters(clusters, self.pulsar.both_namespaces, [each.cluster for each in self.kafka.all_listeners])
+        listeners = self.kafka.all_listeners
+        if any(each.hosts for each in clusters) and not any(each.may_choose_by_host for each in listeners):
+            raise ValueError("hosts of clusters need a listener with TLS, single_address, and no cluster of its own")
+        check_clusters(clusters, self.pulsar.both_namespaces, [each.cluster for each in listeners])
         return self
 
 

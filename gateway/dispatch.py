@@ -16,6 +16,7 @@ from gateway.metering.meter import Meter
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
+from gateway.requests.denials import DenialLog
 from gateway.requests.policy import ALL_ALLOWED, Authorized, Policy
 from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.security.acls import Requester
@@ -53,8 +54,16 @@ class ServedCluster(NamedTuple):
 class Entrance(Protocol):
     """Where it is decided which cluster a connection is for."""
 
-    async def enter(self, listener: Listener, principal: Principal, asked: str | None) -> ServedCluster:
-        """`asked` is what the client has named. Raises ClusterRefused."""
+    async def enter(
+        self, listener: Listener, principal: Principal, asked: str | None, *, is_own_user: bool = False
+    ) -> ServedCluster:
+        """`asked` is what the client has named, or whose own user it is. Raises ClusterRefused."""
+
+    async def home(self, listener: Listener, user: str) -> ServedCluster | None:
+        """The cluster among whose own users one who logs in is looked for, if it is not the fleet's own.
+
+        Raises ClusterRefused.
+        """
 
 
 class RequestHandler(Protocol):
@@ -121,16 +130,23 @@ class Dispatcher:
         self.own = ServedCluster(cluster, forwarding, authorizer, meter)
         self.entrance = entrance
         self._limits = cluster.config.limits
+        self._denials = DenialLog()
 
     def context(
         self, client: Client, listener: Listener, principal: Principal = ANONYMOUS, served: ServedCluster | None = None
     ) -> RequestContext:
         """Of a new connection, and of one whose client has said who it is, or whose cluster is chosen."""
         served = served or self.own
-        policy = _policy(served, client, listener, principal)
+        policy = self._policy(served, client, listener, principal)
         # What other gateways forward was charged where it came in.
         meter = None if listener.name == FORWARDING_LISTENER else served.meter
         return RequestContext(client, listener, served.cluster, principal, policy, meter)
+
+    def _policy(self, served: ServedCluster, client: Client, listener: Listener, principal: Principal) -> Policy:
+        """What other gateways forward, those have judged by who asked them."""
+        if served.authorizer is None or listener.name == FORWARDING_LISTENER:
+            return ALL_ALLOWED
+        return Authorized(served.authorizer, lambda: Requester(str(principal), client.ip), self._denials)
 
     def handler(self, context: RequestContext, served: ServedCluster | None = None) -> RequestHandler:
         served = served or self.own
@@ -205,13 +221,6 @@ class Dispatcher:
         if isinstance(response, RelayedResponse):
             return codec.readdress_response(response.frame, call.correlation_id)
         return call.api.encode(call.api.response, call.version, call.correlation_id, response)
-
-
-def _policy(served: ServedCluster, client: Client, listener: Listener, principal: Principal) -> Policy:
-    """What other gateways forward, those have judged by who asked them."""
-    if served.authorizer is None or listener.name == FORWARDING_LISTENER:
-        return ALL_ALLOWED
-    return Authorized(served.authorizer, lambda: Requester(str(principal), client.ip))
 
 
 def _api_key(frame: bytearray) -> int:

@@ -72,7 +72,7 @@ class ListenerSection(AddressSection):
     partitions that another one leads."""
     cluster: str | None = Field(default=None, pattern=f"^{NAME}/{NAME}$")
     """The namespace (`tenant/namespace`) whose cluster is served here, one of `[[kafka.clusters]]`. By default it is
-    the one of `[pulsar]`, or where clients log in, the one that they choose."""
+    the one of `[pulsar]`, or the one that clients choose: by its host name, or when they log in."""
 
     @property
     def speaks_tls(self) -> bool:
@@ -86,6 +86,11 @@ class ListenerSection(AddressSection):
     def authenticates(self) -> bool:
         """Clients say who they are."""
         return self.speaks_sasl or self.client_auth != "none"
+
+    @property
+    def may_choose_by_host(self) -> bool:
+        """Clients name a cluster by its host name (SNI), and find all gateways at it."""
+        return self.speaks_tls and self.single_address and self.cluster is None
 
     @field_validator("principal_rules")
     @classmethod

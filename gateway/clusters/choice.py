@@ -9,6 +9,8 @@
 | none | nothing | one, for one cluster | that one |
 | none | nothing | several, or one for all of a tenant | refused: it has to ask for one |
 
+One that is asked for by a user of the cluster's own (SCRAM) is that one, whoever else has the name.
+
 A principal that sections name may use their clusters. One that none names may use the fleet's own, and those of
 everybody (`*`). Super users may use all. Who has not logged in may use what a listener is for.
 """
@@ -25,10 +27,12 @@ from gateway.requests.context import ANONYMOUS, Principal
 EVERYBODY = "*"
 
 
-def choose(config: Config, fixed: str | None, principal: Principal, asked: str | None) -> str | None:
+def choose(
+    config: Config, fixed: str | None, principal: Principal, asked: str | None, *, is_own_user: bool = False
+) -> str | None:
     """The name; None is the fleet's own cluster. Raises ClusterRefused.
 
-    `fixed` is the listener's cluster, `asked` what the client named when it logged in.
+    `fixed` is the listener's cluster, `asked` what the client named when it logged in, or whose own user it is.
     """
     if fixed is not None and asked is not None and asked != fixed:
         raise ClusterRefused("another cluster than the listener's")
@@ -42,8 +46,25 @@ def choose(config: Config, fixed: str | None, principal: Principal, asked: str |
     section = section_of(config.kafka.clusters, config.pulsar.both_namespaces, name)
     if section is None:
         raise ClusterRefused("a cluster that is not served")
-    if not (is_super or (fixed == name if principal == ANONYMOUS else _may_use(section, naming))):
+    if not (is_own_user or is_super or (fixed == name if principal == ANONYMOUS else _may_use(section, naming))):
         raise ClusterRefused("no right to use the cluster")
+    return name
+
+
+def home_of(config: Config, fixed: str | None, user: str) -> str | None:
+    """The cluster whose own user this may be; None if it is none but the fleet's own.
+
+    No tenant makes a super user: these are super users in every cluster.
+    """
+    principal = Principal(name=user)
+    if str(principal) in config.authorization.super_users:
+        return None
+    name = fixed
+    if name is None:
+        naming = _naming(config.kafka.clusters, principal)
+        name = naming[0].namespace if len(naming) == 1 and not naming[0].namespace.endswith("/*") else None
+    if name is None or section_of(config.kafka.clusters, config.pulsar.both_namespaces, name) is None:
+        return None
     return name
 
 

@@ -20,7 +20,7 @@ import structlog
 from coordinator.fleet.messages import Member
 from gateway.background import TaskGroup
 from gateway.cluster_config import section_of
-from gateway.clusters.choice import choose
+from gateway.clusters.choice import choose, home_of
 from gateway.clusters.configs import of_cluster
 from gateway.clusters.services import ClusterServices, ProcessParts
 from gateway.clusters.usage import UsageOfClusters
@@ -73,14 +73,23 @@ class Clusters:
 
     # Entering
 
-    async def enter(self, listener: Listener, principal: Principal, asked: str | None) -> ServedCluster:
-        """The cluster of a connection: `asked` is what its client named. Raises ClusterRefused.
+    async def enter(
+        self, listener: Listener, principal: Principal, asked: str | None, *, is_own_user: bool = False
+    ) -> ServedCluster:
+        """The cluster of a connection: `asked` is what its client named, or whose own user it is.
 
-        What another gateway names it has judged itself.
+        What another gateway names it has judged itself. Raises ClusterRefused.
         """
-        is_peer = listener.name == FORWARDING_LISTENER
-        name = asked if is_peer else choose(self._config, listener.cluster, principal, asked)
+        if listener.name == FORWARDING_LISTENER:
+            name = asked
+        else:
+            name = choose(self._config, listener.cluster, principal, asked, is_own_user=is_own_user)
         return self._own if name is None else await self.open(name)
+
+    async def home(self, listener: Listener, user: str) -> ServedCluster | None:
+        """Where one who logs in may be a user of the cluster's own. Raises ClusterRefused."""
+        name = home_of(self._config, listener.cluster, user)
+        return None if name is None else await self.open(name)
 
     async def open(self, name: str) -> ServedCluster:
         """Once for all who ask. Raises ClusterRefused."""

@@ -121,7 +121,7 @@ class ClusterServices:
 
         Raises UnfitAuthorizer, PulsarError when Pulsar cannot be asked.
         """
-        await self.security.start()
+        await self.security.start(with_users=any(each.speaks_sasl for each in self._config.kafka.all_listeners))
 
     async def start(self) -> None:
         """Return when each partition of the internal topics that is placed here was tried once."""

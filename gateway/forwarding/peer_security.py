@@ -63,6 +63,9 @@ class _Opening:
     def arrived(self, host: str) -> bool:
         return True
 
+    def throttle_time_s(self, host: str) -> float:
+        return 0.0
+
     def left(self, host: str) -> None:
         """It was not counted."""
 

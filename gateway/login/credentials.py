@@ -33,14 +33,3 @@ class ConfiguredUsers:
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         return self._credentials.get((user, mechanism))
-
-
-class AllUsers:
-    """Those of several stores; who is in more than one is whom the first one knows."""
-
-    def __init__(self, *stores: ScramCredentials) -> None:
-        self._stores = stores
-
-    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        found = (store.find(user, mechanism) for store in self._stores)
-        return next((credential for credential in found if credential is not None), None)

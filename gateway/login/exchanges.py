@@ -30,7 +30,9 @@ class Identity(NamedTuple):
     expires_s: float | None = None
     """When its token does, in seconds since 1970."""
     cluster: str | None = None
-    """`tenant/namespace` that the client has named."""
+    """`tenant/namespace` that the client has named, or whose user it is."""
+    is_own_user: bool = False
+    """It is one of the cluster's own: nowhere else is it anybody."""
 
 
 class Step(NamedTuple):
@@ -41,6 +43,22 @@ class Step(NamedTuple):
     """None while the client has to go on."""
 
 
+class KnownUser(NamedTuple):
+    credential: ScramCredential
+    cluster: str | None = None
+    """`tenant/namespace` of the cluster whose own user it is."""
+
+    def identity(self, name: str) -> Identity:
+        return Identity(name, cluster=self.cluster, is_own_user=self.cluster is not None)
+
+
+class Users(Protocol):
+    """Those as whom the clients of one connection may log in."""
+
+    async def find(self, user: str, mechanism: ScramMechanism) -> KnownUser | None:
+        """None if there is none, or it has no password for this mechanism. Raises LoginFailed."""
+
+
 class Exchange(Protocol):
     async def respond(self, token: bytes) -> Step:
         """Raises LoginFailed."""
@@ -49,24 +67,29 @@ class Exchange(Protocol):
 class Mechanisms:
     """What all logins share."""
 
-    def __init__(self, users: ScramCredentials, tokens: TokenVerifier | None) -> None:
-        self.users = users
+    def __init__(
+        self, configured: ScramCredentials, tokens: TokenVerifier | None, own: ScramCredentials | None = None
+    ) -> None:
+        """Users are `configured`, or those of the fleet's `own` cluster."""
+        self.configured = configured
+        self.own = own
         self.tokens = tokens
         self.secret = os.urandom(32)
         """Of what unknown users are told."""
         self.threads = ThreadPoolExecutor(PASSWORD_THREADS, "passwords")
 
-    def exchange(self, mechanism: str) -> Exchange:
+    def exchange(self, mechanism: str, users: Users) -> Exchange:
         """`mechanism` is one that can be configured."""
-        return _EXCHANGES[mechanism](self)
+        return _EXCHANGES[mechanism](self, users)
 
     def close(self) -> None:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
 
 class PlainExchange:
-    def __init__(self, shared: Mechanisms) -> None:
+    def __init__(self, shared: Mechanisms, users: Users) -> None:
         self._shared = shared
+        self._users = users
 
     async def respond(self, token: bytes) -> Step:
         message = plain.parse_plain(token)
@@ -93,46 +116,50 @@ class PlainExchange:
             if not value:
                 text = f"Authentication failed: {field} not specified"
                 raise LoginFailed(text, text)
-        mechanism, known = self._find(message.user)
-        credential = known or unknown_user(mechanism, message.user, self._shared.secret)
+        try:
+            mechanism, known = await self._find(message.user)
+        except LoginFailed as failed:
+            raise LoginFailed(str(failed), plain.WRONG) from None
+        credential = known.credential if known else unknown_user(mechanism, message.user, self._shared.secret)
         given = await asyncio.get_running_loop().run_in_executor(  # as long for a user that is not known
             self._shared.threads, credential_of, mechanism, message.password, credential.salt, credential.iterations
         )
         if known is None or not secrets.compare_digest(given.stored_key, credential.stored_key):
             raise LoginFailed("wrong user or password", plain.WRONG)
-        return Identity(message.user)
+        return known.identity(message.user)
 
-    def _find(self, user: str) -> tuple[ScramMechanism, ScramCredential | None]:
+    async def _find(self, user: str) -> tuple[ScramMechanism, KnownUser | None]:
         for mechanism in ScramMechanism:
-            known = self._shared.users.find(user, mechanism)
+            known = await self._users.find(user, mechanism)
             if known is not None:
                 return mechanism, known
         return ScramMechanism.SCRAM_SHA_256, None
 
 
 class ScramExchange:
-    def __init__(self, shared: Mechanisms, mechanism: ScramMechanism) -> None:
+    def __init__(self, shared: Mechanisms, users: Users, mechanism: ScramMechanism) -> None:
         self._shared = shared
+        self._users = users
         self._mechanism = mechanism
         self._server = ScramServer(mechanism, secrets.token_urlsafe(NONCE_BYTES))
         self._user: str | None = None
-        self._is_known = False
+        self._known: KnownUser | None = None
 
     async def respond(self, token: bytes) -> Step:
         if self._user is None:
             self._user = self._server.first(token)
-            known = self._shared.users.find(self._user, self._mechanism)
-            self._is_known = known is not None
-            credential = known or unknown_user(self._mechanism, self._user, self._shared.secret)
+            known = self._known = await self._users.find(self._user, self._mechanism)
+            unknown = unknown_user(self._mechanism, self._user, self._shared.secret)
+            credential = known.credential if known else unknown
             return Step(self._server.challenge(credential))
         answer = self._server.final(token)
-        if not self._is_known:
+        if self._known is None:
             raise LoginFailed("unknown user")
-        return Step(answer, Identity(self._user))
+        return Step(answer, self._known.identity(self._user))
 
 
 class BearerExchange:
-    def __init__(self, shared: Mechanisms) -> None:
+    def __init__(self, shared: Mechanisms, users: Users) -> None:
         assert shared.tokens is not None  # the configuration is refused without
         self._tokens = shared.tokens
         self._failed: str | None = None
@@ -158,9 +185,13 @@ def _identity(claims: TokenClaims, named: str | None, answer: str | None = None)
     return Identity(claims.role, claims.expires_s, named or claims.cluster)
 
 
-_EXCHANGES: dict[str, Callable[[Mechanisms], Exchange]] = {
+_EXCHANGES: dict[str, Callable[[Mechanisms, Users], Exchange]] = {
     plain.NAME: PlainExchange,
     oauth_bearer.NAME: BearerExchange,
-    ScramMechanism.SCRAM_SHA_256.value: lambda shared: ScramExchange(shared, ScramMechanism.SCRAM_SHA_256),
-    ScramMechanism.SCRAM_SHA_512.value: lambda shared: ScramExchange(shared, ScramMechanism.SCRAM_SHA_512),
+    ScramMechanism.SCRAM_SHA_256.value: lambda shared, users: ScramExchange(
+        shared, users, ScramMechanism.SCRAM_SHA_256
+    ),
+    ScramMechanism.SCRAM_SHA_512.value: lambda shared, users: ScramExchange(
+        shared, users, ScramMechanism.SCRAM_SHA_512
+    ),
 }

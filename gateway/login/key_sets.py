@@ -16,7 +16,9 @@ import structlog
 
 from gateway.background import TaskGroup
 from gateway.config import TokensSection
-from gateway.login.tokens import SingleKey, TokenKey, TokenKeys, UnfitKey, asymmetric_key, public_key, secret_key
+from gateway.login.key_file import KeyFile
+from gateway.login.tokens import TokenKey, TokenKeys, UnfitKey, asymmetric_key, public_key, secret_key
+from gateway.transport.watched_files import WatchedFiles
 
 REFRESH_S = 300.0
 ASK_AGAIN_S = 10.0
@@ -30,23 +32,32 @@ log = structlog.get_logger()
 async def token_keys(settings: TokensSection) -> TokenKeys:
     """Those that are configured. Raises UnfitKey or OSError if a file cannot be used."""
     if settings.public_key_file is not None:
-        return SingleKey(public_key(settings.public_key_file.read_bytes()))
+        return _followed(KeyFile(settings.public_key_file, public_key))
     if settings.secret_key_file is not None:
-        return SingleKey(secret_key(settings.secret_key_file.read_bytes()))
+        return _followed(KeyFile(settings.secret_key_file, secret_key))
     if settings.jwks_file is not None:
-        keys = KeySet(str(settings.jwks_file), _reader(settings.jwks_file))
+        watched = WatchedFiles([settings.jwks_file])
+        keys = KeySet(str(settings.jwks_file), _reader(settings.jwks_file), watched)
         await keys.read()
     else:
         assert settings.jwks_url is not None
         keys = KeySet(settings.jwks_url, _fetcher(settings.jwks_url))
         await keys.try_to_read()
+    return _followed(keys)
+
+
+def _followed(keys: KeyFile | KeySet) -> TokenKeys:
     keys.keep_fresh()
     return keys
 
 
 class KeySet:
-    def __init__(self, source: str, read: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(
+        self, source: str, read: Callable[[], Awaitable[bytes]], watched: WatchedFiles | None = None
+    ) -> None:
+        """It is read again when the `watched` file changes; without one, now and then."""
         self._source = source
+        self._watched = watched
         self._read = read
         self._keys: dict[str | None, TokenKey] = {}
         self._reading: asyncio.Task[None] | None = None
@@ -83,7 +94,10 @@ class KeySet:
 
     async def _keep_fresh(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH_S)
+            if self._watched is None:
+                await asyncio.sleep(REFRESH_S)
+            else:
+                await self._watched.next_change()
             await self.try_to_read()
 
     async def _ask_again(self) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from gateway.config import Config
 from gateway.login.audit import LoginAudit
-from gateway.login.credentials import AllUsers, ConfiguredUsers, ScramCredentials
+from gateway.login.credentials import ConfiguredUsers, ScramCredentials
 from gateway.login.exchanges import Mechanisms
+from gateway.login.failed_logins import FailedLogins
 from gateway.login.key_sets import token_keys
 from gateway.login.session import Logins
 from gateway.login.tokens import TokenKeys, TokenVerifier
@@ -21,22 +22,23 @@ class LoginService:
         self._keys = keys
         self._max_reauth_ms = config.security.max_reauth_ms
         self._audit = LoginAudit(metrics)
+        self._failures = FailedLogins()
 
     @classmethod
-    async def start(cls, config: Config, metrics: Metrics, *stores: ScramCredentials) -> LoginService:
-        """`stores` know users besides those of the configuration. Raises UnfitKey or OSError."""
+    async def start(cls, config: Config, metrics: Metrics, own: ScramCredentials) -> LoginService:
+        """`own` knows the users of the fleet's own cluster. Raises UnfitKey or OSError."""
         security = config.security
         keys = None if security.tokens is None else await token_keys(security.tokens)
         configured = await asyncio.to_thread(ConfiguredUsers, security.users)
         verifier = None if security.tokens is None or keys is None else TokenVerifier(security.tokens, keys)
-        mechanisms = Mechanisms(AllUsers(configured, *stores), verifier)
+        mechanisms = Mechanisms(configured, verifier, own)
         return cls(config, mechanisms, keys, metrics)
 
     def of(self, mechanisms: Sequence[str]) -> Logins | None:
         """Those of a listener; None without SASL."""
         if not mechanisms:
             return None
-        return Logins(self._mechanisms, tuple(mechanisms), self._max_reauth_ms, self._audit)
+        return Logins(self._mechanisms, tuple(mechanisms), self._max_reauth_ms, self._audit, self._failures)
 
     async def close(self) -> None:
         self._mechanisms.close()

@@ -19,6 +19,8 @@ from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.login.audit import LoginAudit
 from gateway.login.exchanges import Exchange, Identity, Mechanisms
+from gateway.login.failed_logins import FAILURE_DELAY_S, FailedLogins
+from gateway.login.users import UsersHere
 from gateway.requests.call import Call, asks
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Principal, RequestContext
@@ -39,8 +41,6 @@ from protocol.sasl.failure import LoginFailed
 
 MAX_FRAME_BYTES = 512 * 1024
 """Kafka's `sasl.server.max.receive.size`."""
-FAILURE_DELAY_S = 0.1
-"""Kafka's `connection.failed.authentication.delay.ms`: who guesses passwords waits for each."""
 LONGEST_SESSION_S = 100 * 365 * 24 * 3_600.0
 """Clients count it in nanoseconds, in 64 bits: some tokens expire when those are over."""
 REAUTH_PAUSE_S = 1.0
@@ -92,6 +92,8 @@ class Logins(NamedTuple):
     offered: tuple[str, ...]
     max_reauth_ms: int
     audit: LoginAudit
+    failures: FailedLogins
+    """Those of all listeners."""
     failure_delay_s: float = FAILURE_DELAY_S
 
 
@@ -109,6 +111,10 @@ class LoginSession:
         """So does its cluster."""
         self._expires_s = math.inf
         self._begun_again_s = -math.inf
+
+    def comes_by(self, context: RequestContext) -> None:
+        """The connection knows now by which name its client came, and who its certificate says it is."""
+        self._context = context
 
     def takes(self, frame: bytearray) -> bool:
         """Whether a frame is for the login to answer; else it is a request of a client that is logged in."""
@@ -157,8 +163,10 @@ class LoginSession:
         if self._principal is not None and mechanism != self._mechanism:
             self._state = _State.WRONG_MECHANISM
         else:
+            await self._logins.failures.wait(self._context.client.ip)
             self._mechanism = mechanism
-            self._exchange = self._logins.mechanisms.exchange(mechanism)
+            users = UsersHere(self._logins.mechanisms, self._dispatcher.entrance, self._context.listener)
+            self._exchange = self._logins.mechanisms.exchange(mechanism, users)
             self._state = _State.AUTHENTICATION if call.version >= 1 else _State.BARE_TOKENS
         return LoginAnswer(self._encode(call, SaslHandshakeResponse(mechanisms=offered)))
 
@@ -208,7 +216,8 @@ class LoginSession:
         entrance, own = self._dispatcher.entrance, self._dispatcher.own
         try:
             if entrance is not None:
-                served = await entrance.enter(self._context.listener, Principal(name=identity.name), identity.cluster)
+                principal, listener = Principal(name=identity.name), self._context.listener
+                served = await entrance.enter(listener, principal, identity.cluster, is_own_user=identity.is_own_user)
             elif identity.cluster in {None, own.cluster.config.pulsar.full_namespace}:
                 served = own
             else:
@@ -235,6 +244,7 @@ class LoginSession:
 
     async def _failed(self, failed: LoginFailed) -> None:
         self._logins.audit.failed(self._context, self._mechanism, str(failed))
+        self._logins.failures.count(self._context.client.ip)
         await asyncio.sleep(self._logins.failure_delay_s)
 
     def _invalid_credentials(self) -> str:

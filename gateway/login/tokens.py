@@ -89,19 +89,6 @@ class TokenVerifier:
         return TokenClaims(role, None if expires is None else float(expires), cluster)
 
 
-class SingleKey:
-    """Pulsar's: every token is signed with it."""
-
-    def __init__(self, key: TokenKey) -> None:
-        self._key = key
-
-    async def find(self, key_id: str | None) -> TokenKey | None:
-        return self._key
-
-    async def close(self) -> None:
-        """It holds nothing."""
-
-
 def public_key(data: bytes) -> TokenKey:
     """From PEM or DER. Raises UnfitKey."""
     try:

@@ -6,6 +6,7 @@ Nobody takes the place of those who have logged in, nor the memory of their requ
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ import structlog
 
 from gateway.config import Limits
 from gateway.observability.metrics import Metrics
+from gateway.security.address_quotas import AddressQuotas
 
 MEMORY_SHARE = 8
 """They hold this part of the memory of all requests, at the most."""
@@ -27,7 +29,9 @@ class Stranger(Protocol):
 
 
 class Arrivals:
-    def __init__(self, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, limits: Limits, metrics: Metrics, quotas: AddressQuotas | None = None) -> None:
+        """Without `quotas`, an address may connect as often as it likes."""
+        self._quotas = quotas
         self._max_per_address = limits.max_unauthenticated_per_address
         self._max_connections = limits.max_connections
         self._budget_bytes = limits.requests_budget_bytes // MEMORY_SHARE
@@ -44,6 +48,10 @@ class Arrivals:
         self._by_host[host] += 1
         self._count += 1
         return True
+
+    def throttle_time_s(self, host: str) -> float:
+        """Of a new connection: 0 if it is welcome. Else it is to be closed after this time, without a word."""
+        return 0.0 if self._quotas is None else self._quotas.throttle_time_ms(host, time.monotonic() * 1_000) / 1_000
 
     def left(self, host: str) -> None:
         """One has logged in, or is gone."""

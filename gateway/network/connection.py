@@ -60,10 +60,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         tls_at_proxy: CertificateNames | None = None,
         logins: Logins | None = None,
         answers_in_order: bool = True,
+        is_new: bool = True,
     ) -> None:
         """With `proxies`, a PROXY header comes first, and only peers in these networks may send one.
 
         With `tls_at_proxy`, it has to say that the client speaks TLS. With `logins`, the client has to log in.
+        It is not `new` if its address was welcome already, before TLS.
         """
         self._owner = owner
         self.listener = listener
@@ -80,7 +82,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             owner.read_buffer, min(MAX_FRAME_BYTES, max_frame_bytes) if self._has_to_log_in else max_frame_bytes
         )
         self._pipeline = Pipeline(owner, context, self, answers_in_order=answers_in_order, login=login)
-        self._login_deadline: asyncio.TimerHandle | None = None
+        self._is_new = is_new and listener.name != FORWARDING_LISTENER
+        self._deadline: asyncio.TimerHandle | None = None
+        """For its login; or the end of one that is not welcome."""
         self._arrived_from: str | None = None
         """Counted by the server, until the client has logged in."""
         self._write_paused = False
@@ -102,19 +106,38 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.end("not a trusted proxy")
         elif self._owner.requests.exhausted:
             self._loop.call_soon(self.regulate_reading)  # reading begins behind this call
+        if self._proxy_header is None and self._connects_too_often():
+            return
         if self._has_to_log_in:
             self._await_login()
 
+    def _connects_too_often(self) -> bool:
+        """As in Kafka, the client hears nothing, and its connection is closed after a while (KIP-612)."""
+        if not self._is_new or self._transport is None or self._transport.is_closing():
+            return False
+        throttle_time_s = self._owner.arrivals.throttle_time_s(self._host)
+        if not throttle_time_s:
+            return False
+        self._forget_login()
+        self._arrive()  # so that few of one address wait for their end
+        self._pipeline.ending = "connects too often"
+        self._loop.call_soon(self.regulate_reading)  # reading begins behind this call
+        self._deadline = self._loop.call_later(throttle_time_s, self.end, self._pipeline.ending)
+        return True
+
+    @property
+    def _host(self) -> str:
+        return self._client.address.rpartition(":")[0]
+
     def _await_login(self) -> None:
         timeout_s = self._owner.limits.login_timeout_ms / 1000
-        self._login_deadline = self._loop.call_later(timeout_s, self.end, "no login in time")
+        self._deadline = self._loop.call_later(timeout_s, self.end, "no login in time")
         if self._proxy_header is None:
             self._arrive()
 
     def _arrive(self) -> None:
-        host = self._client.address.rpartition(":")[0]
-        if self._owner.arrivals.arrived(host):
-            self._arrived_from = host
+        if self._owner.arrivals.arrived(self._host):
+            self._arrived_from = self._host
         else:
             self.end("too many that have not logged in")
 
@@ -125,17 +148,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _forget_login(self) -> None:
         self._owner.arrivals.holds(self, 0)
-        if self._login_deadline is not None:
-            self._login_deadline.cancel()
-            self._login_deadline = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
         if self._arrived_from is not None:
             self._owner.arrivals.left(self._arrived_from)
             self._arrived_from = None
 
     def become(self, principal: Principal, server_name: str | None, address: str) -> None:
         """As TLS has told, here or at a load balancer."""
-        self._client.server_name = server_name
-        self._pipeline.become(principal)
+        self._pipeline.become(principal, self.listener.as_asked_for(server_name))
         if principal != ANONYMOUS:
             self._owner.audit.named(address, self.listener.name, principal.name)
 
@@ -177,7 +199,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._pipeline.take(self._receiver.cut(memoryview(found.rest)))
 
     def _is_let_in(self, header: ProxyHeader) -> bool:
-        """By what a load balancer says that has ended TLS."""
+        """By how often its address connects, and by what a load balancer says that has ended TLS."""
+        if header.source is not None and self._connects_too_often():
+            return False
         if header.cluster is not None and self.listener.name == FORWARDING_LISTENER:
             self._pipeline.admission.ask_for(header.cluster)
         if self._tls_at_proxy is not None:

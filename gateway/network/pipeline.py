@@ -24,7 +24,7 @@ from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import ClusterRefused
-from gateway.requests.context import Principal, RequestContext
+from gateway.requests.context import Listener, Principal, RequestContext
 from gateway.requests.reply import Reply, Response
 from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
@@ -176,10 +176,13 @@ class Pipeline:
         if answer.ends is not None:
             self._output.end(answer.ends)
 
-    def become(self, principal: Principal) -> None:
-        """What is asked from now on is asked by this one."""
+    def become(self, principal: Principal, listener: Listener | None = None) -> None:
+        """What is asked from now on is asked by this one, by this listener if one is given."""
         context, served = self._context, self.admission.served
-        self._context = self._host.dispatcher.context(context.client, context.listener, principal, served)
+        listener = listener or context.listener
+        self._context = self._host.dispatcher.context(context.client, listener, principal, served)
+        if self._login is not None:
+            self._login.comes_by(self._context)
 
     def _enter(self, served: ServedCluster) -> None:
         if not self.admission.admit(served):

@@ -11,6 +11,7 @@ from functools import partial
 import structlog
 
 from gateway.background import TaskGroup
+from gateway.cluster_config import cluster_hosts
 from gateway.config import FORWARDING_LISTENER, Config, ForwardingSection
 from gateway.dispatch import Dispatcher
 from gateway.forwarding.peer_security import PeerNames
@@ -24,6 +25,7 @@ from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
+from gateway.security.address_quotas import AddressQuotas
 from gateway.transport.certificates import Certificates
 from gateway.transport.proxy import AwaitedProxyHeader
 from gateway.transport.tls import TlsConnection
@@ -45,8 +47,9 @@ class KafkaServer:
         dispatcher: Dispatcher,
         metrics: Metrics,
         logins: LoginService | None = None,
+        address_quotas: AddressQuotas | None = None,
     ) -> None:
-        """`logins` is there when a listener has SASL."""
+        """`logins` is there when a listener has SASL. `address_quotas` are for clients, not for other gateways."""
         self.dispatcher = dispatcher
         self.limits = config.limits
         self.metrics = metrics
@@ -56,7 +59,8 @@ class KafkaServer:
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(CODEC_THREADS, "codec")
         self.audit = LoginAudit(metrics)
-        self.arrivals = Arrivals(config.limits, metrics)
+        self.arrivals = Arrivals(config.limits, metrics, address_quotas)
+        self._peer_arrivals = Arrivals(config.limits, metrics)
         self._tls_read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._logins = logins
         self._certificates: list[Certificates] = []
@@ -83,7 +87,8 @@ class KafkaServer:
 
     def _entrance(self, settings: NamedListenerSection) -> Callable[[], asyncio.BufferedProtocol]:
         """What takes a new connection of a listener. Raises UnfitCertificate."""
-        listener = Listener(settings.name, settings.single_address, settings.cluster, settings.protocol)
+        hosts = cluster_hosts(self._kafka.clusters) if settings.may_choose_by_host else {}
+        listener = Listener(settings.name, settings.single_address, settings.cluster, settings.protocol, hosts)
         proxies = settings.trusted_proxies if settings.proxy_protocol else None
         logins = None
         if settings.speaks_sasl:
@@ -94,7 +99,7 @@ class KafkaServer:
             return partial(KafkaConnection, self, listener, proxies=proxies, tls_at_proxy=names, logins=logins)
         certificates = Certificates(settings.name, settings.tls, settings.client_auth, self.metrics)
         self._certificates.append(certificates)
-        carry = partial(_carried, names, partial(KafkaConnection, self, listener, logins=logins))
+        carry = partial(_carried, names, partial(KafkaConnection, self, listener, logins=logins, is_new=False))
         return lambda: TlsConnection(
             certificates.current, self._tls_read_buffer, carry, self.arrivals,
             timeout_s=self.limits.login_timeout_ms / 1000,
@@ -113,7 +118,7 @@ class KafkaServer:
         names = PeerNames(settings.peer_names)
         return lambda: TlsConnection(
             certificates.current, self._tls_read_buffer,
-            lambda tls: make() if names.is_of_peer(tls.certificate) else None, self.arrivals,
+            lambda tls: make() if names.is_of_peer(tls.certificate) else None, self._peer_arrivals,
             timeout_s=self.limits.login_timeout_ms / 1000,
         )  # fmt: skip
 

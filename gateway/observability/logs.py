@@ -15,28 +15,37 @@ SPARSE_S = 1.0
 
 
 class SparseLog:
-    """For what others can cause as often as they like: each kind of event has a line a second at the most."""
+    """For what others can cause as often as they like: each kind of event has a few lines a second at the most."""
 
-    def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic, lines: int = 1) -> None:
         self._log = log
         self._clock = clock
-        self._next_s: dict[str, float] = {}
+        self._lines = lines
+        self._windows: dict[str, tuple[float, int]] = {}
+        """By event: when the present second began, and the lines in it."""
         self._left_out: dict[str, int] = {}
 
-    def error(self, event: str, **facts: Any) -> None:
+    def info(self, event: str, **facts: Any) -> None:
         """`left_out` tells how many were not logged since the last line of this event."""
+        self._write(self._log.info, event, facts)
+
+    def error(self, event: str, **facts: Any) -> None:
+        """As `info`."""
         self._write(self._log.error, event, facts)
 
     def warning(self, event: str, **facts: Any) -> None:
-        """As `error`."""
+        """As `info`."""
         self._write(self._log.warning, event, facts)
 
     def _write(self, write: Callable[..., Any], event: str, facts: dict[str, Any]) -> None:
         now_s = self._clock()
-        if now_s < self._next_s.get(event, now_s):
+        begun_s, written = self._windows.get(event, (now_s, 0))
+        if now_s >= begun_s + SPARSE_S:
+            begun_s, written = now_s, 0
+        if written >= self._lines:
             self._left_out[event] = self._left_out.get(event, 0) + 1
             return
-        self._next_s[event] = now_s + SPARSE_S
+        self._windows[event] = begun_s, written + 1
         write(event, left_out=self._left_out.pop(event, 0), **facts)
 
 

@@ -26,6 +26,7 @@ class Brokers:
         self._fleet = call.cluster.fleet
         self._listener = call.context.listener.name
         self._is_single = call.context.listener.single_address
+        self._host = call.context.listener.host
 
     @property
     def nodes(self) -> list[Node]:
@@ -50,7 +51,7 @@ class Brokers:
     @property
     def perspective(self) -> Hashable:
         """What of the client its view of the cluster depends on."""
-        return self._listener, self._is_single
+        return self._listener, self._is_single, self._host
 
     @property
     def view(self) -> Hashable:
@@ -144,7 +145,7 @@ class Brokers:
         if address is None:
             return None
         if self._is_single:
-            return Node(SINGLE_NODE_ID, address.host, address.port)
+            return Node(SINGLE_NODE_ID, self._host or address.host, address.port)
         return Node(member.node_id, address.host, address.port, member.rack)
 
 

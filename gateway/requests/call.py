@@ -12,6 +12,7 @@ from typing_extensions import TypeIs, TypeVar
 
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
+from gateway.requests.denials import DENIALS
 from gateway.requests.reply import Reply
 from gateway.requests.routes import Route
 from protocol.kafka.buffers import Buffer
@@ -113,3 +114,5 @@ class Call(Generic[Request_co]):
 
     def count_error(self, code: ErrorCode) -> None:
         self.context.cluster.metrics.error(self.api.name, code)
+        if code in DENIALS:
+            self.context.policy.audit_denial(self.api.name)

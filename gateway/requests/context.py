@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, ip_address
 from itertools import count
 
 from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.requests.cluster import Cluster
 from gateway.requests.policy import ALL_ALLOWED, Charges, Policy
+from gateway.security.acls import Requester
 from protocol.kafka.messages.records import ListOffsetsResponse
 
 
@@ -31,8 +32,6 @@ class Client:
     """Ends the connection, for a reason that is logged and counted."""
     mute: Callable[[int], None] = lambda throttle_time_ms: None
     """No request of it is run for so long."""
-    server_name: str | None = None
-    """The host name that it asked for, by TLS (SNI)."""
     number: int = field(default_factory=count().__next__)
     """No other connection of this gateway has the same."""
 
@@ -67,6 +66,16 @@ class Listener:
     """That its clients use, if it is not the fleet's own or one that they choose."""
     protocol: str = "PLAINTEXT"
     """Kafka's name for what its clients speak."""
+    cluster_hosts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The cluster that clients use who ask for one of these host names, by TLS (SNI)."""
+    host: str | None = None
+    """Such a name: all gateways are at it, for the clients that came by it."""
+
+    def as_asked_for(self, server_name: str | None) -> Listener:
+        """As it is for a client that asks for this host name. Case does not matter, nor does a dot at the end."""
+        host = (server_name or "").lower().removesuffix(".")
+        cluster = self.cluster_hosts.get(host)
+        return self if cluster is None else replace(self, cluster=cluster, host=host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +104,8 @@ class RequestContext:
     policy: Policy = ALL_ALLOWED
     meter: Charges | None = None
     """None without quotas, and for what was charged elsewhere."""
+
+    @property
+    def requester(self) -> Requester:
+        """As ACLs and the audit name who asks."""
+        return Requester(str(self.principal), self.client.ip)

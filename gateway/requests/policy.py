@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any, Protocol
 
+from gateway.requests.denials import DenialLog, Denied
 from gateway.requests.reply import Response
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
-from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
+from protocol.kafka.acl import CLUSTER_NAME, WILDCARD, AclOperation, ResourceType
 
 CLUSTER_OPERATIONS = frozenset(
     {
@@ -41,6 +42,9 @@ class Policy(Protocol):
 
     def group_operations(self, group_id: str) -> Set[AclOperation]: ...
 
+    def audit_denial(self, api: str) -> None:
+        """The client is told that it may not do what was asked last."""
+
 
 class Charges(Protocol):
     """Knows what clients use, and how much of it they may."""
@@ -71,6 +75,9 @@ class AllAllowed:
     def group_operations(self, group_id: str) -> Set[AclOperation]:
         return GROUP_OPERATIONS
 
+    def audit_denial(self, api: str) -> None:
+        """There is none."""
+
 
 ALL_ALLOWED = AllAllowed()
 
@@ -78,12 +85,15 @@ ALL_ALLOWED = AllAllowed()
 class Authorized:
     """As an authorizer decides for one principal on one connection. Decisions are kept until anything changes."""
 
-    __slots__ = ("_authorizer", "_find_requester", "_known", "_requester", "_version")
+    __slots__ = ("_authorizer", "_denials", "_denied", "_find_requester", "_known", "_requester", "_version")
 
-    def __init__(self, authorizer: Authorizer, find_requester: Callable[[], Requester]) -> None:
+    def __init__(self, authorizer: Authorizer, find_requester: Callable[[], Requester], denials: DenialLog) -> None:
         """`find_requester` is asked with the first request: then the client's address is known."""
         self._authorizer = authorizer
         self._find_requester = find_requester
+        self._denials = denials
+        self._denied: Denied | None = None
+        """The last decision that was a denial."""
         self._requester: Requester | None = None
         self._known: dict[tuple[AclOperation, ResourceType, str], bool] = {}
         self._version = -1
@@ -103,10 +113,19 @@ class Authorized:
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._authorizer.allows(self.requester, operation, resource_type, name)
+        if not known:
+            self._denied = key
         return known
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        return self._authorizer.allows_any(self.requester, operation, resource_type)
+        allowed = self._authorizer.allows_any(self.requester, operation, resource_type)
+        if not allowed:
+            self._denied = (operation, resource_type, WILDCARD)
+        return allowed
+
+    def audit_denial(self, api: str) -> None:
+        if self._denied is not None:
+            self._denials.denied(self.requester, api, self._denied)
 
     def cluster_operations(self) -> Set[AclOperation]:
         """None if the cluster may not even be described, as in Kafka."""

@@ -97,6 +97,21 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Subject, Value] | No
         raise UnreadableRecordError(repr(error)) from error
 
 
+def described(record: Record) -> str:
+    """In words, and without what proves a password."""
+    decoded = decode_record(*record)
+    if decoded is None:
+        return "something of a newer gateway"
+    subject, value = decoded
+    if isinstance(subject, Acl):
+        kinds = f"{subject.permission.name} {subject.operation.name} {subject.resource_type.name}"
+        return f"ACL {kinds} {subject.pattern.name} {subject.name} {subject.principal} {subject.host}"
+    if isinstance(subject, ScramKey):
+        return f"{subject.mechanism.value} {subject.user}"
+    names = (f"{kind} {'<default>' if name is None else name}" for kind, name in sorted(dict(subject.entity).items()))
+    return " ".join(["quota", subject.quota, *names, *([] if value is None else [f"{value:g}"])])
+
+
 def _decode_acl(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
     resource_type, pattern, name, principal, host, operation, permission = parts
     acl = Acl(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import structlog
+
 from gateway.config import AuthorizationSection, PulsarSection
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
+from gateway.security.acls import Requester
+from gateway.security.address_quotas import AddressQuotas
 from gateway.security.authorizer import AclAuthorizer, Authorizer
 from gateway.security.pulsar_authorizer import PulsarAuthorizer
 from gateway.security.quotas import Quotas
-from gateway.security.records import Record, ScramKey
+from gateway.security.records import Record, ScramKey, described
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
 from protocol.sasl.scram import ScramCredential, ScramMechanism
+
+MAX_LOGGED = 50
+"""Changes that one line of the log names."""
+
+log = structlog.get_logger()
 
 
 class Security:
@@ -24,20 +34,21 @@ class Security:
     ) -> None:
         self.state = state
         self.quotas = Quotas(state)
+        self.address_quotas = AddressQuotas(state)
         self.authorizer: Authorizer | None = authorizer
         self.has_acls = isinstance(authorizer, AclAuthorizer)
         self._pulsar = authorizer if isinstance(authorizer, PulsarAuthorizer) else None
         self._log = log
 
-    async def start(self) -> None:
-        """Return when the authorizer, if there is one, knows all that it decides by.
+    async def start(self, *, with_users: bool) -> None:
+        """Return when the authorizer, if there is one, knows all that it decides by; `with_users`, all users, too.
 
         Raises UnfitAuthorizer, PulsarError when Pulsar cannot be asked.
         """
         if self._pulsar is not None:
             await self._pulsar.start()
         self._log.start()
-        if self.has_acls:
+        if self.has_acls or with_users:
             await self._log.loaded.wait()
 
     async def close(self) -> None:
@@ -45,15 +56,30 @@ class Security:
             await self._pulsar.close()
         await self._log.close()
 
-    async def change(self, records: Iterable[Record]) -> None:
+    async def change(self, records: Iterable[Record], by: Requester) -> None:
         """Return when they hold here, and soon everywhere. Raises PulsarError when that is not known."""
         changes = list(records)
-        if changes:
+        if not changes:
+            return
+        try:
             await self._log.append(changes)
+        except PulsarError:
+            _audit("security may have changed", changes, by)
+            raise
+        _audit("security changed", changes, by)
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """The credential of a user, if it has one."""
         return self.state.scram.get(ScramKey(mechanism, user))
+
+
+def _audit(event: str, changes: list[Record], by: Requester) -> None:
+    logged = changes[:MAX_LOGGED]
+    log.info(
+        event, principal=by.principal, address=by.host, count=len(changes),
+        set=[described(each) for each in logged if each[1] is not None],
+        removed=[described(each) for each in logged if each[1] is None],
+    )  # fmt: skip
 
 
 def new_security(

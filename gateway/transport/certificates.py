@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from pathlib import Path
 from typing import Literal
 
 import structlog
 
 from gateway.listener_config import TlsSection
 from gateway.observability.metrics import Metrics
+from gateway.transport.watched_files import WatchedFiles
 
-LOOK_S = 2.0
-"""How often the files are looked at."""
 ClientAuth = Literal["none", "requested", "required"]
 _VERIFY: dict[ClientAuth, ssl.VerifyMode] = {
     "none": ssl.CERT_NONE,
@@ -49,20 +47,22 @@ class Certificates:
         self._settings = settings
         self._client_auth = client_auth
         self._metrics = metrics
-        self._seen = self._look()
+        paths = (settings.certificate, settings.key, settings.authorities)
+        self._files = WatchedFiles([path for path in paths if path is not None])
         self.current = self._load()
 
     async def keep_fresh(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            await self.renew()
+            await self._files.next_change()
+            await self._load_again()
 
     async def renew(self) -> None:
-        """If the files have changed. What cannot be used is told, and looked at again when it changes."""
-        seen = await asyncio.to_thread(self._look)
-        if seen == self._seen:
-            return
-        self._seen = seen
+        """If the files have changed."""
+        if await self._files.have_changed():
+            await self._load_again()
+
+    async def _load_again(self) -> None:
+        """What cannot be used is told, and looked at again when it changes."""
         try:
             self.current = await asyncio.to_thread(self._load)
         except UnfitCertificate as error:
@@ -70,14 +70,6 @@ class Certificates:
             log.error("new certificates cannot be used: the old ones stay", listener=self._listener, error=str(error))
         else:
             log.info("certificates renewed", listener=self._listener)
-
-    def _files(self) -> list[Path]:
-        settings = self._settings
-        return [path for path in (settings.certificate, settings.key, settings.authorities) if path is not None]
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        """What tells whether a file is the same: also one that a link now leads to."""
-        return [_fingerprint(path) for path in self._files()]
 
     def _load(self) -> ssl.SSLContext:
         context = _connecting() if self._client_auth is None else _accepting(self._client_auth)
@@ -88,7 +80,7 @@ class Certificates:
             if settings.authorities is not None:
                 context.load_verify_locations(settings.authorities)
         except (OSError, ValueError) as error:  # SSLError is an OSError
-            names = ", ".join(map(str, self._files()))
+            names = ", ".join(map(str, self._files.paths))
             raise UnfitCertificate(f"{names}: {error.strerror if isinstance(error, OSError) else error}") from None
         return context
 
@@ -107,14 +99,6 @@ def _connecting() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     return context
-
-
-def _fingerprint(path: Path) -> tuple[int, int, int] | None:
-    try:
-        facts = path.stat()
-    except OSError:
-        return None
-    return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
 def _note_server_name(tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:

@@ -30,6 +30,9 @@ class Watcher(Protocol):
     def arrived(self, host: str) -> bool:
         """False if it is one too many."""
 
+    def throttle_time_s(self, host: str) -> float:
+        """0, or after what time a new connection is to be closed: the address connects too often."""
+
     def left(self, host: str) -> None:
         """One that was let in has finished its handshake, or is gone."""
 
@@ -148,13 +151,19 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         if found.header.source is not None:
             self.address = f"{found.header.source.host}:{found.header.source.port}"
             self._arrive(found.header.source.host)
-        return memoryview(found.rest)
+        return memoryview(found.rest if self._reading else b"")
 
     def _arrive(self, host: str) -> None:
-        if self._watcher.arrived(host):
-            self._host = host
-        else:
+        if not self._watcher.arrived(host):
             self._refuse("too many that have not logged in")
+            return
+        self._host = host
+        throttle_time_s = self._watcher.throttle_time_s(host)
+        if throttle_time_s:
+            self._deadline.cancel()
+            self._deadline = self._loop.call_later(throttle_time_s, self._refuse, "connects too often")
+            self._loop.call_soon(self.pause_reading)  # reading begins behind this call
+            self._reading = False
 
     def _leave(self) -> None:
         self._deadline.cancel()

@@ -118,9 +118,9 @@ class Conversation:
         self.names.producer_ids = {}
         self.names.hide_timestamps = False
 
-    def connect(self, *, timeout_s: float = TIMEOUT_S) -> RawClient:
-        """One more connection, closed when the case ends."""
-        client = RawClient(self._server.bootstrap, timeout_s=timeout_s)
+    def connect(self, *, timeout_s: float = TIMEOUT_S, source: str | None = None) -> RawClient:
+        """One more connection, closed when the case ends; from the address `source` if it is given."""
+        client = RawClient(self._server.bootstrap, timeout_s=timeout_s, source=source)
         self._clients.append(client)
         return client
 

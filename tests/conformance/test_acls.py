@@ -26,7 +26,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
 ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = range(2, 12)
 DENY, ALLOW = 2, 3
 CLUSTER_DENIED_CODE = 31
-ACL_VERSIONS = range(1, 4)
+ACL_VERSIONS = range(4)
 KAFKA_SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",

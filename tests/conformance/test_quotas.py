@@ -12,8 +12,9 @@ from tests.conformance.conversation import READY_WITHIN_S, Conversation, case
 from tests.conformance.records import records
 from tests.conformance.requests import encode_records, fetch_fields, fetch_partition, produce_fields
 from tests.conformance.test_security_apis import EXACT, component, entry, op
-from tests.support.raw_client import decode_response, encode_request
+from tests.support.raw_client import ConnectionClosedError, RawClient, decode_response, encode_request
 
+OTHER_ADDRESS = "127.0.0.2"
 TOLERANCE_MS = 500
 """What was used a moment before the answer is nearer to its end."""
 
@@ -113,3 +114,28 @@ def test_deleted_partitions(conversation: Conversation, version: int) -> None:
         answer = client.call("DeleteTopics", version, topic_names=names, timeout_ms=10_000)
         conversation.say(sorted(row["error_code"] for row in answer["responses"]))
         conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 5 else 20_000)})
+
+
+@case("ApiVersions", [0])
+def test_connections_of_an_address(conversation: Conversation, version: int) -> None:
+    """Those of ten seconds are welcome at once. The others hear nothing, and are closed within a second (KIP-612)."""
+    entity: dict[str, str | None] = {"ip": OTHER_ADDRESS}
+    set_quota(conversation, entity, op("connection_creation_rate", 1), 1)
+    try:
+        clients = [conversation.connect(source=OTHER_ADDRESS) for _ in range(14)]
+        for client in clients:
+            client.send("ApiVersions", version)
+        answered = [is_answered(client) for client in clients]
+        conversation.say({"answered": answered})
+        others = conversation.connect()
+        others.call("ApiVersions", version)
+    finally:
+        set_quota(conversation, entity, op("connection_creation_rate", remove=True), 0)
+
+
+def is_answered(client: RawClient) -> bool:
+    try:
+        client.read_frame()
+    except (ConnectionClosedError, ConnectionResetError):
+        return False
+    return True

@@ -109,9 +109,11 @@ def _value(field: Any, version: int, value: Any) -> Any:
 class RawClient:
     """One connection. Every read ends within the timeout or raises TimeoutError."""
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S, source: str | None = None) -> None:
+        """`source` is the address to connect from, if it matters."""
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        bound = None if source is None else (source, 0)
+        self._socket = socket.create_connection((host, int(port)), timeout=timeout_s, source_address=bound)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
 

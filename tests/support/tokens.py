@@ -10,6 +10,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from gateway.login.tokens import TokenKey
+
 
 class Issuer:
     """Signs with an RSA key; the public key is a file in DER, as `pulsar tokens create-key-pair` writes it."""
@@ -24,3 +26,16 @@ class Issuer:
     def token(self, role: str, *, lifetime_s: float | None = 3_600, **claims: Any) -> str:
         expires = {} if lifetime_s is None else {"exp": int(time.time() + lifetime_s)}
         return jwt.encode({"sub": role} | expires | claims, self.key, algorithm="RS256")
+
+
+class OneKey:
+    """The key of every token."""
+
+    def __init__(self, key: TokenKey) -> None:
+        self._key = key
+
+    async def find(self, key_id: str | None) -> TokenKey:
+        return self._key
+
+    async def close(self) -> None:
+        """It holds nothing."""

@@ -34,7 +34,8 @@ async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasRespo
             changes |= wanted
     if not call.request.validate_only:
         try:
-            await call.cluster.security.change(quota_record(*change) for change in changes.items())
+            records = [quota_record(*change) for change in changes.items()]
+            await call.cluster.security.change(records, call.context.requester)
         except PulsarError as failure:
             unknown = KafkaError(error_code(failure), str(failure))
             errors = {entity: known or unknown for entity, known in errors.items()}

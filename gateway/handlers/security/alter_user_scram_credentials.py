@@ -28,7 +28,8 @@ Changes = dict[ScramKey, ScramCredential | None]
 async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScramCredentialsResponse:
     changes, errors = _judged(call)
     try:
-        await call.cluster.security.change(scram_record(*change) for change in changes.items())
+        records = [scram_record(*change) for change in changes.items()]
+        await call.cluster.security.change(records, call.context.requester)
     except PulsarError as error:
         errors |= {key.user: KafkaError(error_code(error), str(error)) for key in changes}
         changes = {}

@@ -1,4 +1,7 @@
-"""CreateAcls (key 30), v1-v3. v1 prefixed patterns (KIP-290); v2 flexible; v3 resources of type USER (KIP-373)."""
+"""CreateAcls (key 30), v0-v3.
+
+v0 knows literal patterns only; v1 prefixed ones (KIP-290); v2 flexible; v3 resources of type USER (KIP-373).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ async def handle(call: Call[CreateAclsRequest]) -> CreateAclsResponse:
     try:
         if len(new) > MAX_CHANGES:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_CHANGES} ACLs may be created at once.")
-        await security.change(acl_record(acl, present=True) for acl in dict.fromkeys(new))
+        await security.change([acl_record(acl, present=True) for acl in dict.fromkeys(new)], call.context.requester)
     except (KafkaError, PulsarError) as error:
         return _refuse_all(call, error_code(error), str(error))
     return CreateAclsResponse(results=[_row(call, reason) for reason in reasons])

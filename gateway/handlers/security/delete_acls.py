@@ -1,4 +1,7 @@
-"""DeleteAcls (key 31), v1-v3. v1 prefixed patterns (KIP-290); v2 flexible; v3 resources of type USER (KIP-373)."""
+"""DeleteAcls (key 31), v0-v3.
+
+v0 knows literal patterns only; v1 prefixed ones (KIP-290); v2 flexible; v3 resources of type USER (KIP-373).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ async def handle(call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
     try:
         if len(gone) > MAX_CHANGES:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"Cannot remove more than {MAX_CHANGES} ACLs at once.")
-        await security.change(acl_record(acl, present=False) for acl in gone)
+        await security.change([acl_record(acl, present=False) for acl in gone], call.context.requester)
     except (KafkaError, PulsarError) as error:
         return _refuse_all(call, error_code(error), str(error))
     return DeleteAclsResponse(filter_results=[_row(*each) for each in zip(filters, found, strict=True)])

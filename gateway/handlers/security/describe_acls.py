@@ -1,4 +1,7 @@
-"""DescribeAcls (key 29), v1-v3. v1 prefixed patterns (KIP-290); v2 flexible; v3 resources of type USER (KIP-373)."""
+"""DescribeAcls (key 29), v0-v3.
+
+v0 knows literal patterns only; v1 prefixed ones (KIP-290); v2 flexible; v3 resources of type USER (KIP-373).
+"""
 
 from __future__ import annotations
 

@@ -16,10 +16,11 @@ import structlog
 from gateway.config import Config, TokensSection
 from gateway.dispatch import Dispatcher
 from gateway.login.audit import LoginAudit
-from gateway.login.credentials import AllUsers
+from gateway.login.credentials import ConfiguredUsers
 from gateway.login.exchanges import Mechanisms
+from gateway.login.failed_logins import FailedLogins
 from gateway.login.session import Logins, LoginSession
-from gateway.login.tokens import SingleKey, TokenVerifier, secret_key
+from gateway.login.tokens import TokenVerifier, secret_key
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener
@@ -30,6 +31,7 @@ from protocol.sasl.plain import parse_plain
 from protocol.sasl.scram import ScramMechanism, ScramServer, unknown_user
 from tests.fuzz.target import Target, reason
 from tests.support.raw_client import encode_request
+from tests.support.tokens import OneKey
 
 SECRET = bytes(32)
 BEARER = b"n,,\x01auth=Bearer e30.e30.x\x01\x01"
@@ -96,9 +98,11 @@ class _Strangers:
         fleet = SimpleNamespace(epoch=1, transaction_version=2)
         self.dispatcher = Dispatcher(cast(Cluster, SimpleNamespace(config=Config(), metrics=metrics, fleet=fleet)))
         self.context = self.dispatcher.context(Client("127.0.0.1:1"), Listener(""))
-        tokens = TokenVerifier(TokensSection(jwks_url="http://unused"), SingleKey(secret_key(SECRET)))
+        tokens = TokenVerifier(TokensSection(jwks_url="https://unused"), OneKey(secret_key(SECRET)))
         offered = ("SCRAM-SHA-256", "OAUTHBEARER")
-        self.logins = Logins(Mechanisms(AllUsers(), tokens), offered, 0, LoginAudit(metrics), failure_delay_s=0)
+        self.logins = Logins(
+            Mechanisms(ConfiguredUsers({}), tokens), offered, 0, LoginAudit(metrics), FailedLogins(), failure_delay_s=0
+        )
 
 
 _strangers: list[_Strangers] = []
@@ -112,7 +116,8 @@ def check_conversation(data: bytes) -> str:
 
 
 async def _converse(data: bytes, shared: _Strangers) -> str:
-    session = LoginSession(shared.logins, shared.dispatcher, shared.context)
+    # Nobody waits for those who failed before.
+    session = LoginSession(shared.logins._replace(failures=FailedLogins()), shared.dispatcher, shared.context)
     outcome, position = "", 0
     while position + 4 <= len(data):
         size = int.from_bytes(data[position : position + 4], "big")

@@ -65,7 +65,7 @@ def test_tokens_need_keys() -> None:
     """CVE-2026-33557: without them, anybody signs his own."""
     with pytest.raises(ValidationError, match=r"security\.tokens"):
         config_of({"protocol": "SASL_SSL", "tls": TLS, "mechanisms": ["OAUTHBEARER"]})
-    for keys in ({}, {"jwks_url": "ftp://x"}, {"jwks_file": "a", "jwks_url": "http://x"}):
+    for keys in ({}, {"jwks_url": "ftp://x"}, {"jwks_file": "a", "jwks_url": "https://x"}):
         with pytest.raises(ValidationError):
             TokensSection.model_validate(keys)
 

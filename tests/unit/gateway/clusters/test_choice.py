@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.cluster_config import section_of
-from gateway.clusters.choice import choose
+from gateway.cluster_config import cluster_hosts, section_of
+from gateway.clusters.choice import choose, home_of
 from gateway.config import Config
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import ANONYMOUS, Principal
@@ -118,3 +118,53 @@ def test_what_else_is_refused() -> None:
         Config.model_validate({"kafka": {"clusters": [{"namespace": "a/b"}]}})
     with pytest.raises(ValueError, match="missing there"):
         Config.model_validate({"kafka": {"cluster": "a/b"}})
+
+
+@pytest.mark.parametrize(
+    ("user", "fixed", "home"),
+    [
+        ("alice", None, "acme/orders"), ("bob", None, "other/orders"), ("nobody", None, None),
+        ("carol", None, None), ("dora", None, None), ("nobody", "closed/all", "closed/all"),
+        ("alice", "open/all", "open/all"), ("nobody", "kafka/default", None), ("nobody", "not/served", None),
+        ("root", "open/all", None), ("root", None, None),
+    ],
+)  # fmt: skip
+def test_whose_own_user_one_may_be(user: str, fixed: str | None, home: str | None) -> None:
+    assert home_of(TENANTS, fixed, user) == home
+
+
+def test_a_user_of_a_cluster_uses_that_one_alone() -> None:
+    """Others of its name have other rights."""
+    for user in ("tom", "bob"):
+        assert choose(TENANTS, None, Principal(name=user), "closed/all", is_own_user=True) == "closed/all"
+    with pytest.raises(ClusterRefused):
+        choose(TENANTS, "open/all", Principal(name="tom"), "closed/all", is_own_user=True)
+
+
+def with_hosts(*clusters: dict[str, Any], **listener: Any) -> Config:
+    files = {"certificate": "/c", "key": "/k"}
+    outside = {"name": "outside", "port": 9093, "protocol": "SSL", "tls": files, "single_address": True} | listener
+    kafka = {"clusters": clusters, "listeners": [outside]}
+    return Config.model_validate({"kafka": kafka, "fleet": {"forwarding": {}}})
+
+
+def test_host_names_of_clusters() -> None:
+    found = with_hosts({"namespace": "a/b", "hosts": ["x.y", "z"]}, {"namespace": "c/d", "hosts": ["w"]})
+    assert cluster_hosts(found.kafka.clusters) == {"x.y": "a/b", "z": "a/b", "w": "c/d"}
+
+
+@pytest.mark.parametrize(
+    ("clusters", "listener"),
+    [
+        ([{"namespace": "a/b", "hosts": ["x"]}, {"namespace": "c/d", "hosts": ["x"]}], {}),
+        ([{"namespace": "a/b", "hosts": ["Upper"]}], {}),
+        ([{"namespace": "a/b", "hosts": ["with space"]}], {}),
+        ([{"namespace": "a/*", "hosts": ["x"]}], {}),
+        ([{"namespace": "a/b", "hosts": ["x"]}], {"single_address": False}),
+        ([{"namespace": "a/b", "hosts": ["x"]}], {"cluster": "a/b"}),
+        ([{"namespace": "a/b", "hosts": ["x"]}], {"protocol": "PLAINTEXT", "tls": None}),
+    ],
+)
+def test_host_names_that_say_nothing(clusters: list[dict[str, Any]], listener: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="host"):
+        with_hosts(*clusters, **listener)

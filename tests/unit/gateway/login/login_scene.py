@@ -14,6 +14,7 @@ from gateway.login import session
 from gateway.login.audit import LoginAudit
 from gateway.login.credentials import ConfiguredUsers
 from gateway.login.exchanges import Mechanisms
+from gateway.login.failed_logins import FailedLogins
 from gateway.login.session import LoginAnswer, Logins, LoginSession
 from gateway.login.tokens import TokenVerifier
 from gateway.observability.metrics import Metrics
@@ -39,7 +40,9 @@ class Scene:
         fleet = SimpleNamespace(epoch=0, transaction_version=0)
         cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=self.metrics, fleet=fleet))
         self.mechanisms = Mechanisms(USERS, tokens)
-        self.logins = Logins(self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics), failure_delay_s=0)
+        self.logins = Logins(
+            self.mechanisms, offered, max_reauth_ms, LoginAudit(self.metrics), FailedLogins(), failure_delay_s=0
+        )
         dispatcher = Dispatcher(cluster, entrance=entrance)
         context = dispatcher.context(Client("192.0.2.7:5"), Listener("outside"))
         self.session = LoginSession(self.logins, dispatcher, context)

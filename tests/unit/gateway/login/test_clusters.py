@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from pydantic import SecretStr
 
 from gateway.dispatch import ServedCluster
+from gateway.login.credentials import ConfiguredUsers
 from gateway.requests.cluster import Cluster, ClusterRefused
 from gateway.requests.context import Listener, Principal
+from protocol.sasl.scram import ScramMechanism
 from tests.support.tokens import Issuer
 from tests.unit.gateway.login.login_scene import PASSWORD, USER, Scene, without_waiting
 from tests.unit.gateway.login.test_tokens import verifier_of
+from tests.unit.protocol.sasl.test_scram import HonestClient
 
 FIRST, SECOND = "acme/first", "acme/second"
 
 
+TENANTS_PASSWORD = "of the tenant"
+
+
+def cluster_of(name: str, **passwords: str) -> ServedCluster:
+    """With users of its own."""
+    config = SimpleNamespace(pulsar=SimpleNamespace(full_namespace=name))
+    users = ConfiguredUsers({user: SecretStr(password) for user, password in passwords.items()})
+    return ServedCluster(cast(Cluster, SimpleNamespace(config=config, security=users)))
+
+
 class FakeEntrance:
     def __init__(self) -> None:
-        self.served = {name: ServedCluster(cast(Cluster, SimpleNamespace(name=name))) for name in (FIRST, SECOND)}
+        self.served = {FIRST: cluster_of(FIRST), SECOND: cluster_of(SECOND, tom=TENANTS_PASSWORD, alice="another")}
+        self.homes = {"tom": SECOND, USER: SECOND}
+        self.own_users: list[str] = []
         self.entered: list[tuple[str, str | None]] = []
 
-    async def enter(self, listener: Listener, principal: Principal, asked: str | None) -> ServedCluster:
+    async def home(self, listener: Listener, user: str) -> ServedCluster | None:
+        if user == "lost":
+            raise ClusterRefused("the cluster cannot be opened")
+        home = self.homes.get(user)
+        return None if home is None else self.served[home]
+
+    async def enter(
+        self, listener: Listener, principal: Principal, asked: str | None, *, is_own_user: bool = False
+    ) -> ServedCluster:
+        self.own_users += [principal.name] if is_own_user else []
         self.entered.append((principal.name, asked))
         found = self.served.get(asked or FIRST)
         if found is None:
@@ -109,3 +134,45 @@ async def test_a_token_names_its_cluster(issuer: Issuer) -> None:
     assert (await Scene(tokens=tokens, entrance=entrance).log_in(FIRST, "token:" + token))["error_code"] != 0
     odd = issuer.token("role-1", cluster=7)
     assert (await Scene(tokens=tokens, entrance=entrance).log_in("", "token:" + odd))["error_code"] != 0
+
+
+async def scram(scene: Scene, user: str, password: str, mechanism: ScramMechanism) -> dict[str, Any]:
+    await scene.shake_hands(mechanism.value)
+    bare = f"n={user},r=abc"
+    challenge = (await scene.authenticate(b"n,," + bare.encode()))["auth_bytes"]
+    return await scene.authenticate(HonestClient(mechanism, password).final(bare, bytes(challenge).decode()))
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *ScramMechanism])
+async def test_a_user_of_a_cluster_logs_in_there(mechanism: ScramMechanism | str) -> None:
+    """And nowhere else, whoever else has the name."""
+    entrance = FakeEntrance()
+    scene = Scene(entrance=entrance)
+    if isinstance(mechanism, ScramMechanism):
+        answer = await scram(scene, "tom", TENANTS_PASSWORD, mechanism)
+    else:
+        answer = await scene.log_in("tom", TENANTS_PASSWORD)
+    assert answer["error_code"] == 0
+    assert entrance.entered == [("tom", SECOND)] and entrance.own_users == ["tom"]
+    assert scene.last.served is entrance.served[SECOND]
+
+
+async def test_who_is_no_user_of_the_cluster_is_nobody() -> None:
+    entrance = FakeEntrance()
+    assert (await Scene(entrance=entrance).log_in("tom", "wrong"))["error_code"] != 0
+    entrance.homes["tom"] = FIRST
+    assert (await Scene(entrance=entrance).log_in("tom", TENANTS_PASSWORD))["error_code"] != 0
+    assert entrance.entered == []
+
+
+async def test_no_tenant_takes_the_name_of_a_configured_user() -> None:
+    entrance = FakeEntrance()
+    assert (await Scene(entrance=entrance).log_in(USER, "another"))["error_code"] != 0
+    assert (await Scene(entrance=entrance).log_in(USER, PASSWORD))["error_code"] == 0
+    assert entrance.own_users == []
+
+
+async def test_a_cluster_that_cannot_be_opened_answers_as_a_wrong_password() -> None:
+    lost = await Scene(entrance=FakeEntrance()).log_in("lost", PASSWORD)
+    wrong = await Scene(entrance=FakeEntrance()).log_in("tom", "wrong")
+    assert lost["error_code"] == wrong["error_code"] != 0 and lost["error_message"] == wrong["error_message"]

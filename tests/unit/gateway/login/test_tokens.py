@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
+import structlog
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from pydantic import ValidationError
 
 from gateway.config import TokensSection
 from gateway.login import key_sets
 from gateway.login.key_sets import KeySet, parse_key_set, token_keys
-from gateway.login.tokens import MAX_TOKEN_BYTES, SingleKey, TokenVerifier, UnfitKey, public_key, secret_key
+from gateway.login.tokens import MAX_TOKEN_BYTES, TokenVerifier, UnfitKey, public_key, secret_key
 from gateway.requests.context import Principal
+from gateway.transport import watched_files
 from protocol.sasl.failure import LoginFailed
-from tests.support.tokens import Issuer
+from tests.support.tokens import Issuer, OneKey
 from tests.unit.gateway.login.login_scene import Scene, without_waiting
 
 SECRET = bytes(range(64))
@@ -116,7 +121,7 @@ async def test_elliptic_curves(curve: ec.EllipticCurve) -> None:
     found = public_key(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     token = jwt.encode({"sub": "a"}, key, algorithm=found.algorithms[0])
     section = TokensSection(public_key_file=Path("unused"))
-    assert (await TokenVerifier(section, SingleKey(found)).verify(token)).role == "a"
+    assert (await TokenVerifier(section, OneKey(found)).verify(token)).role == "a"
 
 
 def test_keys_that_check_nothing() -> None:
@@ -147,7 +152,7 @@ async def test_a_key_set_is_asked_again_for_unknown_keys_but_seldom(monkeypatch:
 
     key_set = KeySet("test", read)
     await key_set.read()
-    verifier = TokenVerifier(TokensSection(jwks_url="http://unused"), key_set)
+    verifier = TokenVerifier(TokensSection(jwks_url="https://unused"), key_set)
 
     def token(name: str) -> str:
         return jwt.encode({"sub": name}, keys[name], algorithm="RS256", headers={"kid": name})
@@ -179,6 +184,79 @@ async def test_keys_stay_while_they_cannot_be_read(monkeypatch: pytest.MonkeyPat
         assert await key_set.find("unknown") is None
         assert await key_set.find(None) is not None
     assert answers == []
+
+
+@pytest.fixture
+def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched_files, "LOOK_S", 0.01)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """As one that is renewed: another file of the same name."""
+    new = path.with_suffix(".new")
+    new.write_bytes(data)
+    new.rename(path)
+
+
+async def role_soon(verifier: TokenVerifier, token: str) -> str:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return (await verifier.verify(token)).role
+            except LoginFailed:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("looking_often")
+async def test_a_renewed_secret_key_counts_without_a_restart(tmp_path: Path) -> None:
+    """A file that cannot be used changes nothing."""
+    file = tmp_path / "secret"
+    file.write_bytes(SECRET)
+    section = TokensSection(secret_key_file=file)
+    keys = await token_keys(section)
+    verifier = TokenVerifier(section, keys)
+    old, new = (jwt.encode({"sub": "a"}, key, algorithm="HS256") for key in (SECRET, SECRET[::-1]))
+    assert (await verifier.verify(old)).role == "a"
+    with structlog.testing.capture_logs() as lines:
+        replace_file(file, b"short")
+        async with asyncio.timeout(20):
+            while not lines:
+                await asyncio.sleep(0.01)
+    assert lines[0]["log_level"] == "error" and (await verifier.verify(old)).role == "a"
+    replace_file(file, SECRET[::-1])
+    assert await role_soon(verifier, new) == "a"
+    with pytest.raises(LoginFailed):
+        await verifier.verify(old)
+    await keys.close()
+
+
+@pytest.mark.usefixtures("looking_often")
+async def test_a_renewed_key_set_counts_without_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    first, second = (rsa.generate_private_key(65_537, 2_048) for _ in range(2))
+    file.write_text(json.dumps({"keys": [row(first, "a")]}))
+    section = TokensSection(jwks_file=file)
+    keys = await token_keys(section)
+    verifier = TokenVerifier(section, keys)
+    replace_file(file, json.dumps({"keys": [row(second, "a")]}).encode())
+    assert await role_soon(verifier, jwt.encode({"sub": "b"}, second, "RS256", headers={"kid": "a"})) == "b"
+    with pytest.raises(LoginFailed):  # its key is not in the set any more
+        await verifier.verify(jwt.encode({"sub": "b"}, first, "RS256", headers={"kid": "a"}))
+    await keys.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "is_fit"),
+    [
+        ("https://identity.example/keys", True), ("http://127.0.0.1:8080/keys", True), ("http://[::1]/keys", True),
+        ("http://localhost/keys", True), ("http://identity.example/keys", False), ("http://10.0.0.1/keys", False),
+        ("http://localhost.example/", False), ("http://127.0.0.1@identity.example/", False), ("http:///keys", False),
+    ],
+)  # fmt: skip
+def test_keys_that_come_without_tls_are_refused(url: str, *, is_fit: bool) -> None:
+    """Who is between could send his own."""
+    with nullcontext() if is_fit else pytest.raises(ValidationError, match="https"):
+        TokensSection(jwks_url=url)
 
 
 def test_key_sets() -> None:

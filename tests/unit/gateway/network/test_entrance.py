@@ -15,7 +15,7 @@ from gateway.network.connection import KafkaConnection, Owner
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import ClusterRefused
-from gateway.requests.context import Listener, Principal
+from gateway.requests.context import ANONYMOUS, Listener, Principal
 from protocol.proxy.header import Endpoint, encode_cluster_header, encode_proxy_header
 from tests.unit.gateway.network.connection_harness import (
     FakeDispatcher,
@@ -33,11 +33,18 @@ SOURCE = Endpoint("192.0.2.7", 51_000)
 class FakeEntrance:
     def __init__(self) -> None:
         self.asked: list[str | None] = []
+        self.listeners: list[Listener] = []
         self.opened: asyncio.Future[ServedCluster] = asyncio.get_running_loop().create_future()
 
-    async def enter(self, listener: Listener, principal: Principal, asked: str | None) -> ServedCluster:
+    async def enter(
+        self, listener: Listener, principal: Principal, asked: str | None, *, is_own_user: bool = False
+    ) -> ServedCluster:
         self.asked.append(asked)
+        self.listeners.append(listener)
         return await asyncio.shield(self.opened)
+
+    async def home(self, listener: Listener, user: str) -> ServedCluster | None:
+        return None
 
 
 class Scene:
@@ -136,6 +143,32 @@ async def test_no_client_names_the_cluster_by_a_header() -> None:
     feed(connection, encode_cluster_header(SOURCE, "tenant/namespace") + frame("n1"))
     await settle()
     assert scene.entrance.asked == [None]
+
+
+@pytest.mark.parametrize("name", ["orders.example.com", "ORDERS.Example.com."])
+async def test_a_host_name_says_which_cluster(name: str) -> None:
+    """As a load balancer tells it that has ended TLS, or TLS here."""
+    hosts = {"orders.example.com": "acme/orders"}
+    scene = Scene()
+    scene.entrance.opened.set_result(scene.served)
+    connection, _ = scene.connect(Listener("outside", single_address=True, cluster_hosts=hosts))
+    connection.become(ANONYMOUS, name, "192.0.2.7:1")
+    feed(connection, frame("n1"))
+    await settle()
+    (listener,) = scene.entrance.listeners
+    assert (listener.cluster, listener.host, listener.name) == ("acme/orders", "orders.example.com", "outside")
+
+
+@pytest.mark.parametrize("name", ["other.example.com", "", None])
+async def test_other_host_names_say_nothing(name: str | None) -> None:
+    listener = Listener("outside", single_address=True, cluster_hosts={"orders.example.com": "acme/orders"})
+    scene = Scene()
+    scene.entrance.opened.set_result(scene.served)
+    connection, _ = scene.connect(listener)
+    connection.become(ANONYMOUS, name, "192.0.2.7:1")
+    feed(connection, frame("n1"))
+    await settle()
+    assert scene.entrance.listeners == [listener]
 
 
 @pytest.mark.parametrize("is_named", [True, False])

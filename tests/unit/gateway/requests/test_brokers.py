@@ -39,8 +39,8 @@ def fleet_of(
     return fleet
 
 
-def brokers_of(fleet: Fleet, listener: str = "inside") -> Brokers:
-    context = SimpleNamespace(listener=Listener(listener))
+def brokers_of(fleet: Fleet, listener: str | Listener = "inside") -> Brokers:
+    context = SimpleNamespace(listener=Listener(listener) if isinstance(listener, str) else listener)
     return Brokers(cast(Call, SimpleNamespace(cluster=SimpleNamespace(fleet=fleet), context=context)))
 
 
@@ -118,3 +118,13 @@ async def test_without_several_racks_leaders_are_the_only_replicas(racks: dict[i
     brokers = brokers_of(racked_fleet(racks))
     assert brokers.replication_factor == 1
     assert brokers.replicas("t", 0, leader_id=1) == [1] and brokers.reader("t", 0, "a") is None
+
+
+def test_who_comes_by_a_host_name_is_sent_to_it() -> None:
+    """Else its next connection would be for another cluster."""
+    listener = Listener("inside", single_address=True, cluster_hosts={"orders.example.com": "acme/orders"})
+    fleet = fleet_of(0.1, True, (OWN, OTHER))
+    named = brokers_of(fleet, listener.as_asked_for("orders.example.com"))
+    assert [(node.node_id, node.host, node.port) for node in named.nodes] == [(0, "orders.example.com", 9092)]
+    others = brokers_of(fleet, listener)
+    assert [node.host for node in others.nodes] == ["h"] and others.perspective != named.perspective

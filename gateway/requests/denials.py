@@ -1,0 +1,36 @@
+"""Who was denied what: a line of the log each, but few a second, because clients cause them."""
+
+from __future__ import annotations
+
+import structlog
+
+from gateway.observability.logs import SparseLog
+from gateway.security.acls import Requester
+from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.errors import ErrorCode
+
+LINES_PER_S = 20
+MAX_NAME_CHARACTERS = 249
+"""Of a resource. Kafka's topics have no longer names; clients may ask for anything."""
+DENIALS = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)  # fmt: skip
+
+Denied = tuple[AclOperation, ResourceType, str]
+
+
+class DenialLog:
+    """Of all connections of a gateway."""
+
+    def __init__(self) -> None:
+        self._log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
+
+    def denied(self, who: Requester, api: str, denied: Denied) -> None:
+        operation, resource_type, name = denied
+        self._log.info(
+            "denied", principal=who.principal, address=who.host, api=api, operation=operation.name,
+            resource_type=resource_type.name, resource=name[:MAX_NAME_CHARACTERS],
+        )  # fmt: skip

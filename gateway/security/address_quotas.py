@@ -1,0 +1,72 @@
+"""How often one address may connect: Kafka's quota `connection_creation_rate` (KIP-612)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from gateway.security.quota_entities import CONNECTION_RATE, IP
+from gateway.security.quota_rates import WINDOW_MS, Rate
+from gateway.security.state import SecurityState
+
+MAX_ADDRESSES = 10_000
+"""Above it, the address that has been quiet for longest is forgotten."""
+
+Address = IPv4Address | IPv6Address
+
+
+class AddressQuotas:
+    """Each address has a rate of its own, also under the quota of all addresses."""
+
+    def __init__(self, state: SecurityState) -> None:
+        self._state = state
+        self._version = -1
+        self._bounds: dict[Address | None, float] = {}
+        """None is every address that is not named."""
+        self._rates: OrderedDict[Address, Rate] = OrderedDict()
+
+    def throttle_time_ms(self, host: str, now_ms: float) -> int:
+        """Of a new connection: 0 if it is welcome. Else it is to be closed after this time, and counts for nothing."""
+        if self._version != self._state.quotas_version:
+            self._read_bounds()
+        if not self._bounds:
+            return 0
+        address = address_of(host)
+        if address is None:
+            return 0
+        bound = self._bounds.get(address, self._bounds.get(None))
+        if bound is None:
+            return 0
+        rate = self._rate(address)
+        rate.record(1, now_ms)
+        throttle_time_ms = min(WINDOW_MS, rate.throttle_time_ms(bound, now_ms))
+        if throttle_time_ms:
+            rate.record(-1, now_ms)
+        return throttle_time_ms
+
+    def _rate(self, address: Address) -> Rate:
+        rate = self._rates.get(address)
+        if rate is None:
+            rate = self._rates[address] = Rate()
+        self._rates.move_to_end(address)
+        if len(self._rates) > MAX_ADDRESSES:
+            self._rates.popitem(last=False)
+        return rate
+
+    def _read_bounds(self) -> None:
+        self._version = self._state.quotas_version
+        self._bounds.clear()
+        for entity, quotas in self._state.quotas.items():
+            name = dict(entity).get(IP, "")
+            address = None if name is None else address_of(name)
+            if CONNECTION_RATE in quotas and (name is None or address is not None):
+                self._bounds[address] = quotas[CONNECTION_RATE]
+
+
+def address_of(host: str) -> Address | None:
+    """One address is written in several ways; None if this is none."""
+    try:
+        found = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found

@@ -1,0 +1,41 @@
+"""Files with certificates and keys, which are renewed while the gateway runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+LOOK_S = 2.0
+"""How often they are looked at."""
+
+
+class WatchedFiles:
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Make it before the files are read: what changes meanwhile is seen then."""
+        self.paths = tuple(paths)
+        self._seen = self._look()
+
+    async def have_changed(self) -> bool:
+        """Since the last time."""
+        seen = await asyncio.to_thread(self._look)
+        before, self._seen = self._seen, seen
+        return seen != before
+
+    async def next_change(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if await self.have_changed():
+                return
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        """What tells whether a file is the same: also one that a link now leads to."""
+        return [_fingerprint(path) for path in self.paths]
+
+
+def _fingerprint(path: Path) -> tuple[int, int, int] | None:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size

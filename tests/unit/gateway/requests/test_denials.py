@@ -1,0 +1,96 @@
+"""The audit of denials: who, what and from where; few lines a second, and none for what is merely not shown."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import structlog
+
+from gateway.config import Config
+from gateway.dispatch import Dispatcher
+from gateway.handlers.table import APIS
+from gateway.observability.metrics import Metrics
+from gateway.requests import denials
+from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster
+from gateway.requests.context import Client, Listener, Principal
+from gateway.security.acls import Requester
+from gateway.security.authorizer import Authorizer
+from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.errors import ErrorCode
+
+CREATE_TOPICS = 19
+
+
+class Nothing:
+    """Is allowed."""
+
+    version = 0
+
+    def allows(self, who: Requester, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        return False
+
+    def allows_any(self, who: Requester, operation: AclOperation, resource_type: ResourceType) -> bool:
+        return False
+
+
+def call_of(listener: str = "outside") -> Call[Any]:
+    cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics()))
+    dispatcher = Dispatcher(cluster, authorizer=cast(Authorizer, Nothing()))
+    context = dispatcher.context(Client("192.0.2.7:5"), Listener(listener), Principal(name="alice"))
+    api = APIS[CREATE_TOPICS]
+    return Call(api, 0, 0, None, api.request(), context)
+
+
+def deny(call: Call[Any], name: str = "orders", code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> None:
+    assert not call.context.policy.allows(AclOperation.CREATE, ResourceType.TOPIC, name)
+    call.count_error(code)
+
+
+def test_a_denial_has_a_line() -> None:
+    call = call_of()
+    with structlog.testing.capture_logs() as lines:
+        deny(call)
+        deny(call)  # the decision is known by now
+    assert lines == 2 * [
+        {
+            "event": "denied", "log_level": "info", "principal": "User:alice", "address": "192.0.2.7",
+            "api": "CreateTopics", "operation": "CREATE", "resource_type": "TOPIC", "resource": "orders", "left_out": 0,
+        }
+    ]  # fmt: skip
+
+
+def test_a_right_to_any_resource() -> None:
+    call = call_of()
+    with structlog.testing.capture_logs() as lines:
+        assert not call.context.policy.allows_any(AclOperation.WRITE, ResourceType.TOPIC)
+        call.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert [(line["operation"], line["resource"]) for line in lines] == [("WRITE", "*")]
+
+
+def test_what_is_not_shown_and_other_errors_have_none() -> None:
+    call = call_of()
+    with structlog.testing.capture_logs() as lines:
+        assert not call.context.policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, "hidden")
+        assert not call.context.policy.cluster_operations()
+        call.count_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert lines == []
+
+
+def test_lines_are_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = call_of()
+    with structlog.testing.capture_logs() as lines:
+        for number in range(denials.LINES_PER_S * 3):
+            deny(call, f"{number}" + "x" * 30_000)
+    assert len(lines) <= denials.LINES_PER_S * 2, "one second's, or those of two"
+    assert max(len(line["resource"]) for line in lines) == denials.MAX_NAME_CHARACTERS
+
+
+def test_what_another_gateway_forwards_was_judged_there() -> None:
+    call = call_of("forwarding")
+    with structlog.testing.capture_logs() as lines:
+        assert call.context.policy.allows(AclOperation.CREATE, ResourceType.TOPIC, "orders")
+        call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert lines == []

@@ -1,0 +1,75 @@
+"""Changes that administrators make are in the log, without what proves a password."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+import structlog
+
+from gateway.pulsar.errors import RequestTimeoutError
+from gateway.security import security as module
+from gateway.security.acls import Acl, Requester
+from gateway.security.records import QuotaKey, Record, ScramKey, acl_record, quota_record, scram_record
+from gateway.security.security import Security
+from gateway.security.security_log import SecurityLog
+from gateway.security.state import SecurityState
+from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+from protocol.sasl.scram import ScramMechanism, credential_of
+
+ROOT = Requester("User:root", "192.0.2.7")
+ACL = Acl(
+    ResourceType.TOPIC, PatternType.PREFIXED, "orders", "User:alice", "*", AclOperation.READ, Permission.ALLOW
+)
+CREDENTIAL = credential_of(ScramMechanism.SCRAM_SHA_256, "canary-password", b"salt-salt-salt", 4_096)
+
+
+class FakeLog:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    async def append(self, records: list[Record]) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def security(error: Exception | None = None) -> Security:
+    return Security(SecurityState(), cast(SecurityLog, FakeLog(error)), None)
+
+
+async def test_a_change_has_a_line() -> None:
+    alice = ScramKey(ScramMechanism.SCRAM_SHA_256, "alice")
+    changes = [
+        acl_record(ACL, present=True), scram_record(alice, CREDENTIAL), scram_record(alice, None),
+        quota_record(QuotaKey(frozenset({("user", "alice"), ("client-id", None)}), "producer_byte_rate"), 1024.0),
+        quota_record(QuotaKey(frozenset({("ip", None)}), "connection_creation_rate"), None),
+    ]  # fmt: skip
+    with structlog.testing.capture_logs() as lines:
+        await security().change(changes, ROOT)
+    (line,) = lines
+    assert line == {
+        "event": "security changed", "log_level": "info", "principal": "User:root", "address": "192.0.2.7", "count": 5,
+        "set": [
+            "ACL ALLOW READ TOPIC PREFIXED orders User:alice *", "SCRAM-SHA-256 alice",
+            "quota producer_byte_rate client-id <default> user alice 1024",
+        ],
+        "removed": ["SCRAM-SHA-256 alice", "quota connection_creation_rate ip <default>"],
+    }  # fmt: skip
+    secrets = (CREDENTIAL.salt, CREDENTIAL.stored_key, CREDENTIAL.server_key)
+    assert not any(secret.hex() in str(line) for secret in secrets)
+
+
+async def test_a_change_of_which_nobody_knows_is_told_so() -> None:
+    with structlog.testing.capture_logs() as lines, pytest.raises(RequestTimeoutError):
+        await security(RequestTimeoutError("late")).change([acl_record(ACL, present=False)], ROOT)
+    assert [line["event"] for line in lines] == ["security may have changed"]
+
+
+async def test_a_large_change_has_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LOGGED", 3)
+    changes = [acl_record(ACL._replace(name=str(number)), present=True) for number in range(10)]
+    with structlog.testing.capture_logs() as lines:
+        await security().change(changes, ROOT)
+        await security().change([], ROOT)
+    (line,) = lines
+    assert line["count"] == 10 and len(line["set"]) == 3
