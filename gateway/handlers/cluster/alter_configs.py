@@ -1,5 +1,5 @@
-"""AlterConfigs (key 33), v0-v2. v2 flexible. What is not named goes back to its default: IncrementalAlterConfigs (44)
-replaced it for that reason.
+"""AlterConfigs (key 33), v0-v2. v2 flexible. Configurations that are not named are reset to their defaults, so
+IncrementalAlterConfigs (key 44) replaced this API.
 """
 
 from __future__ import annotations

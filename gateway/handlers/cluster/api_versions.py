@@ -1,7 +1,7 @@
-"""ApiVersions (key 18), v0-v4: what the handler table holds.
+"""ApiVersions (key 18), v0-v4: the APIs of the handler table.
 
-v1 throttle time; v3 flexible body, client software name and version (KIP-511), features; v4 these may begin at 0.
-`transaction.version` is what the whole fleet serves: clients go by the answer with the highest epoch, the fleet's.
+v1 throttle time; v3 flexible body, client software name and version (KIP-511), features; v4 features may begin at 0.
+`transaction.version` is the version of the whole fleet: clients use the response with the highest epoch, the fleet's.
 The response header is never flexible. An unknown version is answered as v0 with UNSUPPORTED_VERSION and this API alone.
 """
 
@@ -19,11 +19,11 @@ FROM_ZERO_VERSION = 4
 _TRANSACTION = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 MAX_SOFTWARE_CHARS = 100
-"""Of its name, and of its version: they are kept, and who has not logged in tells them too."""
+"""Of the client's software name and version: they are stored, and sent before login, too."""
 
 
 class UnknownVersion(ApiVersionsRequest):
-    """A request of a version that this gateway cannot read."""
+    """The request has a version that this gateway cannot read."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ def handle(call: Call[ApiVersionsRequest], apis: Iterable[Api]) -> ApiVersionsRe
 
 
 def _add_features(call: Call, response: ApiVersionsResponse) -> None:
-    """What is not said of a feature is level 0."""
+    """A feature that is not named has level 0."""
     fleet = call.cluster.fleet
     if call.version >= FROM_ZERO_VERSION:
         supported = ApiVersionsResponse.SupportedFeatureKey(name=_TRANSACTION, max_version=TRANSACTION_VERSION)

@@ -1,7 +1,6 @@
 """DescribeConfigs (key 32), v0-v4. v1 sources and synonyms; v3 types and documentation (KIP-569); v4 flexible.
 
-Described are topics, this gateway, and groups, as in Kafka 4. There are no loggers and no client metrics subscriptions
-here.
+Resources are topics, this gateway, and groups, as in Kafka 4. There are no loggers and no client metrics subscriptions.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _Config = _Result.DescribeConfigsResourceResult
 async def handle(call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
     resources = call.request.resources
     unknown = {resource.resource_type for resource in resources} - set(_ROWS)
-    if unknown:  # as Kafka's handler, which fails for the whole request
+    if unknown:  # As in Kafka, this fails the whole request.
         text = f"Unexpected resource type {', '.join(map(str, sorted(unknown)))}"
         return DescribeConfigsResponse(results=[_failed(call, resource, _invalid(text)) for resource in resources])
     results = await fan_out(lambda resource: _describe(call, resource), resources, at_once=1)
@@ -71,7 +70,7 @@ async def _topic_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_Co
 
 async def _broker_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_Config]:
     if name == "":
-        return []  # the defaults of all brokers: nobody can have set any
+        return []  # the defaults of all brokers: nothing can set them
     node_id = Brokers(call).own_id
     if broker_id(name, "Broker id") != node_id:
         raise _invalid(f"Unexpected broker id, expected {node_id} or empty string, but received {name}")
@@ -97,7 +96,7 @@ async def _client_metrics_rows(call: Call, name: str) -> list[_Config]:
 
 
 async def _group_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_Config]:
-    """A group need not exist."""
+    """The group need not exist."""
     if name == "":
         raise _invalid("Group name must not be empty")
     configs = call.cluster.group_service.configs

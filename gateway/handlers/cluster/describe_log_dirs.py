@@ -1,6 +1,6 @@
 """DescribeLogDirs (key 35), v0-v4 (KIP-113). v2 flexible; v3 a top-level error; v4 sizes of the directory.
 
-Logs lie in Pulsar: the namespace stands for the one directory of a broker, and nobody knows how much room it has.
+The data is in Pulsar: the namespace is shown as the one directory of a broker. Its free space is unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def handle(call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
 
 
 async def _wanted(call: Call[DescribeLogDirsRequest]) -> list[tuple[Topic, Sequence[int]]]:
-    """Topics, and which of their partitions. Raises PulsarError."""
+    """Topics, each with the requested partitions. Raises PulsarError."""
     catalog = call.cluster.topics
     if call.request.topics is None:
         return [(topic, range(topic.partitions)) for topic in (await catalog.all()).topics]
@@ -46,7 +46,7 @@ async def _wanted(call: Call[DescribeLogDirsRequest]) -> list[tuple[Topic, Seque
 
 
 async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> _Topic | None:
-    """The topic's row, with the partitions that this gateway leads; None if there are none of these."""
+    """The topic's row, with the partitions that this gateway leads; None if it leads none."""
     leads = call.cluster.fleet.leads
     mine = [number for number in dict.fromkeys(numbers) if leads(topic.name, number)]
     if not mine:
@@ -54,7 +54,7 @@ async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> _Topic | N
     try:
         sizes = await call.cluster.topics.stored_bytes(topic)
     except AdminError as error:
-        if error.not_found:  # it has been deleted
+        if error.not_found:  # The topic was deleted.
             return None
         raise
     rows = [

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44), v0-v1 (KIP-339). v1 flexible.
 
-Each configuration is set, deleted (goes back to its default), or, if it is a list, gets or loses elements.
+Each configuration is set, deleted (reset to its default), or, if it is a list, extended or reduced.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def _alter(call: Call[IncrementalAlterConfigsRequest], resource: _Resource
 def _changed(present: Mapping[str, str], operations: list[_Resource.AlterableConfig]) -> dict[str, str]:
     configs = dict(present)
     for each in operations:
-        value = each.value or ""  # null is refused where there has to be one
+        value = each.value or ""  # null is refused where a value is required
         if each.config_operation == Operation.SET:
             configs[each.name] = value
         elif each.config_operation == Operation.DELETE:

@@ -1,7 +1,7 @@
-"""ListConfigResources (key 74), v0-v1. v0 is ListClientMetricsResources (KIP-1000): nobody can make any here.
+"""ListConfigResources (key 74), v0-v1. v0 is ListClientMetricsResources (KIP-1000): there are none.
 
-v1 (KIP-1142) lists resources of the types asked for, of all types if none is named: topics, brokers, and groups that
-have configurations of their own. Kafka 3.9 does not know it.
+v1 (KIP-1142) lists resources of the requested types, or of all types: topics, brokers, and groups with configurations.
+Kafka 3.9 does not know v1.
 """
 
 from __future__ import annotations

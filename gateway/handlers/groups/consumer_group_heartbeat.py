@@ -27,7 +27,7 @@ def handle(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     try:
         known = topics.knows(names, regex)
     except InvalidRegexError:
-        known = True  # the coordinator says what is wrong
+        known = True  # The coordinator finds the error.
     return _heartbeat(call) if known else Reply.after(_look_up(call))
 
 
@@ -49,7 +49,7 @@ def _heartbeat(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
 
 
 def _names_to_know(call: Call[ConsumerGroupHeartbeatRequest]) -> set[str]:
-    """The member's topics; and those of a classic group that it joins, which becomes a consumer group by that."""
+    """The member's topics; and the topics of a classic group that it joins and thereby turns into a consumer group."""
     names, group_id = set(_names(call) or ()), call.request.group_id
     if call.request.member_epoch == JOIN_EPOCH:
         names |= call.cluster.groups.run(group_id, lambda coordinator, now_ms: coordinator.classic_topics(group_id))
@@ -58,7 +58,7 @@ def _names_to_know(call: Call[ConsumerGroupHeartbeatRequest]) -> set[str]:
 
 def _names(call: Call[ConsumerGroupHeartbeatRequest]) -> list[str] | None:
     names = call.request.subscribed_topic_names
-    return None if names is None else [name or "" for name in names]  # null has no meaning here
+    return None if names is None else [name or "" for name in names]  # null is not allowed here
 
 
 def _request(call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerHeartbeatRequest:

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), v0-v6.
 
-v1 throttle time; v3 authorized operations; v4 static members; v5 flexible; v6 a group that is not there is an error, no
-longer only Dead, and errors have messages (KIP-1043).
+v1 throttle time; v3 authorized operations; v4 static members; v5 flexible; v6 errors have messages, and a group that
+does not exist gets an error instead of the state Dead (KIP-1043).
 """
 
 from __future__ import annotations

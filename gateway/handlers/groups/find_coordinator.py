@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), v0-v6. v1 key type; v3 flexible; v4 several keys (KIP-699); v6 share groups' key type.
 
 The coordinator of a group is the leader of its partition of `__consumer_offsets`, that of a transactional id the leader
-of its partition of `__transaction_state`. None is available while the fleet has a member of before there were
-transactions.
+of its partition of `__transaction_state`. No transaction coordinator is available while the fleet has a member of a
+version without transactions.
 """
 
 from __future__ import annotations

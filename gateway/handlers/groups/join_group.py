@@ -1,8 +1,8 @@
 """JoinGroup (key 11), v0-v9.
 
-v0 rebalances within the session timeout; v1 rebalance timeout; v2 throttle time; v4 a new member is told its id first
+v0 rebalances within the session timeout; v1 rebalance timeout; v2 throttle time; v4 a new member gets its id first
 (KIP-394); v5 static members (KIP-345); v6 flexible; v7 protocol type and null protocol names; v8 reason (KIP-800);
-v9 the leader may have nothing to assign (KIP-814).
+v9 the leader may skip the assignment (KIP-814).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def handle(call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
         error_code=answer.error,
         members=[
             row(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
-            for member, error in zip(members, answer.member_errors, strict=False)  # none where all failed
+            for member, error in zip(members, answer.member_errors, strict=False)  # None if all failed.
         ],
     )
 

@@ -38,7 +38,7 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
                     each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp,
                     counts.topic_ids[topic.name],
                 )  # fmt: skip
-    if not offsets:  # a commit of nothing must not make a group
+    if not offsets:  # An empty commit must not create a group.
         return Reply(_response(call, refused, {}))
     asked = CommitRequest(
         group_id=request.group_id,

@@ -1,8 +1,8 @@
 """OffsetFetch (key 9), v0-v9.
 
-v0 and v1 have no error of their own; v2 null topics mean all; v3 throttle time; v5 leader epochs; v6 flexible; v7
-stable offsets only (KIP-447); v8 several groups (KIP-709); v9 member epochs (KIP-848). v0 reads what the rest reads.
-A partition without a committed offset is looked up among Pulsar's subscriptions: the group may have come from there.
+v0 and v1 have no top-level error; v2 null topics mean all; v3 throttle time; v5 leader epochs; v6 flexible; v7
+stable offsets only (KIP-447); v8 several groups (KIP-709); v9 member epochs (KIP-848). v0 reads the same offsets.
+A partition without a committed offset is looked up among Pulsar's subscriptions: the group may come from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from protocol.kafka.messages.groups import OffsetFetchRequest, OffsetFetchRespon
 
 OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
 NEVER_MS = 0
-"""Of offsets without a topic id, none was committed before."""
+"""Offsets without a topic id were committed before this time."""
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _TopicOfGroup = _Group.OffsetFetchResponseTopics
@@ -41,7 +41,7 @@ class _AskedTopic(Protocol):
 
 
 def handle(call: Call[OffsetFetchRequest]) -> Reply:
-    """Not waited for: the groups that Pulsar has to be asked about may be many."""
+    """Runs beside the request: Pulsar may have to be asked about many groups."""
     return Reply.later(asyncio.ensure_future(_answer(call)))
 
 
@@ -76,7 +76,7 @@ async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse
         log.warning("cannot look up subscriptions", group=asked.group_id, error=str(error) or type(error).__name__)
         if isinstance(error, PulsarError) and not error.retriable:
             return answer
-        # Without its offset the client would start elsewhere; with this error it asks again.
+        # Without its offset the client would start at the wrong place; with this error it asks again.
         return FetchOffsetsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     offsets = dict(answer.offsets) | {partition: FetchedOffset(offset) for partition, offset in found.items()}
     return FetchOffsetsResponse(answer.error, offsets)
@@ -85,9 +85,9 @@ async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse
 async def _without_deleted_topics(
     call: Call, asked: FetchOffsetsRequest, answer: FetchOffsetsResponse
 ) -> FetchOffsetsResponse:
-    """Offsets of a topic that was deleted are none, even if there is a new topic of its name. Raises PulsarError.
+    """Ignores offsets of a deleted topic, even if there is a new topic with its name. Raises PulsarError.
 
-    A request for all offsets goes by what is known of the topics, however old: exporters would have each looked up.
+    A request for all offsets uses the cached topics, however old: exporters would otherwise cause many lookups.
     """
     topics = call.cluster.topics
 
@@ -97,7 +97,7 @@ async def _without_deleted_topics(
         return _is_current(topics.cached(name), topic_id)
 
     async def look_up(named: tuple[str, bytes]) -> Topic | None:
-        # What is known may be older than the commit.
+        # The cached topic may be older than the commit.
         return await topics.get(named[0], fresh=topics.cached(named[0]) is not None)
 
     ids = {(each.topic, fetched.topic_id) for each, fetched in answer.offsets.items() if fetched.topic_id}
@@ -141,7 +141,7 @@ def _topics(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[_Topic]:
 
 
 def _topics_of_group(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[_TopicOfGroup]:
-    """The same in rows of another class."""
+    """The same as rows of another class."""
     rows: dict[str, _TopicOfGroup] = {}
     for (topic, partition), fetched in offsets.items():
         row = _TopicOfGroup.OffsetFetchResponsePartitions(

@@ -1,8 +1,8 @@
 """TxnOffsetCommit (key 28), v0-v5 (KIP-98).
 
 v1 throttle time; v2 leader epochs, and COORDINATOR_LOAD_IN_PROGRESS; v3 flexible, and the member that commits
-(KIP-447); v4 TRANSACTION_ABORTABLE; v5 adds the group's partition to the transaction (KIP-890). Older clients have sent
-AddOffsetsToTxn before. Offsets count when the transaction is committed: see `coordinator.group.offsets.transactions`.
+(KIP-447); v4 TRANSACTION_ABORTABLE; v5 adds the group's partition to the transaction (KIP-890). Older clients send
+AddOffsetsToTxn first. Offsets count when the transaction is committed: see `coordinator.group.offsets.transactions`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ async def _commit(call: Call[TxnOffsetCommitRequest], asked: TransactionalCommit
 
 
 async def _verify(call: Call[TxnOffsetCommitRequest], group_id: str, verification: Verification) -> ErrorCode:
-    """Whether the group's partition is part of the transaction. Errors are those of a partition's leader in Kafka."""
+    """Whether the group's partition is part of the transaction. The errors are those of a partition's leader in Kafka.
+    """
     if not verification.is_needed:
         return ErrorCode.NONE
     number = call.cluster.groups.partition_of(group_id)

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45), v0-v1 (KIP-455). v1 may forbid another replication factor (KIP-860).
 
-Each partition has one replica, its leader; Pulsar places the data. To ask for what is so anyway is granted, anything
-else is refused, and there is never a reassignment to cancel.
+Each partition has one replica, its leader; Pulsar places the data. A request for the present assignment succeeds, any
+other is refused, and there is never a reassignment to cancel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), v0-v3. v2 flexible; v3 throttling quota errors, of which there are none."""
+"""CreatePartitions (key 37), v0-v3. v2 flexible; v3 throttling quota errors, which never occur."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
     topic = await call.cluster.topics.get(wanted.name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.name in INTERNAL_TOPICS:  # every group would belong to another partition
+    if topic.name in INTERNAL_TOPICS:  # Every group would belong to another partition.
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The partition count of {topic.name} is fixed.")
     if wanted.count == topic.partitions:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")

@@ -20,7 +20,8 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 
 MAX_PARTITIONS = 9_999
-"""Made at once, as in Kafka: its controller writes at most 10,000 records for a request, one for the topic itself."""
+"""Partitions of one request, as in Kafka: its controller writes at most 10,000 records for a request, one of them for
+the topic."""
 
 _Wanted = CreateTopicsRequest.CreatableTopic
 _Row = CreateTopicsResponse.CreatableTopicResult
@@ -77,7 +78,7 @@ def _partitions(call: Call, wanted: _Wanted) -> int:
 
 
 def _check_replication_factor(factor: int) -> None:
-    # BookKeeper replicates, whatever a client asks: any positive factor that a Kafka cluster may have is taken.
+    # BookKeeper replicates, independent of the request: every positive factor is accepted.
     if factor <= 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

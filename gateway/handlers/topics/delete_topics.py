@@ -48,7 +48,8 @@ async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Top
             return await call.cluster.topics.get(name, fresh=True)
         known = await call.cluster.topics.get_by_id(topic_id)
         topic = None if known is None else await call.cluster.topics.get(known.name, fresh=True)
-        return topic if topic is not None and topic.topic_id == topic_id else None  # else it is another one by now
+        # Otherwise it is another topic by now.
+        return topic if topic is not None and topic.topic_id == topic_id else None
     except PulsarError as error:
         return error
 
@@ -69,7 +70,7 @@ async def _delete(
             else "This server does not host this topic ID."
         )
         return _row(name, topic_id, code, text)
-    if topic.name in INTERNAL_TOPICS:  # the coordinators' state would be gone under their hands
+    if topic.name in INTERNAL_TOPICS:  # The coordinators would lose their state.
         text = f"{topic.name} is an internal topic."
         return _row(topic.name, topic.topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     failure = await asyncio.shield(_deletion(call, topic))
@@ -81,7 +82,7 @@ async def _delete(
 
 
 def _deletion(call: Call, topic: Topic) -> asyncio.Future[PulsarError | None]:
-    """Why it failed, or None. It goes on when its client has left: committed offsets must not outlive the topic."""
+    """The error, or None. Continues when the client has left: committed offsets must not outlive the topic."""
     done: asyncio.Future[PulsarError | None] = asyncio.get_running_loop().create_future()
 
     async def delete() -> None:

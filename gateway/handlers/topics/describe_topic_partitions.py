@@ -19,7 +19,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
 MAX_PARTITIONS = 2_000
-"""Of one answer: Kafka's max.request.partition.size.limit."""
+"""Partitions in one response: Kafka's max.request.partition.size.limit."""
 NO_ID = uuid.UUID(int=0)
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
@@ -41,9 +41,9 @@ async def handle(call: Call[DescribeTopicPartitionsRequest]) -> DescribeTopicPar
 
 
 async def _found(call: Call[DescribeTopicPartitionsRequest]) -> dict[str, Topic | ErrorCode]:
-    """What is asked for, from the cursor on, by name. Raises KafkaError INVALID_REQUEST.
+    """The requested topics, from the cursor on, by name. Raises KafkaError INVALID_REQUEST.
 
-    Raises PulsarError if all topics are asked for, and never were listed.
+    Raises PulsarError if all topics are requested, and were never listed.
     """
     request, cursor, catalog = call.request, call.request.cursor, call.cluster.topics
     first = cursor.topic_name if cursor is not None else ""
@@ -80,7 +80,7 @@ async def _look_up(call: Call, name: str) -> Topic | ErrorCode:
 def _page(
     call: Call[DescribeTopicPartitionsRequest], found: dict[str, Topic | ErrorCode]
 ) -> DescribeTopicPartitionsResponse:
-    """Rows until the limit, and where to go on."""
+    """Rows up to the limit, and the next cursor."""
     room = max(1, min(call.request.response_partition_limit, MAX_PARTITIONS))
     cursor = call.request.cursor
     rows: list[_Topic] = []

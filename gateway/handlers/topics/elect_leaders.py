@@ -37,7 +37,7 @@ async def handle(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
 
 
 async def _all_topics(call: Call) -> ElectLeadersResponse:
-    """Only partitions that an election changed, or failed for, are told of."""
+    """Returns only partitions that an election changed, or failed for."""
     try:
         topics, unknown = await call.cluster.topics.all()
     except PulsarError as error:

@@ -28,7 +28,7 @@ from protocol.kafka.messages.topics import MetadataRequest, MetadataResponse
 FIRST_CHOICE_VERSION, LISTENER_ERROR_VERSION, FIRST_OPERATIONS_VERSION = 4, 6, 8
 FIRST_ID_VERSION, BY_ID_VERSION = 10, 12
 MAX_LOOKUPS = 100
-"""Unknown names of one request that Pulsar is asked about one by one."""
+"""Unknown names of one request that are looked up in Pulsar one by one."""
 _Wanted = MetadataRequest.MetadataRequestTopic
 _Topic = MetadataResponse.MetadataResponseTopic
 _NO_ID = uuid.UUID(int=0)
@@ -42,7 +42,7 @@ async def handle(call: Call[MetadataRequest]) -> MetadataResponse:
     if wanted is None or (call.version == 0 and not wanted):
         try:
             rows = await _all_rows(call)
-        except PulsarError as error:  # there never was a listing
+        except PulsarError as error:  # The topics were never listed.
             log.warning("metadata of all topics", error=str(error))
             return _refused(call, (), error_code(error))
     else:
@@ -67,7 +67,7 @@ async def handle(call: Call[MetadataRequest]) -> MetadataResponse:
 
 
 def _malformed(version: int, wanted: Iterable[_Wanted]) -> ErrorCode:
-    """Topic ids are in the schema from v10 on, but asked by only from v12 on."""
+    """Topic ids are in the schema from v10 on, but may be requested only from v12 on."""
     if FIRST_ID_VERSION <= version < BY_ID_VERSION and any(item.topic_id or item.name is None for item in wanted):
         return ErrorCode.INVALID_REQUEST
     if version >= BY_ID_VERSION and any(item.topic_id is None and item.name is None for item in wanted):
@@ -89,7 +89,7 @@ async def _all_rows(call: Call[MetadataRequest]) -> list[_Topic]:
 
 
 class _NamedTopics:
-    """The topics that a request names; those that do not exist are created, if the gateway and the client allow it."""
+    """The topics that a request names. Missing ones are created, if the gateway and the client allow it."""
 
     def __init__(self, call: Call[MetadataRequest]) -> None:
         self._call = call
@@ -108,7 +108,7 @@ class _NamedTopics:
             await self._slices.pause()
             named[item.name, item.topic_id] = None
             unknown += item.name is not None and cached(item.name) is None
-        if unknown > MAX_LOOKUPS:  # one listing instead of so many requests
+        if unknown > MAX_LOOKUPS:  # one listing instead of many requests
             with suppress(PulsarError):
                 self._existing = await self._call.cluster.topics.list_names()
         return await fan_out(lambda key: self._row(*key), list(named))
@@ -137,14 +137,14 @@ class _NamedTopics:
         return await catalog.get(name)
 
     async def _create(self, name: str) -> Topic:
-        """As Kafka creates topics on first use. Raises KafkaError and PulsarError."""
+        """Creates the topic on first use, as Kafka does. Raises KafkaError and PulsarError."""
         if topic_names.invalid_reason(name) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if name in topic_names.INTERNAL_TOPICS or not self._creates:  # coordinators create internal ones
+        if name in topic_names.INTERNAL_TOPICS or not self._creates:  # Coordinators create internal topics.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not self._is_allowed_to_create(name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if self._may_create == 0:  # enough for one request: the client asks again
+        if self._may_create == 0:  # Enough for one request: the client asks again.
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
         self._may_create -= 1
         return await _create(self._call, name)
@@ -164,7 +164,7 @@ async def _create(call: Call, name: str) -> Topic:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
         existing = await cluster.topics.get(name)
-        if existing is None:  # it is being deleted
+        if existing is None:  # The topic is being deleted.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from error
         return existing
     log.info("topic created on first use", topic=name, client_id=call.client_id, address=call.client.address)
@@ -193,7 +193,7 @@ async def _row(call: Call[MetadataRequest], topic: Topic, slices: Slices) -> _To
 
 
 def _partitions(call: Call, topic: str, numbers: range) -> list[MetadataPartition]:
-    brokers = Brokers(call)  # of this moment: the fleet may have changed since the request came
+    brokers = Brokers(call)  # as of now: the fleet may have changed since the request arrived
     return [_partition(brokers, call.version, topic, number) for number in numbers]
 
 

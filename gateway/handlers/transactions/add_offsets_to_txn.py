@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (key 25), v0-v4. v1 throttle time; v2 PRODUCER_FENCED; v3 flexible.
 
-Adds the group's partition of `__consumer_offsets` to the transaction, whose marker will be written there. v4 may be
-answered TRANSACTION_ABORTABLE in Kafka (KIP-890), which never does so.
+Adds the group's partition of `__consumer_offsets` to the transaction, whose marker will be written there. v4 allows
+TRANSACTION_ABORTABLE (KIP-890), which Kafka never returns here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from protocol.kafka.messages.transactions import AddOffsetsToTxnRequest, AddOffs
 def handle(call: Call[AddOffsetsToTxnRequest]) -> Reply:
     request = call.request
     number = call.cluster.groups.partition_of(request.group_id)
-    if number is None:  # the topic is being prepared
+    if number is None:  # The topic is being created.
         return Reply(AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     producer = Producer(request.producer_id, request.producer_epoch)
     call.cluster.producer_connections.hear(producer, call.client.number)

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn (key 24), v0-v5.
 
-v1 throttle time; v2 PRODUCER_FENCED; v3 flexible; v4 several transactions, some only to be verified, from partitions'
-leaders (KIP-890); v5 TRANSACTION_ABORTABLE.
-If one partition is unknown, none is added: the others are answered OPERATION_NOT_ATTEMPTED.
+v1 throttle time; v2 PRODUCER_FENCED; v3 flexible; v4 several transactions, and verification without adding, for
+leaders of partitions (KIP-890); v5 TRANSACTION_ABORTABLE.
+If one partition is unknown, none is added: the others get OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class _NamesPartitions(Protocol):
-    """A topic of a request of any version."""
+    """A topic in a request of any version."""
 
     name: str
     partitions: list[int]
 
 
 class _Transaction(NamedTuple):
-    """Of a request of any version."""
+    """A transaction in a request of any version."""
 
     transactional_id: str
     producer: Producer

@@ -1,7 +1,7 @@
 """EndTxn (key 26), v0-v5. v1 throttle time; v2 PRODUCER_FENCED; v3 flexible; v5 raises the epoch (KIP-890).
 
-It is answered when the result is certain; the markers are written behind it. Below v5 a producer may have begun its
-next transaction in the same epoch: an EndTxn that comes by another than its newest connection ends that connection.
+The response is sent when the result is certain; the markers are written after it. Below v5 a producer may have begun
+its next transaction in the same epoch: an EndTxn on a connection that is not its newest one closes that connection.
 """
 
 from __future__ import annotations

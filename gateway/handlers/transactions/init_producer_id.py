@@ -1,7 +1,7 @@
 """InitProducerId (key 22), v0-v5. v2 flexible; v3 the caller's own id and epoch (KIP-360); v4 PRODUCER_FENCED.
 
-Without a transactional id, a producer gets an id of its own: it is idempotent. v5 may be answered TRANSACTION_ABORTABLE
-in Kafka (KIP-890), which never does so.
+Without a transactional id, the producer is idempotent and gets a new id. v5 allows TRANSACTION_ABORTABLE (KIP-890),
+which Kafka never returns here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def handle(call: Call[InitProducerIdRequest]) -> Reply:
         return Reply(_response(call, messages.InitProducerIdResponse(ErrorCode.INVALID_REQUEST)))
     if request.transactional_id is None:
         return Reply(InitProducerIdResponse(producer_id=call.cluster.producer_ids.allocate(), producer_epoch=0))
-    if call.cluster.fleet.transaction_version == NO_TRANSACTIONS:  # leaders of before would take what they must not
+    # Leaders of older versions would accept batches that they must refuse.
+    if call.cluster.fleet.transaction_version == NO_TRANSACTIONS:
         return Reply(_response(call, messages.InitProducerIdResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
     asked = messages.InitProducerIdRequest(
         request.transactional_id, request.transaction_timeout_ms, expected=None if own == NO_PRODUCER else own

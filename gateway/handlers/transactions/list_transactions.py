@@ -1,4 +1,4 @@
-"""ListTransactions (key 66), v0-v2 (KIP-664). v1 how long they run (KIP-994); v2 a pattern of ids (KIP-1152)."""
+"""ListTransactions (key 66), v0-v2 (KIP-664). v1 minimum duration (KIP-994); v2 a pattern of ids (KIP-1152)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Row = ListTransactionsResponse.TransactionState
 
 
 async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
-    """Those that are coordinated here; a retriable error if that is not all."""
+    """Transactions that are coordinated here; a retriable error if the list is incomplete."""
     request = call.request
     asked = messages.ListTransactionsRequest(
         frozenset(request.producer_id_filters),
@@ -32,7 +32,7 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
             continue
         listed = partition.run(lambda coordinator, now_ms: coordinator.list_transactions(asked, now_ms))
         if listed.error:
-            # Without the lease it answers NOT_COORDINATOR, though nobody else does: it is asked again.
+            # Without the lease it answers NOT_COORDINATOR although no other gateway leads: the client asks again.
             not_loading = listed.error is ErrorCode.NOT_COORDINATOR
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if not_loading else listed.error
             return ListTransactionsResponse(error_code=error)
