@@ -107,9 +107,7 @@ class MeteredHandler:
         self._meter = meter
 
     def handle(self, call: Call) -> Reply:
-        if self._meter.is_needed:
-            return self._meter.handle(call, self._handler.handle)
-        return self._handler.handle(call)
+        return self._meter.handle(call, self._handler.handle)
 
     def close(self) -> None:
         self._handler.close()

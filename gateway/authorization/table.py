@@ -11,7 +11,7 @@ from gateway.authorization.guard import nothing_needed
 from gateway.requests.call import Guard
 
 GUARDS: Mapping[int, Guard] = {
-    ApiKey.Produce: records.PRODUCE,
+    ApiKey.Produce: records.produce,
     ApiKey.Fetch: nothing_needed,  # partition by partition, and again with the answer: `handlers/records/fetch`
     ApiKey.ListOffsets: records.LIST_OFFSETS,
     ApiKey.Metadata: topics.metadata,

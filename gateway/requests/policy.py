@@ -106,12 +106,14 @@ class Authorized:
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         version = self._authorizer.version
-        if version != self._version or len(self._known) > MAX_KNOWN:
+        if version != self._version:
             self._known.clear()
             self._version = version
         key = (operation, resource_type, name)
         known = self._known.get(key)
         if known is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
             known = self._known[key] = self._authorizer.allows(self.requester, operation, resource_type, name)
         if not known:
             self._denied = key

@@ -23,7 +23,7 @@ class QuotaKind(NamedTuple):
 
 
 _LONG, _DOUBLE = QuotaKind("LONG", 2**63 - 1, True), QuotaKind("DOUBLE", float("inf"), False)
-_OF_CLIENTS: Mapping[str, QuotaKind] = {
+OF_CLIENTS: Mapping[str, QuotaKind] = {
     PRODUCER_BYTE_RATE: _LONG, CONSUMER_BYTE_RATE: _LONG, REQUEST_PERCENTAGE: _DOUBLE, MUTATION_RATE: _DOUBLE,
 }  # fmt: skip
 _OF_ADDRESSES: Mapping[str, QuotaKind] = {CONNECTION_RATE: QuotaKind("INT", 2**31 - 1, True)}
@@ -58,7 +58,7 @@ def _is_address(text: str) -> bool:
 
 def invalid_quota(entity: Entity, quota: str, value: float) -> str | None:
     """Why an entity cannot have it."""
-    kinds = _OF_ADDRESSES if any(kind == IP for kind, _ in entity) else _OF_CLIENTS
+    kinds = _OF_ADDRESSES if any(kind == IP for kind, _ in entity) else OF_CLIENTS
     kind = kinds.get(quota)
     if kind is None:
         return f"Invalid configuration key {quota}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.security.quota_entities import CLIENT_ID, USER
+from gateway.security.quota_entities import CLIENT_ID, OF_CLIENTS, USER
 from gateway.security.quota_rates import WINDOW_MS, Rate, TokenBucket
 from gateway.security.records import Entity
 from gateway.security.state import SecurityState
@@ -25,26 +25,47 @@ class Limit(NamedTuple):
     """User and client id; empty is whatever they are."""
 
 
+class Account(NamedTuple):
+    """Of one user with one client id: its rates that have a bound, and how much was used of them."""
+
+    limits: dict[str, Limit]
+    rates: dict[str, Rate]
+
+    def charge(self, quota: str, amount: float, now_ms: float) -> int:
+        """How long the client is to wait now (ms)."""
+        limit = self.limits.get(quota)
+        return 0 if limit is None else self.rates[quota].charge(amount, limit.bound, now_ms)
+
+
 class Quotas:
     def __init__(self, state: SecurityState) -> None:
         self._state = state
-        self._known: dict[tuple[str, str, str], Limit | None] = {}
+        self._accounts: dict[tuple[str, str], Account] = {}
         self._version = -1
         self._rates: dict[tuple[str, tuple[str, str]], Rate] = {}
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
 
     @property
     def are_set(self) -> bool:
+        """Somebody has one."""
         return bool(self._state.quotas)
 
-    def limit(self, quota: str, user: str, client_id: str) -> Limit | None:
-        if self._version != self._state.quotas_version or len(self._known) > MAX_KNOWN:
-            self._known.clear()
+    def account(self, user: str, client_id: str, now_ms: float) -> Account:
+        if self._version != self._state.quotas_version:
+            self._accounts.clear()
             self._version = self._state.quotas_version
-        key = (quota, user, client_id)
-        if key not in self._known:
-            self._known[key] = self._find(quota, user, client_id)
-        return self._known[key]
+        found = self._accounts.get((user, client_id))
+        return self._open(user, client_id, now_ms) if found is None else found
+
+    def _open(self, user: str, client_id: str, now_ms: float) -> Account:
+        if len(self._accounts) >= MAX_KNOWN or len(self._rates) > MAX_METERS:
+            self._accounts.clear()  # they hold rates that may be forgotten
+            self._forget_idle(now_ms)
+        limits = {quota: self._find(quota, user, client_id) for quota in OF_CLIENTS}
+        bounded = {quota: limit for quota, limit in limits.items() if limit is not None}
+        rates = {quota: self._rates.setdefault((quota, each.sharers), Rate()) for quota, each in bounded.items()}
+        account = self._accounts[user, client_id] = Account(bounded, rates)
+        return account
 
     def _find(self, quota: str, user: str, client_id: str) -> Limit | None:
         both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
@@ -63,16 +84,6 @@ class Quotas:
             if bound is not None:
                 return Limit(bound, sharers)
         return None
-
-    def charge(self, quota: str, limit: Limit, amount: float, now_ms: float) -> int:
-        """How long the client is to wait now (ms)."""
-        key = (quota, limit.sharers)
-        rate = self._rates.get(key)
-        if rate is None:
-            self._forget_idle(now_ms)
-            rate = self._rates[key] = Rate()
-        rate.record(amount, now_ms)
-        return rate.throttle_time_ms(limit.bound, now_ms)
 
     def most_in_window(self, limit: Limit) -> int:
         """More than that at once is over the quota in any case."""

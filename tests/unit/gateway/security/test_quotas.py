@@ -72,22 +72,46 @@ def test_the_nearest_quota_counts(present: set[int]) -> None:
         state.apply(quota_record(QuotaKey(frozenset(LEVELS[level].items()), PRODUCER), level + 1.0))
     first = min(present, default=None)
     expected = None if first is None else Limit(first + 1.0, SHARERS[first])
-    quotas = Quotas(state)
-    assert quotas.limit(PRODUCER, "u", "c") == expected
-    assert quotas.limit("consumer_byte_rate", "u", "c") is None
+    limits = Quotas(state).account("u", "c", 0).limits
+    assert limits.get(PRODUCER) == expected
+    assert "consumer_byte_rate" not in limits
 
 
 def test_a_changed_quota_counts_at_once() -> None:
     state, key = SecurityState(), QuotaKey(frozenset({("user", "u")}), PRODUCER)
     quotas = Quotas(state)
-    assert quotas.limit(PRODUCER, "u", "c") is None and not quotas.are_set
+    assert quotas.account("u", "c", 0).limits == {} and not quotas.are_set
     state.apply(quota_record(key, 5))
-    limit = quotas.limit(PRODUCER, "u", "c")
-    assert limit == Limit(5, ("u", "")) and quotas.are_set
-    assert quotas.charge(PRODUCER, limit, 100, 0) == 10_000
-    assert quotas.charge(PRODUCER, limit, 0, 1) > 0, "another connection shares it"
+    assert quotas.account("u", "c", 0).limits == {PRODUCER: Limit(5, ("u", ""))} and quotas.are_set
+    assert quotas.account("u", "c", 0).charge(PRODUCER, 100, 0) == 10_000
+    assert quotas.account("u", "another", 1).charge(PRODUCER, 0, 1) > 0, "another client of the user shares it"
+    state.apply(quota_record(key, 20))
+    assert quotas.account("u", "c", 1).charge(PRODUCER, 200, 0) == 5_000, "what was used stays"
     state.apply(quota_record(key, None))
-    assert quotas.limit(PRODUCER, "u", "c") is None and not quotas.are_set
+    assert quotas.account("u", "c", 1).charge(PRODUCER, 1_000, 1) == 0 and not quotas.are_set
+
+
+def test_rates_that_nobody_uses_are_forgotten_and_others_stay_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.security.quotas.MAX_METERS", 3)
+    state = SecurityState()
+    state.apply(quota_record(QuotaKey(frozenset({("user", None)}), PRODUCER), 5))
+    quotas = Quotas(state)
+    first = quotas.account("u", "c", 0)
+    for number in range(10):
+        first.charge(PRODUCER, 10, number * 20_000)
+        quotas.account(f"u{number}", "c", number * 20_000)
+        assert quotas.account("u", "another", number * 20_000).rates == first.rates
+    assert len(quotas._rates) <= 5
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(-50, 1_000)), max_size=60), st.integers(1, 300))
+def test_charging_is_recording_and_asking(uses: list[tuple[int, int]], bound: int) -> None:
+    """It must not matter that the time to wait is looked for only when it may be above 0."""
+    charged, recorded, now_ms = Rate(), Rate(), 0
+    for pause_ms, amount in uses:
+        now_ms += pause_ms
+        recorded.record(amount, now_ms)
+        assert charged.charge(amount, bound, now_ms) == recorded.throttle_time_ms(bound, now_ms)
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), 1.5, 2.0**63 * 2, float("inf")])
