@@ -21,6 +21,7 @@ from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.admission import Admission
 from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
+from gateway.network.turns import SLICE_S, Turns
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import ClusterRefused
@@ -42,6 +43,7 @@ class Host(Protocol):
     limits: Limits
     metrics: Metrics
     requests: RequestBudget
+    turns: Turns
     threads: ThreadPoolExecutor
     """For large requests and answers. Names of hosts are looked up in others, and wait for none of these."""
 
@@ -88,6 +90,7 @@ class Pipeline:
         """Taken of the budgets of all connections."""
         self._flush_scheduled = False
         self._muted: asyncio.TimerHandle | None = None
+        self._waits_for_turn = False
         self._closed = False
         self.ending: str | None = None
         """Why nothing more is run; the connection closes when what was run is answered."""
@@ -124,9 +127,35 @@ class Pipeline:
         self._backlog.extend(frames)
 
     def run(self) -> None:
-        """Run the requests that have been read, until one has to be waited for."""
-        while self._backlog and self._can_run(self._backlog[0]):
-            self._run(self._backlog.popleft())
+        """Run the requests that have been read, until one has to be waited for, or others have their turn."""
+        if self._backlog and not self._waits_for_turn:
+            if self._host.turns.may_run(self._cluster):
+                self._run_slice()
+            else:
+                self._wait_for_turn()
+        self._output.progressed()
+
+    def _run_slice(self) -> None:
+        turns, backlog = self._host.turns, self._backlog
+        began_s = turns.now_s()
+        while backlog and self._can_run(backlog[0]):
+            self._run(backlog.popleft())
+            if backlog and turns.now_s() - began_s >= SLICE_S:
+                self._wait_for_turn()
+                break
+        turns.ran(self._cluster, turns.now_s() - began_s)
+
+    @property
+    def _cluster(self) -> int:
+        return id(self.admission.served.cluster)
+
+    def _wait_for_turn(self) -> None:
+        self._waits_for_turn = True
+        self._host.turns.wait(self._cluster, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        self._run_slice()
         self._output.progressed()
 
     def _can_run(self, frame: bytearray) -> bool:

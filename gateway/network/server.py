@@ -22,6 +22,7 @@ from gateway.login.service import LoginService
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.network.request_budget import RequestBudget
+from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
@@ -56,6 +57,7 @@ class KafkaServer:
         self.requests = RequestBudget(
             config.limits.requests_budget_bytes, metrics.request_bytes, self._regulate_all
         )
+        self.turns = Turns(by_cluster=dispatcher.entrance is not None)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(CODEC_THREADS, "codec")
         self.audit = LoginAudit(metrics)

@@ -15,6 +15,7 @@ from gateway.login.audit import LoginAudit
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.request_budget import RequestBudget
+from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import Cluster, Unread, Usage
@@ -152,6 +153,7 @@ class FakeServer:
         self.metrics = Metrics()
         self.unread = Unread()
         self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes, self._regulate_all)
+        self.turns = Turns(by_cluster=False, now_s=lambda: 0.0)  # no request takes time
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(2)
         self.audit = LoginAudit(self.metrics)

@@ -1,0 +1,60 @@
+"""Whose requests the event loop runs: a flood of one client, or of one cluster, does not keep the others waiting.
+
+A connection runs requests for SLICE_S at the most, then all others get their turn. With several clusters, so does a
+cluster: in one turn of the event loop all its connections together run requests for one slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+
+SLICE_S = 0.005
+"""One more request may have begun within it."""
+
+
+class Turns:
+    """Of all connections. Clusters are told apart by any number of their own."""
+
+    def __init__(self, *, by_cluster: bool, now_s: Callable[[], float] = perf_counter) -> None:
+        """Without `by_cluster`, only a single connection is bounded."""
+        self.now_s = now_s
+        self._by_cluster = by_cluster
+        self._used_s: dict[int, float] = {}
+        """By cluster, in this turn of the event loop."""
+        self._waiting: dict[int, deque[Callable[[], None]]] = {}
+        self._next: asyncio.Handle | None = None
+
+    def may_run(self, cluster: int) -> bool:
+        """False: `wait`, because requests of the cluster have taken their slice, or wait already."""
+        return not self._by_cluster or (cluster not in self._waiting and self._used_s.get(cluster, 0.0) < SLICE_S)
+
+    def ran(self, cluster: int, seconds: float) -> None:
+        """Requests of the cluster have taken so long."""
+        if self._by_cluster:
+            self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
+            self._expect_next()
+
+    def wait(self, cluster: int, run: Callable[[], None]) -> None:
+        """`run` is called in one of the next turns, behind what waits for the same cluster."""
+        self._waiting.setdefault(cluster, deque()).append(run)
+        self._expect_next()
+
+    def _expect_next(self) -> None:
+        if self._next is None:
+            self._next = asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """A turn of the event loop: those that have waited come first, and wait behind the others if they have more."""
+        self._next = None
+        self._used_s.clear()
+        if self._waiting:
+            self._expect_next()
+        for cluster, runs in tuple(self._waiting.items()):
+            ends_s = self.now_s() + SLICE_S
+            while runs and self.now_s() < ends_s:
+                runs.popleft()()
+            if not runs:
+                del self._waiting[cluster]
