@@ -11,7 +11,9 @@ INTERNAL_PARTITIONS = 1
 def with_share(config: Config) -> Config:
     """Limits are those of one cluster among several."""
     limits, share = config.limits, config.kafka.cluster_limits.max_share_percent
-    shared = ("max_connections", "max_fetch_sessions", "unread_budget_bytes", "fetch_budget_bytes")
+    shared = (
+        "max_connections", "max_fetch_sessions", "requests_budget_bytes", "unread_budget_bytes", "fetch_budget_bytes"
+    )  # fmt: skip
     scaled = limits.model_copy(update={name: getattr(limits, name) * share // 100 for name in shared})
     return config.model_copy(update={"limits": scaled})
 

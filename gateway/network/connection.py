@@ -165,7 +165,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._receiver.get_buffer()
-        return buffer[:SHORT_READ_BYTES] if self._owner.requests.exhausted else buffer
+        return buffer[:SHORT_READ_BYTES] if self._pipeline.requests.is_short else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -220,9 +220,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         want = not self._pipeline.has_backlog and self._pipeline.ending is None
         if want:
-            want = self._owner.requests.may_read(self)
+            want = self._pipeline.requests.may_read(self)
         else:
-            self._owner.requests.forget(self)  # others may read while it works
+            self._pipeline.requests.forget(self)  # others may read while it works
         if want == self._reading:
             return
         self._reading = want
@@ -307,7 +307,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._owner.metrics.connections_closed.labels(reason).inc()
         log.info("connection closed", reason=reason, address=self._client.address, **facts)
         self._pipeline.drop_backlog()
-        self._owner.requests.forget(self)
+        self._pipeline.requests.forget(self)
         self._transport.close()
 
     def eof_received(self) -> bool:
@@ -323,7 +323,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._forget_login()
         self._owner.unread_changed(self, 0)
         self._receiver.clear()
-        self._owner.requests.forget(self)
+        self._pipeline.requests.forget(self)
         self._pipeline.close()
         self._owner.closed(self)
         self._client.close = _nothing_to_end  # it would hold this connection until garbage is looked for

@@ -43,9 +43,13 @@ class Host(Protocol):
     limits: Limits
     metrics: Metrics
     requests: RequestBudget
+    """Of all clusters."""
     turns: Turns
     threads: ThreadPoolExecutor
     """For large requests and answers. Names of hosts are looked up in others, and wait for none of these."""
+
+    def requests_of(self, served: ServedCluster) -> RequestBudget:
+        """The share of one of several clusters."""
 
 
 class _Slot:
@@ -78,6 +82,8 @@ class Pipeline:
         self._output: Output = output
         self._answers_in_order = answers_in_order
         self.admission = Admission(host.dispatcher, context)
+        self.requests = host.requests
+        """That its requests count in: the share of its cluster, once it is admitted to one of several."""
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[bytearray] = deque()
@@ -116,11 +122,11 @@ class Pipeline:
     def received(self, size_bytes: int) -> None:
         """Of requests, or a part of one; they are held until they are answered."""
         self._request_bytes += size_bytes
-        self._host.requests.received(size_bytes)
+        self.requests.received(size_bytes)
 
     def released(self, size_bytes: int) -> None:
         self._request_bytes -= size_bytes
-        self._host.requests.released(size_bytes)
+        self.requests.released(size_bytes)
 
     def take(self, frames: Iterable[bytearray]) -> None:
         """To be run with the next `run`."""
@@ -217,10 +223,16 @@ class Pipeline:
         if not self.admission.admit(served):
             self._output.end("too many connections of the cluster")
             return
+        self._count_in(self._host.requests_of(served))
         dispatcher, context = self._host.dispatcher, self._context
         self._context = dispatcher.context(context.client, context.listener, context.principal, served)
         self._handler.close()
         self._handler = dispatcher.handler(self._context, served)
+
+    def _count_in(self, requests: RequestBudget) -> None:
+        held_bytes, before, self.requests = self._request_bytes, self.requests, requests
+        before.released(held_bytes)
+        requests.received(held_bytes)
 
     async def _decode_large(self, frame: bytearray) -> _Slot:
         """In a thread, where the event loop goes on, and when there is memory for what becomes of it."""

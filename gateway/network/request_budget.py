@@ -38,8 +38,14 @@ class Reading(Protocol):
 class RequestBudget:
     """Bytes are counted from when they were received until their request is answered."""
 
-    def __init__(self, budget_bytes: int, held_bytes: Tally, on_exhausted: Callable[[], None]) -> None:
-        """`on_exhausted` is called when all connections have to `regulate_reading`."""
+    def __init__(
+        self, budget_bytes: int, held_bytes: Tally, on_exhausted: Callable[[], None], whole: RequestBudget | None = None
+    ) -> None:
+        """`on_exhausted` is called when all connections have to `regulate_reading`.
+
+        With a `whole`, it is the share of one cluster: what it holds counts there, too, and both have to have room.
+        """
+        self._whole = whole
         self._budget_bytes = budget_bytes
         self._on_exhausted = on_exhausted
         self._held = held_bytes
@@ -51,12 +57,16 @@ class RequestBudget:
         self._being_decoded = self._decoded_bytes = 0
 
     def received(self, size_bytes: int) -> None:
+        if self._whole is not None:
+            self._whole.received(size_bytes)
         before = self._held.value
         self._held.value = before + size_bytes
         if before < self._budget_bytes <= self._held.value:
             self._on_exhausted()
 
     def released(self, size_bytes: int) -> None:
+        if self._whole is not None:
+            self._whole.released(size_bytes)
         self._held.value -= size_bytes
         if not (self._waiting or self._first):
             return
@@ -69,8 +79,28 @@ class RequestBudget:
     def exhausted(self) -> bool:
         return self._held.value >= self._budget_bytes
 
+    @property
+    def is_short(self) -> bool:
+        """Here, or of all clusters."""
+        return self.exhausted or (self._whole is not None and self._whole.exhausted)
+
     def may_read(self, connection: Reading) -> bool:
         """False: it is asked to `regulate_reading` again when there is room."""
+        has_turn = self._may_read(connection)
+        if self._whole is None:
+            return has_turn
+        if not has_turn:
+            self._whole.leave_to_share(connection)
+            return False
+        return self._whole.may_read(connection)
+
+    def leave_to_share(self, connection: Reading) -> None:
+        """Its share lets it wait. When there is room in that, it asks again."""
+        self._waiting.pop(connection, None)
+        if self._first is connection:
+            self._end_first()
+
+    def _may_read(self, connection: Reading) -> bool:
         if not self.exhausted:
             self._waiting.pop(connection, None)
             return True
@@ -85,6 +115,8 @@ class RequestBudget:
 
     def forget(self, connection: Reading) -> None:
         """It was closed, or reads nothing before it has worked."""
+        if self._whole is not None:
+            self._whole.forget(connection)
         self._waiting.pop(connection, None)
         if self._first is connection:
             self._choose_first()

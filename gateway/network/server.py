@@ -13,7 +13,7 @@ import structlog
 from gateway.background import TaskGroup
 from gateway.cluster_config import cluster_hosts
 from gateway.config import FORWARDING_LISTENER, Config, ForwardingSection
-from gateway.dispatch import Dispatcher
+from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.forwarding.peer_security import PeerNames
 from gateway.listener_config import AddressSection, NamedListenerSection
 from gateway.login.audit import LoginAudit
@@ -23,7 +23,7 @@ from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.network.request_budget import RequestBudget
 from gateway.network.turns import Turns
-from gateway.observability.metrics import Metrics
+from gateway.observability.metrics import Metrics, Tally
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
 from gateway.security.address_quotas import AddressQuotas
@@ -57,6 +57,7 @@ class KafkaServer:
         self.requests = RequestBudget(
             config.limits.requests_budget_bytes, metrics.request_bytes, self._regulate_all
         )
+        self._shares: dict[int, RequestBudget] = {}
         self.turns = Turns(by_cluster=dispatcher.entrance is not None)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(CODEC_THREADS, "codec")
@@ -150,6 +151,15 @@ class KafkaServer:
         for connection in tuple(self._connections):
             connection.close("shutdown")
         await asyncio.sleep(0)
+
+    def requests_of(self, served: ServedCluster) -> RequestBudget:
+        cluster = served.cluster
+        share = self._shares.get(id(cluster))
+        if share is None:
+            budget_bytes = cluster.config.limits.requests_budget_bytes
+            share = RequestBudget(budget_bytes, Tally(), self._regulate_all, self.requests)
+            self._shares[id(cluster)] = share
+        return share
 
     def opened(self, connection: KafkaConnection) -> bool:
         """False when there are too many: the connection closes itself."""

@@ -16,7 +16,7 @@ from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.request_budget import RequestBudget
 from gateway.network.turns import Turns
-from gateway.observability.metrics import Metrics
+from gateway.observability.metrics import Metrics, Tally
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import Cluster, Unread, Usage
 from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
@@ -159,6 +159,15 @@ class FakeServer:
         self.audit = LoginAudit(self.metrics)
         self.arrivals = Arrivals(self.limits, self.metrics)
         self.connections: set[KafkaConnection] = set()
+        self.shares: dict[int, RequestBudget] = {}
+
+    def requests_of(self, served: ServedCluster) -> RequestBudget:
+        share = self.shares.get(id(served.cluster))
+        if share is None:
+            budget_bytes = served.cluster.config.limits.requests_budget_bytes
+            share = RequestBudget(budget_bytes, Tally(), self._regulate_all, self.requests)
+            self.shares[id(served.cluster)] = share
+        return share
 
     def opened(self, connection: KafkaConnection) -> bool:
         self.connections.add(connection)

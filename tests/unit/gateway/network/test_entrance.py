@@ -212,3 +212,25 @@ async def test_who_reads_nothing_takes_from_its_own_cluster() -> None:
     for connection, _ in clients:
         connection.connection_lost(None)
     assert quiet.cluster.unread.size_bytes == loud.cluster.unread.size_bytes == 0
+
+
+async def test_requests_count_in_the_share_of_their_cluster() -> None:
+    """Also those that came before it was chosen; and all is given back."""
+    scene = Scene(requests_budget_bytes=MIB)
+    connection, transport = scene.connect()
+    feed(connection, frame("f1") + frame("f2"))
+    scene.entrance.opened.set_result(scene.served)
+    await settle()
+    share = scene.server.requests_of(scene.served)
+    held = len(frame("f1") + frame("f2"))
+    assert share._held.value == scene.server.requests._held.value == held
+    other, _ = scene.connect()
+    feed(other, frame("f3"))
+    await settle()
+    assert share._held.value == held + len(frame("f3"))
+    for number in "123":
+        scene.dispatcher.futures[number].set_result(number)
+    await settle()
+    connection.connection_lost(None)
+    other.connection_lost(None)
+    assert transport.written == b"1;2;" and share._held.value == scene.server.requests._held.value == 0

@@ -152,3 +152,36 @@ async def test_what_is_kept_holds_up_nothing_but_the_memory_it_takes(budget: Req
     budget.answered(1)
     async with asyncio.timeout(1):
         await waiting
+
+
+async def test_a_cluster_that_has_used_its_share_waits_and_others_read(budget: RequestBudget) -> None:
+    greedy, modest = (RequestBudget(BUDGET // 2, Tally(), lambda: None, budget) for _ in range(2))
+    flood, quiet = Connection(greedy, mid_frame=False), Connection(modest, mid_frame=False)
+    greedy.received(BUDGET // 2)
+    for connection in (flood, quiet):
+        connection.regulate_reading()
+    assert not flood.reads and quiet.reads and greedy.is_short and not modest.is_short
+    modest.received(BUDGET // 2)
+    quiet.regulate_reading()
+    assert not quiet.reads and budget.exhausted, "both together have used it all"
+    greedy.released(BUDGET // 2)
+    assert flood.reads
+    modest.released(BUDGET // 2)
+    assert quiet.reads
+
+
+async def test_in_a_full_share_one_request_after_the_other_gets_whole(
+    budget: RequestBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if all is full: of halves alone, some have to go."""
+    monkeypatch.setattr(request_budget, "RECEIVE_S", 0.01)
+    shares = [RequestBudget(BUDGET // 2, Tally(), lambda: None, budget) for _ in range(2)]
+    halves = [[Connection(share) for _ in range(300)] for share in shares]
+    for share, connections in zip(shares, halves, strict=True):
+        share.received(BUDGET // 2)
+        for connection in connections:
+            connection.regulate_reading()
+        assert sum(connection.reads for connection in connections) <= 1
+    async with asyncio.timeout(10):
+        while not all(any(each.closed for each in connections) for connections in halves):
+            await asyncio.sleep(0.001)
