@@ -4,10 +4,14 @@ A fact about a prefix that does not change: an old checkpoint is as true as a ne
 travels as a property of the log's own entries, and so do the aborted transactions since the checkpoint before, to which
 it leads. The property's value is text: base64 of
 
-    int8 version, 0 | int64 ledger | int64 entry | int64 offset
+    int8 version, 0 or 1 | int64 ledger | int64 entry | int64 offset
     | int64 ledger, int64 entry of the entry with the checkpoint before | int64 aborted from | int32 count of open ones
+    | from version 1 on: int32 count of ended ones
     | for each open transaction: int64 producer id | int16 producer epoch | int32 coordinator epoch | int64 first offset
+    | for each ended one: int64 producer id | int16 producer epoch | int32 coordinator epoch
     | for each aborted one: int64 producer id | int64 first offset | int64 last offset | int64 stable offset
+
+A gateway that knows no version 1 reads the log from its flag on.
 """
 
 from __future__ import annotations
@@ -15,15 +19,25 @@ from __future__ import annotations
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
+from gateway.log.transactions.state import (
+    AbortedTransaction,
+    EndedTransaction,
+    OpenTransaction,
+    PartitionTransactions,
+)
 from gateway.pulsar.position import Position
 
 NO_ENTRY = Position(-1, -1)
-_VERSION = 0
+MAX_ENDED = 1_000
+"""Producers, about 20 KB. A marker that comes late does so soon: an earlier coordinator sent it."""
+_VERSION, _FIRST_WITH_ENDED = 1, 1
 _HEAD = struct.Struct(">bqqqqqqi")
+_COUNT = struct.Struct(">i")
 _OPEN = struct.Struct(">qhiq")
+_ENDED = struct.Struct(">qhi")
 _ABORTED = struct.Struct(">qqqq")
 
 
@@ -35,7 +49,8 @@ class Checkpoint(NamedTuple):
     """At `position`, the last entry that it covers, behind which `offset` comes.
 
     `aborted` are those whose markers lie from `aborted_from` on, in the order of the markers. Older ones are told by
-    the entry at `before`; `NO_ENTRY` if there are none.
+    the entry at `before`; `NO_ENTRY` if there are none. `ended` are the last markers of the producers that had one
+    last, by producer id, the latest at the end.
     """
 
     position: Position
@@ -44,19 +59,22 @@ class Checkpoint(NamedTuple):
     aborted: tuple[AbortedTransaction, ...] = ()
     aborted_from: int = 0
     before: Position = NO_ENTRY
+    ended: Mapping[int, EndedTransaction] = MappingProxyType({})
 
     def transactions(self) -> PartitionTransactions:
         """The state from which the entries behind `position` are to be read."""
-        found = PartitionTransactions(self.open, aborted_from=self.offset)
+        found = PartitionTransactions(self.open, self.offset, self.ended)
         found.add_older(self.aborted, self.aborted_from)
         return found
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> str:
-    position, offset, open_, aborted, aborted_from, before = checkpoint
-    parts = [_HEAD.pack(_VERSION, *position, offset, *before, aborted_from, len(open_))]
+    position, offset, open_, aborted, aborted_from, before, ended = checkpoint
+    head = _HEAD.pack(_VERSION, *position, offset, *before, aborted_from, len(open_))
+    parts = [head, _COUNT.pack(len(ended))]
     for producer_id, (producer_epoch, first_offset, coordinator_epoch) in open_.items():
         parts.append(_OPEN.pack(producer_id, producer_epoch, coordinator_epoch, first_offset))
+    parts += [_ENDED.pack(producer_id, *epochs) for producer_id, epochs in ended.items()]
     parts += [_ABORTED.pack(*each) for each in aborted]
     return b64encode(b"".join(parts)).decode()
 
@@ -65,21 +83,43 @@ def decode_checkpoint(text: str) -> Checkpoint:
     """Raises MalformedCheckpointError."""
     try:
         data = b64decode(text, validate=True)
-        version, ledger_id, entry_id, offset, before_ledger, before_entry, aborted_from, count = _HEAD.unpack_from(data)
-        open_end = _HEAD.size + max(0, count) * _OPEN.size
-        rows = list(_OPEN.iter_unpack(data[_HEAD.size : open_end]))
-        aborted = tuple(AbortedTransaction(*row) for row in _ABORTED.iter_unpack(data[open_end:]))
+        version, ledger_id, entry_id, offset, before_ledger, before_entry, aborted_from, open_count = _HEAD.unpack_from(
+            data
+        )
+        if not 0 <= version <= _VERSION:
+            raise MalformedCheckpointError(f"version {version}")
+        end, ended_count = _HEAD.size, 0
+        if version >= _FIRST_WITH_ENDED:
+            (ended_count,) = _COUNT.unpack_from(data, end)
+            end += _COUNT.size
+        open_rows, end = _rows(_OPEN, open_count, data, end)
+        ended_rows, end = _rows(_ENDED, ended_count, data, end)
+        aborted = tuple(AbortedTransaction(*row) for row in _ABORTED.iter_unpack(data[end:]))
     except (ValueError, struct.error) as error:
         raise MalformedCheckpointError(str(error)) from error
-    if version != _VERSION or len(rows) != count:
-        raise MalformedCheckpointError(f"version {version}, {len(rows)} of {count} open transactions")
-    if not 0 <= aborted_from <= offset or any(not 0 <= first_offset < offset for *_, first_offset in rows):
-        raise MalformedCheckpointError(f"transactions that begin behind the checkpoint at {offset}")
-    if any(not aborted_from <= each.last_offset < offset for each in aborted):
-        raise MalformedCheckpointError(f"transactions that were not aborted from {aborted_from} to {offset}")
     open_ = {
         producer_id: OpenTransaction(producer_epoch, first_offset, coordinator_epoch)
-        for producer_id, producer_epoch, coordinator_epoch, first_offset in rows
+        for producer_id, producer_epoch, coordinator_epoch, first_offset in open_rows
     }
+    ended = {producer_id: EndedTransaction(*epochs) for producer_id, *epochs in ended_rows}
     before = Position(before_ledger, before_entry)
-    return Checkpoint(Position(ledger_id, entry_id), offset, open_, aborted, aborted_from, before)
+    found = Checkpoint(Position(ledger_id, entry_id), offset, open_, aborted, aborted_from, before, ended)
+    _check(found)
+    return found
+
+
+def _rows(row: struct.Struct, count: int, data: bytes, start: int) -> tuple[list[tuple[int, ...]], int]:
+    """And where they end. Raises MalformedCheckpointError."""
+    end = start + count * row.size
+    if count < 0 or end > len(data):
+        raise MalformedCheckpointError(f"{count} transactions in {len(data) - start} bytes")
+    return [*row.iter_unpack(data[start:end])], end
+
+
+def _check(found: Checkpoint) -> None:
+    """Raises MalformedCheckpointError."""
+    offset, aborted_from = found.offset, found.aborted_from
+    if not 0 <= aborted_from <= offset or any(not 0 <= each.first_offset < offset for each in found.open.values()):
+        raise MalformedCheckpointError(f"transactions that begin behind the checkpoint at {offset}")
+    if any(not aborted_from <= each.last_offset < offset for each in found.aborted):
+        raise MalformedCheckpointError(f"transactions that were not aborted from {aborted_from} to {offset}")

@@ -6,6 +6,7 @@ the last entry leads to all that has to be known before it. Entries of other clu
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
@@ -27,6 +28,9 @@ from protocol.pulsar.frames import encode_metadata_properties
 CHECKPOINT, CHECKPOINT_AT = "kafka.checkpoint", "kafka.checkpoint.at"
 EVERY_BYTES, EVERY_ENTRIES, EVERY_ABORTED = 4 * 1024 * 1024, 1_000, 256
 """Between two checkpoints: what a new leader has to read, in about a tenth of a second."""
+MOST_ABORTED = 4_096
+"""One checkpoint tells of about so many aborted transactions (180 KB). Where none was written for longer, because other
+clusters wrote the log, say, several are made up for, one after the other: all of them would not fit into an entry."""
 LOOK_BACK_ENTRIES = (1, 8, 64)
 """From the end, behind which native producers may have written. If they wrote more, the managed ledger's property tells
 of a checkpoint that is not very old."""
@@ -41,6 +45,8 @@ class Tag(NamedTuple):
     checkpoint: Checkpoint | None = None
 
 
+MakeCheckpoint = Callable[[Checkpoint | None], Checkpoint]
+"""For the place that was kept, or if there is none, of what is resolved by now."""
 NextTag = Callable[[int, int], Tag]
 """(bytes of the entry that is about to be sent, bytes that it may still grow by)."""
 
@@ -60,31 +66,48 @@ class Checkpoints:
         self._bytes = self._entries = self._aborted = 0
         """Since the last one was sent."""
         self._names = b""
+        self._places: deque[Checkpoint] = deque()
+        """Behind the newest one, a checkpoint is to be made up for at each; they lack what was aborted."""
+        self._aborted_since_place = 0
+        self._sent_for: Checkpoint | None = None
 
-    def next_tag(self, size_bytes: int, room_bytes: int, present: Callable[[], Checkpoint] | None) -> Tag:
-        """Of the entry of ``size_bytes`` that is about to be sent, with room for so much more; ``present`` makes a
-        checkpoint, if that can be had.
-        """
+    def next_tag(self, size_bytes: int, room_bytes: int, make: MakeCheckpoint | None) -> Tag:
+        """Of the entry of ``size_bytes`` that is about to be sent, with room for so much more."""
         self._bytes += size_bytes
         self._entries += 1
-        is_due = self._bytes >= EVERY_BYTES or self._entries >= EVERY_ENTRIES or self._aborted >= EVERY_ABORTED
-        if present is not None and (is_due or self.newest is None):
-            checkpoint = present()
+        if make is not None and self._is_due():
+            place = self._places[0] if self._places else None
+            checkpoint = make(place)
             fields = encode_metadata_properties([(CHECKPOINT, encode_checkpoint(checkpoint))])
             if len(fields) <= room_bytes:
                 self._bytes = self._entries = self._aborted = 0
+                self._sent_for = place
                 return Tag(fields, checkpoint)
         return Tag(self._names)
 
-    def aborted(self) -> None:
-        """A transaction more, of which the next checkpoint has to tell."""
+    def _is_due(self) -> bool:
+        if self.newest is None or (self._places and self._places[0] is not self._sent_for):
+            return True
+        return self._bytes >= EVERY_BYTES or self._entries >= EVERY_ENTRIES or self._aborted >= EVERY_ABORTED
+
+    def aborted(self) -> bool:
+        """A transaction more, of which the next checkpoint has to tell. True if that is enough for one."""
         self._aborted += 1
+        self._aborted_since_place += 1
+        return self._aborted_since_place >= MOST_ABORTED
+
+    def keep_place(self, place: Checkpoint) -> None:
+        """Unless one is written behind it before, a checkpoint is to be written for this place."""
+        self._aborted_since_place = 0
+        self._places.append(place)
 
     def written(self, entry: Position, offset: int) -> None:
         """The entry with this checkpoint is in the log."""
         if self.newest is None or offset > self.newest.offset:
             self.newest = Named(entry, offset)
             self._names = encode_metadata_properties([(CHECKPOINT_AT, f"{entry.ledger_id}:{entry.entry_id}")])
+            while self._places and self._places[0].offset <= offset:
+                self._places.popleft()
 
     def seen(self, entry: Entry) -> None:
         """Of another gateway, perhaps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -10,6 +10,7 @@ import structlog
 from gateway.log.entries.log_entry import Buffer
 from gateway.log.transactions.state import PartitionTransactions
 from gateway.observability.logs import SparseLog
+from gateway.pulsar.position import Position
 from protocol.kafka.batch import BatchHeader, InvalidBatch, iter_headers, iter_transactional
 from protocol.kafka.transaction_marker import TransactionMarker, decode_marker
 
@@ -29,6 +30,14 @@ class Event(NamedTuple):
             transactions.data_appended(self.producer_id, self.producer_epoch, self.offset)
         else:
             transactions.marker_appended(self.marker, self.offset)
+
+
+class EntryEvents(NamedTuple):
+    """Of one entry; the offset behind it is known if it has some."""
+
+    position: Position
+    next_offset: int = -1
+    events: Sequence[Event] = ()
 
 
 def events_of(data: Buffer, base_offset: int) -> list[Event]:

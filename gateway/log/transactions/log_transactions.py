@@ -25,9 +25,9 @@ from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
-from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint, MalformedCheckpointError
+from gateway.log.transactions.checkpoint import MAX_ENDED, NO_ENTRY, Checkpoint, MalformedCheckpointError
 from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, NextTag, Tag, find_last, keep, read_checkpoint
-from gateway.log.transactions.events import Event, events_of
+from gateway.log.transactions.events import EntryEvents, events_of
 from gateway.log.transactions.marker_appends import AppendControl, Ending, MarkerForm
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
@@ -81,7 +81,7 @@ class LogTransactions:
         """The last entry that the state covers, and the offset behind it."""
         self._next_offset = bounds.next_offset
         self._loading: asyncio.Task[None] | None = None
-        self._held: list[Event] | None = None
+        self._held: list[EntryEvents] | None = None
         """What came while older entries are read. None if some of it did not come here."""
         self._failed_s = 0.0
         self._ending: dict[int, Ending] = {}
@@ -185,29 +185,33 @@ class LogTransactions:
         if self.loaded:
             self._position = position
         if data is not None and (events := events_of(data, base_offset)):
+            of_entry = EntryEvents(position, next_offset, events)
             if self.loaded:
-                self._take(events)
+                self._take(of_entry)
             elif self._held is not None:
-                self._held += events
+                self._held.append(of_entry)
 
     def _missed(self) -> None:
         self.loaded, self._held = False, None
         self.verifications.clear()
 
-    def _take(self, events: list[Event]) -> None:
-        self._seen = self._seen or bool(events)
-        for event in events:
+    def _take(self, entry: EntryEvents) -> None:
+        is_much = False
+        for event in entry.events:
             event.apply_to(self._state)
             if event.marker is not None:
                 self.verifications.forget(event.producer_id)
                 self._doubted.discard(event.producer_id)
                 if event.marker.type is MarkerType.ABORT:
-                    self.checkpoints.aborted()
+                    is_much = self.checkpoints.aborted() or is_much
+        if is_much:
+            self.checkpoints.keep_place(self._place(entry.position, entry.next_offset))
+        self._seen = self._seen or bool(entry.events)
         newest = self.checkpoints.newest
         if self._state.aborted_count > MAX_ABORTED and newest is not None:
             self._state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
             self._older = newest.entry
-        if events and self._flag is None:  # another cluster's transactions, say
+        if entry.events and self._flag is None:  # another cluster's transactions, say
             self._flagging.start()
 
     # Checkpoints
@@ -227,12 +231,17 @@ class LogTransactions:
         """What an entry that is about to be sent carries besides."""
         return self.checkpoints.next_tag(size_bytes, room_bytes, self._checkpoint if self.loaded else None)
 
-    def _checkpoint(self) -> Checkpoint:
-        """What is resolved by now."""
+    def _checkpoint(self, kept: Checkpoint | None) -> Checkpoint:
+        """Of the place that was kept, or of what is resolved by now."""
+        place = kept or self._place(self._position, self._next_offset)
         newest = self.checkpoints.newest
         since, before = (0, NO_ENTRY) if newest is None else (newest.offset, newest.entry)
-        aborted = tuple(self._state.aborted_since(since))
-        return Checkpoint(self._position, self._next_offset, dict(self._state.open), aborted, since, before)
+        aborted = tuple(self._state.aborted_from_to(since, place.offset))
+        return place._replace(aborted=aborted, aborted_from=since, before=before)
+
+    def _place(self, position: Position, next_offset: int) -> Checkpoint:
+        """What is open behind this entry, up to which all is taken, and which ones ended last."""
+        return Checkpoint(position, next_offset, dict(self._state.open), ended=self._state.last_ended(MAX_ENDED))
 
     # Loading
 
@@ -305,12 +314,13 @@ class LogTransactions:
             last, self._next_offset = self._end.last, self._end.next_offset
             self._held = []
             if self._position < last and await self._may_hold_transactions():
-                async for position, events in scan_events(self._resources, self._topic, self._position, last):
-                    self._take(events)
-                    self._position = position
+                async for entry in scan_events(self._resources, self._topic, self._position, last):
+                    self._take(entry)
+                    self._position = entry.position
             self._position = last
             if self._held is not None:
-                self._take(self._held)
+                for entry in self._held:
+                    self._take(entry)
                 self._position, self.loaded = self._end.last, True
 
     async def _may_hold_transactions(self) -> bool:

@@ -10,15 +10,15 @@ from gateway.log.entries.decoding import converted
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import from_pulsar, holds_batches
 from gateway.log.resources import Resources
-from gateway.log.transactions.events import Event, events_of
+from gateway.log.transactions.events import EntryEvents, events_of
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
 
 
 async def scan_events(
     resources: Resources, topic: str, behind: Position, last: Position
-) -> AsyncGenerator[tuple[Position, list[Event]], None]:
-    """Each entry ``behind`` one up to ``last``, and its events. Raises PulsarError and TimeoutError."""
+) -> AsyncGenerator[EntryEvents, None]:
+    """Each entry ``behind`` one up to ``last``. Raises PulsarError and TimeoutError."""
     client, admin, limits, _, decoding = resources
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     start: Start = behind if behind.ledger_id >= 0 else "earliest"
@@ -29,4 +29,7 @@ async def scan_events(
             read = None
             if holds_batches(entry):
                 read = await converted(decoding, convert, entry, topic)
-            yield entry.position, [] if read is None else events_of(read.data, read.base_offset)
+            if read is None:
+                yield EntryEvents(entry.position)
+            else:
+                yield EntryEvents(entry.position, read.next_offset, events_of(read.data, read.base_offset))

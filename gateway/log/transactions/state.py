@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from protocol.kafka.batch import NO_PRODUCER_EPOCH
@@ -44,23 +45,30 @@ class AbortedTransaction(NamedTuple):
     stable_offset: int
 
 
-class _Ended(NamedTuple):
-    """The producer's last marker."""
+class EndedTransaction(NamedTuple):
+    """The epochs of the producer's last marker: an earlier one comes late, and is refused."""
 
     producer_epoch: int
     coordinator_epoch: int
 
 
-_NONE_ENDED = _Ended(NO_PRODUCER_EPOCH, NO_COORDINATOR_EPOCH)
+_NONE_ENDED = EndedTransaction(NO_PRODUCER_EPOCH, NO_COORDINATOR_EPOCH)
 
 
 class PartitionTransactions:
-    def __init__(self, open_: Mapping[int, OpenTransaction] | None = None, aborted_from: int = 0) -> None:
-        """As of a checkpoint at the offset `aborted_from`, at which these were open (by producer id)."""
+    def __init__(
+        self,
+        open_: Mapping[int, OpenTransaction] | None = None,
+        aborted_from: int = 0,
+        ended: Mapping[int, EndedTransaction] | None = None,
+    ) -> None:
+        """As of a checkpoint at the offset `aborted_from`, at which these were open, and those had ended (by producer
+        id, the last one at the end).
+        """
         in_order = sorted((open_ or {}).items(), key=lambda item: item[1].first_offset)
         self._open = dict(in_order)
         """The oldest first."""
-        self._ended: OrderedDict[int, _Ended] = OrderedDict()
+        self._ended: OrderedDict[int, EndedTransaction] = OrderedDict(ended or {})
         self._aborted: list[AbortedTransaction] = []
         """In the order of their markers."""
         self._start_offset = 0
@@ -70,6 +78,11 @@ class PartitionTransactions:
     def open(self) -> Mapping[int, OpenTransaction]:
         """By producer id, the oldest first. A view that changes."""
         return self._open
+
+    def last_ended(self, most: int) -> dict[int, EndedTransaction]:
+        """By producer id, the last one at the end."""
+        last = [*islice(reversed(self._ended.items()), most)]
+        return dict(reversed(last))
 
     def coordinator_epoch(self, producer_id: int) -> int:
         """That of the producer's last marker; -1 if none is known."""
@@ -119,7 +132,7 @@ class PartitionTransactions:
 
     def _remember(self, marker: TransactionMarker) -> None:
         before = self._ended.pop(marker.producer_id, _NONE_ENDED)
-        self._ended[marker.producer_id] = _Ended(
+        self._ended[marker.producer_id] = EndedTransaction(
             max(before.producer_epoch, marker.producer_epoch),
             max(before.coordinator_epoch, marker.coordinator_epoch),
         )
@@ -152,9 +165,10 @@ class PartitionTransactions:
                 break
         return sorted(found, key=_first_offset)
 
-    def aborted_since(self, offset: int) -> list[AbortedTransaction]:
-        """Those whose markers lie from there on, in their order."""
-        return self._aborted[bisect_left(self._aborted, offset, key=_last_offset) :]
+    def aborted_from_to(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Those whose markers lie from one offset on and below another, in their order."""
+        first = bisect_left(self._aborted, from_offset, key=_last_offset)
+        return self._aborted[first : bisect_left(self._aborted, to_offset, key=_last_offset)]
 
     @property
     def aborted_count(self) -> int:

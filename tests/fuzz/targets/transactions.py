@@ -18,7 +18,12 @@ from gateway.log.transactions.checkpoint import (
     encode_checkpoint,
 )
 from gateway.log.transactions.events import events_of
-from gateway.log.transactions.state import OpenTransaction, PartitionTransactions
+from gateway.log.transactions.state import (
+    AbortedTransaction,
+    EndedTransaction,
+    OpenTransaction,
+    PartitionTransactions,
+)
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import CorruptBatch, InvalidBatch, iter_headers
 from protocol.kafka.records import Record, encode_batch
@@ -71,7 +76,13 @@ def check_record(data: bytes) -> str:
 
 def _checkpoint_seeds(random: Random) -> Sequence[bytes]:
     opened = {number: OpenTransaction(number, 10 * number, number - 1) for number in range(4)}
-    found = [Checkpoint(Position(3, 4), 50, {}), Checkpoint(Position(3, 4), 50, opened)]
+    ended = {number: EndedTransaction(number, number) for number in range(3)}
+    aborted = tuple(AbortedTransaction(number, number, 20 + number, 20) for number in range(2))
+    found = [
+        Checkpoint(Position(3, 4), 50, {}),
+        Checkpoint(Position(3, 4), 50, opened),
+        Checkpoint(Position(3, 4), 50, opened, aborted, 9, Position(3, 2), ended),
+    ]
     return [encode_checkpoint(each).encode() for each in found]
 
 
@@ -109,7 +120,7 @@ def check_events(data: bytes) -> str:
     transactions = PartitionTransactions()
     for event in events:
         event.apply_to(transactions)
-    assert all(0 <= each.first_offset <= each.last_offset for each in transactions.aborted_since(0))
+    assert all(0 <= each.first_offset <= each.last_offset for each in transactions.aborted_from_to(0, 2**63))
     if all(event.offset < end for event in events):
         assert 0 <= transactions.last_stable_offset(end) <= end
     kinds = {None if event.marker is None else event.marker.type.name for event in events}

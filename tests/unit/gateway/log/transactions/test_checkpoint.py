@@ -13,8 +13,14 @@ from gateway.log.transactions.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from gateway.log.transactions.state import OpenTransaction, PartitionTransactions
+from gateway.log.transactions.state import (
+    AbortedTransaction,
+    EndedTransaction,
+    OpenTransaction,
+    PartitionTransactions,
+)
 from gateway.pulsar.position import Position
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 
 HERE = Position(2**40, 7)
@@ -105,6 +111,36 @@ def test_what_is_kept_of_open_transactions() -> None:
     assert decode_checkpoint(encode_checkpoint(Checkpoint(HERE, 5, open_))) == Checkpoint(HERE, 5, open_)
 
 
+def test_what_is_kept_of_ended_ones() -> None:
+    ended = {2**62: EndedTransaction(32_767, 9), 1: EndedTransaction(0, 3)}
+    kept = Checkpoint(HERE, 5, {3: OpenTransaction(1, 4)}, (AbortedTransaction(1, 2, 3, 3),), 1, HERE, ended)
+    found = decode_checkpoint(encode_checkpoint(kept))
+    assert found == kept
+    assert [*found.ended] == [2**62, 1]
+    late = TransactionMarker(MarkerType.ABORT, 1, 0, 2)
+    assert found.transactions().marker_error(late) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_one_of_version_0() -> None:
+    """It tells nothing of ended transactions."""
+    text = (
+        "AAAAAQAAAAAAAAAAAAAAAAcAAAAAAAAABQAAAAAAAAAGAAAAAAAAAAUAAAAAAAAAAQAAAAEAAAAAAAAAAQACAAAAAwAAAAAAAAAEAAAAAAAA"
+        "AAkAAAAAAAAAAQAAAAAAAAADAAAAAAAAAAI="
+    )
+    expected = Checkpoint(
+        HERE, 5, {1: OpenTransaction(2, 4, 3)}, (AbortedTransaction(9, 1, 3, 2),), 1, Position(6, 5)
+    )
+    assert decode_checkpoint(text) == expected
+
+
+def test_the_producers_that_ended_last() -> None:
+    transactions = PartitionTransactions()
+    for producer_id in (1, 2, 3, 1):
+        transactions.marker_appended(TransactionMarker(MarkerType.COMMIT, producer_id, 0, 4), 9)
+    assert transactions.last_ended(2) == {3: (0, 4), 1: (0, 4)}
+    assert [*transactions.last_ended(5)] == [2, 3, 1]
+
+
 GOOD = encode_checkpoint(Checkpoint(HERE, 5, {1: OpenTransaction(0, 4)}))
 
 
@@ -115,7 +151,7 @@ GOOD = encode_checkpoint(Checkpoint(HERE, 5, {1: OpenTransaction(0, 4)}))
         "no base64",
         "é",
         GOOD[:-4],
-        "AQ" + GOOD[2:],
+        "Ag" + GOOD[2:],
         encode_checkpoint(Checkpoint(HERE, 5, {1: OpenTransaction(0, 5)})),
         encode_checkpoint(Checkpoint(HERE, -1, {})),
     ],

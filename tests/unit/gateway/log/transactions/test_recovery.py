@@ -7,14 +7,17 @@ import random
 
 import pytest
 
+from gateway.errors import KafkaError
+from gateway.log.bounds import transaction_flag
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints, log_transactions
 from gateway.log.transactions.checkpoints import CHECKPOINT
 from gateway.log.transactions.events import events_of
 from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
 from gateway.pulsar.position import Position
-from protocol.kafka.transaction_marker import MarkerType
-from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
+from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, transactional
 
 ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
 
@@ -160,6 +163,49 @@ async def test_what_no_checkpoint_tells_is_not_forgotten(no_settling: None, monk
     for log in (scene.log, await scene.opened()):
         await known(log, 0)
         assert len(log.transactions.aborted_between(0, log.end_offset)) == 20
+
+
+async def test_a_late_marker_is_known_by_the_next_leader(no_settling: None) -> None:
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(1)
+    await scene.end(1, COMMIT, coordinator_epoch=7)
+    for _ in range(6):
+        await scene.begin(2)
+        await scene.end(2, COMMIT)
+    await scene.lead()
+    await scene.begin(1)
+    with pytest.raises(KafkaError) as error:
+        await scene.end(1, ABORT, coordinator_epoch=6)
+    assert error.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+async def test_more_is_aborted_than_one_entry_can_tell(no_settling: None) -> None:
+    """As where another cluster wrote the log until now."""
+    aborted = [
+        bytes(part)
+        for producer_id in range(500)
+        for part in (transactional(producer_id, 0), encode_marker(TransactionMarker(ABORT, producer_id, 0, 0), 1))
+    ]
+    scene = TransactionScene()
+    for _ in range(60):
+        scene.topic.write(b"".join(aborted), len(aborted), "another", 0)
+        scene.everything.append((b"".join(aborted), scene.topic.next_index - len(aborted)))
+    scene.topic.properties[transaction_flag.PROPERTY] = "-1:-1"
+    await scene.lead()
+    for _ in range(12):
+        await scene.begin(1_000)
+        await scene.end(1_000, COMMIT)
+    lengths = [len(each.value) for *_, metadata in scene.topic.entries for each in metadata.properties]
+    assert max(lengths) < 300_000
+    fresh = await scene.opened()
+    scene.topic.readers.clear()
+    await fresh.transactions.prepare()
+    assert min(reader.first_entry for reader in scene.topic.readers) > 60
+    await known(fresh, 0)
+    assert len(fresh.transactions.aborted_between(0, fresh.end_offset)) == 30_000
+    await known(scene.log, 0)
+    assert scene.log.transactions.aborted_between(0, 10**6) == fresh.transactions.aborted_between(0, 10**6)
 
 
 async def test_somebody_elses_checkpoint(no_settling: None) -> None:
