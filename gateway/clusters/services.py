@@ -101,7 +101,7 @@ class ClusterServices:
             config, metrics, fleet, self._topics, self._logs, shared.producer_ids,
             FetchSessions(config.limits.max_fetch_sessions), unread,
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
-            NewestConnections(),
+            NewestConnections(), NewestConnections(),
             self.security, partition_rows,
         )  # fmt: skip
         meter = Meter(self.security.quotas)

@@ -76,6 +76,9 @@ class Cluster:
     verifier: Verifier
     marker_links: MarkerLinks
     producer_connections: NewestConnections
+    """Over which producers speak to their transaction coordinator."""
+    offset_connections: NewestConnections
+    """Over which they commit offsets of groups: a client may have another connection for that."""
     security: Security
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
     usage: Usage = field(default_factory=Usage)

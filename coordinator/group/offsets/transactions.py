@@ -173,7 +173,8 @@ class OffsetTransactions:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if verification not in self._verifications:  # markers may have come to another coordinator meanwhile
             return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.INVALID_TXN_STATE if verification.is_void else ErrorCode.NONE
+        # Clients of all versions try again after this error, and then hear the truth.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if verification.is_void else ErrorCode.NONE
 
     def commit(self, request: TransactionalCommitRequest, now_ms: int, reply: Callable[[CommitResponse], None]) -> None:
         """For a group that exists. Answered when durable; metadata that is too large is refused offset by offset."""

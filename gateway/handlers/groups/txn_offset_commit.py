@@ -3,6 +3,8 @@
 v1 throttle time; v2 leader epochs, and COORDINATOR_LOAD_IN_PROGRESS; v3 flexible, and the member that commits
 (KIP-447); v4 TRANSACTION_ABORTABLE; v5 adds the group's partition to the transaction (KIP-890). Older clients send
 AddOffsetsToTxn first. Offsets count when the transaction is committed: see `coordinator.group.offsets.transactions`.
+Below v5 a producer may have begun its next transaction in the same epoch: a commit that comes over another than the
+newest connection of the producer's commits closes that connection (as EndTxn does, KAFKA-17754).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from coordinator.group.ports import COMMIT_APPEND_ERRORS
 from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import Producer
 from coordinator.transaction.version_errors import Api, error_for_version
-from gateway.requests.call import Call
+from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.group_topics import PartitionCounts, with_counts
 from gateway.requests.reply import Reply
 from gateway.topics.topic_names import CONSUMER_OFFSETS
@@ -27,6 +29,10 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 def handle(call: Call[TxnOffsetCommitRequest]) -> Reply:
+    producer = Producer(call.request.producer_id, call.request.producer_epoch)
+    is_newest = call.cluster.offset_connections.hear(producer, call.client.number)
+    if not is_newest and call.version < ADDS_VERSION:
+        raise ClosesConnection("its producer commits offsets over a newer connection")
     return with_counts(call, call.request.topics, partial(_checked, call))
 
 

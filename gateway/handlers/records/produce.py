@@ -19,8 +19,9 @@ from coordinator.fleet.leadership import PartitionRole
 from coordinator.topics import TopicPartition
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
 from gateway.fan_out import Slices, fan_out
-from gateway.handlers.records.verification import UnverifiedBatchError, refused_as_whole, verify
+from gateway.handlers.records.verification import UnverifiedBatchError, refused_as_whole, unverified, verify
 from gateway.log.partition_log import PartitionLog
+from gateway.log.transactions.verifications import VerificationLostError
 from gateway.log.writing.checking import (
     FIRST_BATCH_VERSION,
     IN_THE_LOOP,
@@ -282,7 +283,8 @@ class ProduceCall:
                 part.answer.log_append_time_ms = part.produced.header.max_timestamp
         except _STORAGE_ERRORS as error:
             part.waits = False
-            self._failed(part, error)
+            is_lost = isinstance(error, VerificationLostError)
+            self._failed(part, unverified(self.call.version, error.code) if is_lost else error)
             self._open -= 1
 
     def _appended(self) -> Reply:

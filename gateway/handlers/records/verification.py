@@ -88,10 +88,14 @@ async def verify(
         if found is not ErrorCode.CONCURRENT_TRANSACTIONS or not adds or loop.time() >= end_s:
             break
         await asyncio.sleep(RETRY_S)
-    if not found:
-        return
-    code = error_for_version(Api.PRODUCE, call.version, found)
+    if found:
+        raise unverified(call.version, found)
+
+
+def unverified(version: int, found: ErrorCode) -> UnverifiedBatchError:
+    """``found`` as a producer of this version of Produce hears it."""
+    code = error_for_version(Api.PRODUCE, version, found)
     text = _TEXTS.get(code)
     if code is ErrorCode.NOT_ENOUGH_REPLICAS:
         text = f"{text} Underlying error: {found.name}"
-    raise UnverifiedBatchError(code, text)
+    return UnverifiedBatchError(code, text)

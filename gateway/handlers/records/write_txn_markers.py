@@ -27,6 +27,14 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 
+PARTITION_S = 5.0
+"""A partition that takes longer is answered NOT_LEADER_OR_FOLLOWER, so that the others of the request are not delayed.
+Its log goes on being opened. A marker that is already queued there is joined by the next attempt; one that is not is
+not appended later.
+"""
+REQUEST_S = 30.0
+"""And so long all of them together, less than a coordinator waits for the answer."""
+
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Result.WritableTxnMarkerTopicResult
@@ -56,7 +64,8 @@ async def write_markers(
         for topic in marker.topics
         for partition in topic.partition_indexes
     ]
-    codes = iter(await fan_out(lambda each: _write(cluster, still_wanted, *each), asked))
+    end_s = asyncio.get_running_loop().time() + REQUEST_S
+    codes = iter(await fan_out(lambda each: _write_in_time(cluster, still_wanted, end_s, *each), asked))
     return WriteTxnMarkersResponse(
         markers=[
             _Result(
@@ -75,6 +84,20 @@ async def write_markers(
             for marker in request.markers
         ]
     )
+
+
+async def _write_in_time(
+    cluster: Cluster, still_wanted: Callable[[], bool], end_s: float, written: _Marker, name: str, partition: int
+) -> ErrorCode:
+    try:
+        async with asyncio.timeout_at(min(end_s, asyncio.get_running_loop().time() + PARTITION_S)):
+            return await _write(cluster, still_wanted, written, name, partition)
+    except TimeoutError:
+        log.info(
+            "marker not written in time", topic=name, partition=partition, producer_id=written.producer_id,
+            seconds=PARTITION_S,
+        )  # fmt: skip
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def _write(

@@ -31,7 +31,7 @@ from gateway.log.transactions.events import EntryEvents, events_of
 from gateway.log.transactions.marker_appends import AppendControl, Ending, MarkerForm
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
-from gateway.log.transactions.verifications import Verifications
+from gateway.log.transactions.verifications import VerificationLostError, Verifications
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
@@ -160,14 +160,14 @@ class LogTransactions:
         return found is not None and header.producer_epoch < found.producer_epoch
 
     def check(self, header: BatchHeader) -> None:
-        """Whether the batch of a producer may be appended. Raises KafkaError."""
+        """Whether the batch of a producer, which was verified if need be, may be appended. Raises KafkaError."""
         if header.is_transactional:
             if not self.loaded:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
             if self._is_fenced(header):
                 raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
             if self.needs_verification(header):
-                raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+                raise VerificationLostError
         elif self._state.open and header.producer_id in self._state.open:
             text = f"Expected transactional write from producer {header.producer_id}"
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)

@@ -6,7 +6,16 @@ late: they may be of the transaction before.
 
 from __future__ import annotations
 
+from gateway.errors import KafkaError
 from protocol.kafka.batch import NO_PRODUCER_EPOCH
+from protocol.kafka.errors import ErrorCode
+
+
+class VerificationLostError(KafkaError):
+    """A marker was written since, or may have been missed: the coordinator is to be asked again."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 class Verification:

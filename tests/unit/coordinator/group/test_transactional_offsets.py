@@ -359,9 +359,9 @@ class TestVerification:
     @pytest.mark.parametrize(
         ("marker", "error"),
         [
-            ({}, ErrorCode.INVALID_TXN_STATE),
-            ({"producer_epoch": 1}, ErrorCode.INVALID_TXN_STATE),
-            ({"producer_epoch": 1, "transaction_version": V2}, ErrorCode.INVALID_TXN_STATE),
+            ({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            ({"producer_epoch": 1}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            ({"producer_epoch": 1, "transaction_version": V2}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
             # Of the transaction before, which the verification waited for.
             ({"transaction_version": V2}, ErrorCode.NONE),
             ({"producer_id": 8}, ErrorCode.NONE),

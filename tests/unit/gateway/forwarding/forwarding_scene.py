@@ -128,6 +128,7 @@ class Scene:
             groups=SimpleNamespace(partition_of=self.coordinators.get, run=_not_coordinator),
             transactions=SimpleNamespace(partition_of=self.coordinators.get, ask=_not_coordinator_of_transactions),
             producer_connections=NewestConnections(),
+            offset_connections=NewestConnections(),
         )  # fmt: skip
         peers = SimpleNamespace(open=self._open)
         shared = cast(Cluster, cluster)

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.handlers.records import produce as produce_handler
 from gateway.handlers.records.produce import PartitionAnswer, ProduceCall, _Part
+from gateway.log.transactions.verifications import VerificationLostError
 from gateway.requests.call import ClosesConnection
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
@@ -67,6 +68,22 @@ async def test_a_failed_write_without_an_answer_ends_the_connection() -> None:
     call.append()
     log.done(-1, TimeoutError())
     assert isinstance(call.future.exception(), ClosesConnection)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(11, ErrorCode.NOT_ENOUGH_REPLICAS), (12, ErrorCode.CONCURRENT_TRANSACTIONS)]
+)
+async def test_a_batch_whose_verification_a_marker_has_voided_comes_again(version: int, code: ErrorCode) -> None:
+    call, log = produce(-1)
+    call.call.version = version
+
+    def append(*_: Any) -> bool:
+        raise VerificationLostError
+
+    cast(Any, log).append = append
+    call.append()
+    assert call._parts[0].answer.error_code == code
+    assert call.future.result() is call.response
 
 
 # The request's own time

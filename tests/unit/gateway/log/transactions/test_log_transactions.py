@@ -102,7 +102,7 @@ async def test_a_log_without_transactions_costs_no_request(scene: TransactionSce
 async def test_batches_that_nobody_has_verified_are_refused(scene: TransactionScene) -> None:
     with pytest.raises(KafkaError) as error:
         await scene.begin(7, verified=False)
-    assert error.value.code == ErrorCode.INVALID_TXN_STATE
+    assert error.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 async def test_a_marker_undoes_verifications(scene: TransactionScene) -> None:
@@ -114,7 +114,7 @@ async def test_a_marker_undoes_verifications(scene: TransactionScene) -> None:
     verifications.verified(under_way, 7, 0)
     with pytest.raises(KafkaError) as error:
         await scene.begin(7, verified=False)
-    assert error.value.code == ErrorCode.INVALID_TXN_STATE
+    assert error.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 async def test_an_open_transaction_goes_on_under_the_next_leader(scene: TransactionScene) -> None:
@@ -130,7 +130,7 @@ async def test_who_is_doubted_is_verified_though_a_transaction_is_open(scene: Tr
     scene.log.transactions.doubt(7)
     with pytest.raises(KafkaError) as error:
         await scene.begin(7, verified=False)
-    assert error.value.code == ErrorCode.INVALID_TXN_STATE
+    assert error.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
     scene.sequences[7, 0] = 1  # as a producer that sends the refused batch again
     assert await scene.begin(7) == [(2, None)]
     await scene.end(7, COMMIT)
