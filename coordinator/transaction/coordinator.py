@@ -28,7 +28,7 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction import administration
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.ending import end_step
-from coordinator.transaction.marker_writing import MarkerWriters
+from coordinator.transaction.marker_writing import SLOW_MS, MarkerWriters
 from coordinator.transaction.messages import (
     AddPartitionsReply,
     AddPartitionsRequest,
@@ -46,7 +46,7 @@ from coordinator.transaction.messages import (
 )
 from coordinator.transaction.metadata import EPOCH_BUMP_VERSION, TransactionMetadata
 from coordinator.transaction.open_transactions import OnComplete, OpenTransactions
-from coordinator.transaction.ports import CoordinatorEpoch, Markers, NewProducerId, TransactionVersion
+from coordinator.transaction.ports import CoordinatorEpoch, Markers, NewProducerId, OnSlow, TransactionVersion
 from coordinator.transaction.producers import may_go_on, next_producer
 from coordinator.transaction.records.transaction_log import MAX_ID_BYTES, decode_transaction
 from coordinator.transaction.states import EXPIRABLE, PREPARED, TABLE, Event, TransactionState
@@ -57,7 +57,7 @@ from protocol.kafka.batch import NO_PRODUCER_ID
 from protocol.kafka.errors import ErrorCode
 
 MAX_REMOVED_TOGETHER = 500
-_EXPIRY_TIMER = TimerKey(TimerKind.EXPIRY)
+_EXPIRY_TIMER, _SLOW_TIMER = TimerKey(TimerKind.EXPIRY), TimerKey(TimerKind.SLOW)
 
 
 class TransactionCoordinator:
@@ -70,6 +70,7 @@ class TransactionCoordinator:
         coordinator_epoch: CoordinatorEpoch,
         version: TransactionVersion,
         on_complete: OnComplete = lambda state: None,
+        on_slow: OnSlow = lambda slow: None,
     ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
@@ -80,7 +81,7 @@ class TransactionCoordinator:
         self._timers: Timers[TimerKey] = Timers()
         self._background = Background()
         self._transitions = Transitions(log, version, self._serves, self._on_ended, self.resign)
-        self._writers = MarkerWriters(markers, coordinator_epoch, self._timers, self._serves, self._complete)
+        self._writers = MarkerWriters(markers, coordinator_epoch, self._timers, self._serves, self._complete, on_slow)
 
     # --- Lifecycle
 
@@ -108,6 +109,7 @@ class TransactionCoordinator:
                 yield
         self._phase = Phase.ACTIVE
         self._timers.set(_EXPIRY_TIMER, now_ms + self._config.id_expiration_check_interval_ms)
+        self._timers.set(_SLOW_TIMER, now_ms + SLOW_MS)
         self._background.start(self._write_markers(prepared, now_ms))
 
     def _write_markers(self, prepared: list[TransactionalId], now_ms: int) -> Steps:
@@ -150,6 +152,9 @@ class TransactionCoordinator:
             if timer.kind is TimerKind.EXPIRY:
                 self._background.start(self._expire(now_ms))
                 self._timers.set(_EXPIRY_TIMER, now_ms + self._config.id_expiration_check_interval_ms)
+            elif timer.kind is TimerKind.SLOW:
+                self._background.start(self._writers.look_for_slow(self.open_transactions.prepared(), now_ms))
+                self._timers.set(_SLOW_TIMER, now_ms + SLOW_MS)
             elif timer.kind is TimerKind.MARKERS:
                 self._writers.on_timer(self._ids[timer.transactional_id], now_ms)
             else:

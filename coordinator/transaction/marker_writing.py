@@ -1,20 +1,31 @@
 """The markers of prepared transactions, until all partitions have theirs.
 
 A leader that fails is asked again after a while, for ever: the transaction's fate is decided. One that has heard of a
-later epoch, or of a later coordinator, is left alone; so is the transaction, until a coordinator loads it anew.
+later epoch, or of a later coordinator, is asked again only when it is looked for transactions that take long: perhaps
+this coordinator is replaced by then, and if not, the refusal was a mistake that somebody has to be told of.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 
+from coordinator.slices import SliceCounter, Steps
 from coordinator.timers import Timers
 from coordinator.topics import TopicPartition
-from coordinator.transaction.ports import CoordinatorEpoch, MarkerOutcome, Markers, TransactionMarkers
-from coordinator.transaction.states import TransactionState
+from coordinator.transaction.ports import (
+    CoordinatorEpoch,
+    MarkerOutcome,
+    Markers,
+    OnSlow,
+    SlowTransaction,
+    TransactionMarkers,
+)
+from coordinator.transaction.states import PREPARED, TransactionState
 from coordinator.transaction.timer_keys import TimerKey, TimerKind
 from coordinator.transaction.transactional_id import MarkerWriting, OnTransition, TransactionalId
 
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 5_000
+SLOW_MS = 30_000
+"""Markers that take longer are reported. It is looked for them as often."""
 
 
 class MarkerWriters:
@@ -25,6 +36,7 @@ class MarkerWriters:
         timers: Timers[TimerKey],
         serves: Callable[[], bool],
         on_all_written: OnTransition,
+        on_slow: OnSlow,
     ) -> None:
         """`on_all_written` is called again after a `retry_later`."""
         self._markers = markers
@@ -32,9 +44,10 @@ class MarkerWriters:
         self._timers = timers
         self._serves = serves
         self._on_all_written = on_all_written
+        self._on_slow = on_slow
 
     def start(self, entry: TransactionalId, now_ms: int) -> None:
-        entry.writing = MarkerWriting(set(entry.metadata.partitions))
+        entry.writing = MarkerWriting(set(entry.metadata.partitions), now_ms)
         self._go_on(entry, entry.writing, entry.metadata.partitions, now_ms)
 
     def on_timer(self, entry: TransactionalId, now_ms: int) -> None:
@@ -88,10 +101,41 @@ class MarkerWriters:
             writing.failed.add(partition)
             if _retry_key(entry) not in self._timers:
                 self.retry_later(entry, now_ms)
-        elif outcome is not MarkerOutcome.FENCED:
+        elif outcome is MarkerOutcome.FENCED:
+            writing.fenced.add(partition)
+        else:
             writing.unmarked.discard(partition)
             if not writing.unmarked:
                 self._on_all_written(entry, now_ms)
+
+
+    def look_for_slow(self, entries: Iterable[TransactionalId], now_ms: int) -> Steps:
+        """Report them, and ask again who was not asked any more."""
+        slow = []
+        counter = SliceCounter()
+        for entry in entries:
+            if entry.metadata.state in PREPARED and not entry.is_in_transition:
+                if entry.writing is None:
+                    self.start(entry, now_ms)
+                elif now_ms - entry.writing.since_ms >= SLOW_MS:
+                    slow.append(_slow(entry, entry.writing, now_ms))
+                    self._ask_fenced(entry, entry.writing, now_ms)
+            if counter.is_full(1):
+                yield
+        if slow:
+            self._on_slow(slow)
+
+    def _ask_fenced(self, entry: TransactionalId, writing: MarkerWriting, now_ms: int) -> None:
+        writing.failed |= writing.fenced
+        if writing.fenced and _retry_key(entry) not in self._timers:
+            self.retry_later(entry, now_ms)
+        writing.fenced.clear()
+
+
+def _slow(entry: TransactionalId, writing: MarkerWriting, now_ms: int) -> SlowTransaction:
+    seconds = (now_ms - writing.since_ms) // 1000
+    unmarked, fenced = frozenset(writing.unmarked), frozenset(writing.fenced)
+    return SlowTransaction(entry.name, entry.metadata.producer_id, seconds, unmarked, fenced)
 
 
 def _retry_key(entry: TransactionalId) -> TimerKey:

@@ -31,6 +31,10 @@ class OpenTransactions:
     def clear(self) -> None:
         self._open = {}
 
+    def prepared(self) -> list[TransactionalId]:
+        """Those that lack markers."""
+        return [entry for entry in self._open.values() if entry.metadata.state in PREPARED]
+
     def __len__(self) -> int:
         return len(self._open)
 

@@ -1,9 +1,9 @@
 """What the coordinator needs from outside: a log to append to, writers of markers, fresh producer ids."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
@@ -51,6 +51,20 @@ class MarkerOutcome(Enum):
 
 OnMarker = Callable[[TopicPartition, MarkerOutcome, int], None]
 """(partition, outcome, now_ms)."""
+
+
+class SlowTransaction(NamedTuple):
+    """Its markers are being written for long. `partitions` still lack theirs."""
+
+    transactional_id: str
+    producer_id: int
+    seconds: int
+    partitions: Set[TopicPartition]
+    fenced: Set[TopicPartition]
+    """Those of them whose leaders know a later epoch of the producer or the coordinator."""
+
+
+OnSlow = Callable[[Sequence[SlowTransaction]], None]
 
 
 class Markers(Protocol):

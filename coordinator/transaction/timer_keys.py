@@ -9,6 +9,8 @@ class TimerKind(Enum):
     """Of an open transaction."""
     MARKERS = auto()
     """Until some are tried again."""
+    SLOW = auto()
+    """Until it is looked for transactions whose markers take long."""
     EXPIRY = auto()
     """Until all transactional ids are looked at."""
 

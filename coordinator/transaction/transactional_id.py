@@ -14,7 +14,10 @@ class MarkerWriting:
     """Which partitions of a prepared transaction still lack their markers, and which of these are to be tried again."""
 
     unmarked: set[TopicPartition]
+    since_ms: int
     failed: set[TopicPartition] = field(default_factory=set)
+    fenced: set[TopicPartition] = field(default_factory=set)
+    """Those whose leaders know a later epoch."""
     failures: int = 0
     """Rounds of which some marker failed, and appends that the log refused."""
 

@@ -7,7 +7,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import structlog
 
@@ -47,6 +47,8 @@ BACKOFF_MAX_MS = 200
 """A lease runs out in two seconds: as soon as a broker has the topic again, the fleet has to be back."""
 PAUSE_S = 0.2
 """Between two attempts, also when what was opened is closed again so soon."""
+SILENT_S = 3.0
+"""So long after Pulsar has confirmed a heartbeat, a reader that works has delivered it."""
 MAX_MESSAGE_BYTES = 1024 * 1024
 
 OnMessage = Callable[[LogPosition, Message], None]
@@ -116,6 +118,7 @@ class FleetLog:
         self._start: Start = "earliest"
         self._inclusive = True
         self._last = Position(-1, -1)
+        self._read_up_to = self._confirmed = Position(-1, -1)
         self._caught_up = asyncio.Event()
         self._reader: Reader | None = None
         self._reader_closed = asyncio.Event()
@@ -194,6 +197,7 @@ class FleetLog:
 
     def on_receipt(self, sequence_id: int, position: Position) -> None:
         self.is_lost_by_all = False
+        self._confirmed = max(self._confirmed, position)
 
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
         log.warning("heartbeat refused", error=str(error))
@@ -215,12 +219,28 @@ class FleetLog:
                     )
                     self._window = FlowWindow()
                     self._window.top_up(self._reader, PERMITS)
-                    await self._reader_closed.wait()
+                    await self._until_silent()
                 except PulsarError as error:
                     log.warning("cannot read the fleet's log", error=str(error))
 
+    async def _until_silent(self) -> None:
+        """Until the reader is closed. One that delivers nothing is closed here: without what it reads, this gateway has
+        no lease, while its heartbeats keep the others from taking over.
+        """
+        while not self._reader_closed.is_set():
+            confirmed = self._confirmed
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SILENT_S):
+                    await self._reader_closed.wait()
+            if self._read_up_to < confirmed and not self._reader_closed.is_set():
+                log.warning("the fleet's log is not delivered: it is read anew", behind=self._read_up_to)
+                assert self._reader is not None
+                await self._reader.close()
+                return
+
     def on_entry(self, entry: Entry) -> None:
         self._start, self._inclusive = entry.position, False
+        self._read_up_to = max(self._read_up_to, entry.position)
         self._window.used(entry)
         if self._reader is not None:
             self._window.top_up(self._reader, PERMITS)

@@ -173,7 +173,10 @@ class CoordinatorPartition(Generic[C]):
             (self._coordinator.resume if leads else self._coordinator.pause)(self._clock.now_ms())
 
     def _resign(self) -> None:
-        self._coordinator.resign(self._clock.now_ms())
+        try:
+            self._coordinator.resign(self._clock.now_ms())
+        except Exception as defect:  # of ours: the partition is taken again, or released, all the same
+            report("resignation of a coordinator", defect)
         self._arm_timer()
 
     def _renew(self) -> None:

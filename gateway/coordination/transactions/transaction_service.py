@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import structlog
 
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.coordinator import TransactionCoordinator
 from coordinator.transaction.open_transactions import OpenTransactions
+from coordinator.transaction.ports import SlowTransaction
 from coordinator.transaction.records.transaction_log import BARRIER
 from coordinator.transaction.states import TransactionState
 from gateway.config import TransactionsSection
@@ -30,6 +33,9 @@ from gateway.topics.topic_names import TRANSACTION_STATE
 TRANSACTION_VERSION = 2
 """The highest of Kafka's `transaction.version` that this gateway serves."""
 
+REPORTED = 5
+"""Transactions that lack markers, and partitions of each: a line for every one would be too many."""
+log = structlog.get_logger()
 
 _RESULTS = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLETE_ABORT: "abort"}
 
@@ -102,7 +108,19 @@ class TransactionService:
             lambda: log.epoch,
             lambda: max(0, self._fleet.transaction_version),
             lambda state: self._metrics.transactions.labels(_RESULTS[state]).inc(),
+            _report_slow,
         )
+
+
+def _report_slow(slow: Sequence[SlowTransaction]) -> None:
+    """Those that have waited longest: all of them may wait for the same partition."""
+    for each in sorted(slow, key=lambda each: each.seconds, reverse=True)[:REPORTED]:
+        missing = [f"{topic}-{number}" for topic, number in sorted(each.partitions)]
+        log.warning(
+            "a transaction lacks markers", transactional_id=each.transactional_id, producer_id=each.producer_id,
+            seconds=each.seconds, partitions=missing[:REPORTED], missing=len(missing), fenced=len(each.fenced),
+            of=len(slow),
+        )  # fmt: skip
 
 
 def _open_transactions(coordinator: TransactionCoordinator, now_ms: int) -> OpenTransactions:

@@ -6,7 +6,7 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.messages import AddPartitionsRequest, EndTxnResponse, Producer
 from coordinator.transaction.metadata import TransactionMetadata
-from coordinator.transaction.ports import MarkerOutcome
+from coordinator.transaction.ports import MarkerOutcome, SlowTransaction
 from coordinator.transaction.states import TransactionState
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.transaction.transaction_harness import T0, T1, TIMEOUT_MS, Harness, loaded
@@ -248,12 +248,37 @@ def test_a_fenced_marker_is_left_to_the_next_coordinator() -> None:
     h.finish_append()
     h.finish_marker(MarkerOutcome.FENCED)
     h.settle()
-    h.advance(60_000)
+    h.advance(10_000)
     assert not h.markers.waiting
     assert h.state() == "PrepareCommit"
     later = h.reloaded()
     assert later.state() == "CompleteCommit"
     assert {m.coordinator_epoch for m in later.written} == {8}
+
+
+def test_a_fenced_marker_is_reported_and_written_again_if_there_is_no_other_coordinator() -> None:
+    h, producer = ongoing(auto=False)
+    h.end(producer)
+    h.finish_append()
+    h.finish_marker(MarkerOutcome.FENCED)
+    h.finish_marker()
+    h.advance(30_000)
+    assert h.slow == [[SlowTransaction("t", producer.id, 30, {T0}, {T0})]]
+    h.auto = True
+    h.advance(10_000)
+    assert h.state() == "CompleteCommit"
+    h.advance(60_000)
+    assert len(h.slow) == 1
+
+
+def test_markers_that_take_long_are_reported_and_not_written_twice() -> None:
+    h, producer = ongoing(auto=False)
+    h.end(producer)
+    h.finish_append()
+    h.finish_marker()
+    h.advance(60_000)
+    assert [[(each.partitions, each.fenced) for each in slow] for slow in h.slow] == [[({T1}, set())]] * 2
+    assert len(h.markers.waiting) == 1
 
 
 # The log refuses, or is lost

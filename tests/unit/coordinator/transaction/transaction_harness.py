@@ -1,6 +1,6 @@
 """A transaction coordinator with a log and leaders of partitions in memory, who answer when the test says."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from coordinator.topics import TopicPartition
@@ -15,7 +15,7 @@ from coordinator.transaction.messages import (
     Producer,
 )
 from coordinator.transaction.metadata import TransactionMetadata
-from coordinator.transaction.ports import MarkerOutcome, OnMarker, TransactionMarkers
+from coordinator.transaction.ports import MarkerOutcome, OnMarker, SlowTransaction, TransactionMarkers
 from coordinator.transaction.records.transaction_log import decode_transaction, encode_transaction
 from coordinator.transaction.states import TransactionState
 from protocol.kafka.errors import ErrorCode
@@ -79,6 +79,7 @@ class Harness:
         self.markers = MemoryMarkers()
         self.written: list[TransactionMarkers] = []
         self.completed: list[TransactionState] = []
+        self.slow: list[Sequence[SlowTransaction]] = []
         self.next_id = 100
         self.coordinator_epoch = 7
         self.coordinator = TransactionCoordinator(
@@ -89,6 +90,7 @@ class Harness:
             lambda: self.coordinator_epoch,
             lambda: self.version,
             self.completed.append,
+            self.slow.append,
         )
         if load:
             self.load()

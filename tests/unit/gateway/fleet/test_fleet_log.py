@@ -69,6 +69,27 @@ async def test_what_is_closed_is_opened_again(failures: int, monkeypatch: pytest
     await log.close()
 
 
+async def test_a_reader_that_delivers_nothing_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats go on, so nobody else would take over."""
+    monkeypatch.setattr(fleet_log, "PAUSE_S", 0)
+    monkeypatch.setattr(fleet_log, "SILENT_S", 0.01)
+    client = FakeClient()
+    log = FleetLog(cast(PulsarClient, client), "t", lambda position, message: None)
+    await log.open()
+    await log.start()
+    await client.both()
+    log.on_receipt(0, Position(1, 0))
+    async with asyncio.timeout(WAIT_S):
+        assert await client.opened.get() == "reader"
+    log.on_entry(cast(Any, SimpleNamespace(position=Position(1, 0), permits=1, is_marker=True)))
+    await asyncio.sleep(0.05)
+    while not client.opened.empty():  # one more, if the entry came late
+        assert client.opened.get_nowait() == "reader"
+    await asyncio.sleep(0.05)
+    assert client.opened.empty()
+    await log.close()
+
+
 async def test_what_is_closed_again_and_again_is_not_opened_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_log, "PAUSE_S", 3_600)
     client = FakeClient()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -125,6 +125,24 @@ async def test_a_leader_that_is_fenced_answers_that_it_is_gone(monkeypatch: pyte
     assert second.look() == 2
     await first.partition.resign()
     await second.partition.resign()
+
+
+async def test_takes_a_lost_partition_again_though_its_coordinator_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_partition, "PAUSE_FIRST_S", 0.001)
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    harness = await Harness().start()
+    await harness.count()
+
+    def fail(now_ms: int) -> None:
+        raise AssertionError("a defect")
+
+    harness.partition.run(lambda coordinator, now_ms: setattr(coordinator, "resign", fail))
+    harness.topic.producers[-1].lose(ConnectionLostError("lost"))
+    await harness.until(lambda: harness.loaded == [0, 1])
+    assert harness.look() == 1
+    assert [str(each["exception"]) for each in reported] == ["a defect"]
+    await harness.partition.resign()
 
 
 async def test_takes_a_lost_partition_again(monkeypatch: pytest.MonkeyPatch) -> None:
