@@ -27,6 +27,9 @@ class PeerRequests:
 
     async def ask(self, member: Member, version: int, request: Message, response: type[R], timeout_s: float) -> R:
         """Raises PeerLostError if no answer comes, or none that can be read."""
+        if not self._peers.is_member(member):
+            # Another member may be the same process: of two links to it, it would refuse the older for good.
+            raise PeerLostError("it is no member any more")
         link, client_id = self._link(member)
         answer: asyncio.Future[bytearray | None] = self._loop.create_future()
         try:

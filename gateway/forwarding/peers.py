@@ -256,6 +256,10 @@ class Peers(FleetListener):
             self._failing.add(link.member)
             log.warning("connection to another gateway failed", node_id=link.member.node_id, error=link.failure)
 
+    def is_member(self, member: Member) -> bool:
+        """The gateway lives, as far as is known, and is the same process still."""
+        return self._fleet.is_member(member)
+
     def leaders_changed(self) -> None:
         self._failing = {member for member in self._failing if self._fleet.is_member(member)}
         for link in tuple(self._links):

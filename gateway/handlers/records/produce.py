@@ -283,8 +283,10 @@ class ProduceCall:
                 part.answer.log_append_time_ms = part.produced.header.max_timestamp
         except _STORAGE_ERRORS as error:
             part.waits = False
-            is_lost = isinstance(error, VerificationLostError)
-            self._failed(part, unverified(self.call.version, error.code) if is_lost else error)
+            if isinstance(error, VerificationLostError):
+                self._failed(part, unverified(self.call.version, error.code))
+            else:
+                self._failed(part, error)
             self._open -= 1
 
     def _appended(self) -> Reply:

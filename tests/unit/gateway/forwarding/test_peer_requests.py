@@ -26,7 +26,8 @@ VERSION = 1
 class Scene:
     def __init__(self, peer: FakePeer, member: Member) -> None:
         self.peer, self.member = peer, member
-        fleet = SimpleNamespace(subscribe=lambda listener: None, is_member=lambda member: False)
+        self.is_member = True
+        fleet = SimpleNamespace(subscribe=lambda listener: None, is_member=lambda member: self.is_member)
         self.requests = PeerRequests(Peers(cast(Fleet, fleet), "default"), iter(["first", "second"]))
 
     def ask(self, timeout_s: float = WAIT_S) -> asyncio.Task[WriteTxnMarkersResponse]:
@@ -75,6 +76,19 @@ async def test_answers_find_who_asked() -> None:
         assert (await second).markers[0].producer_id == 2
         world.answer(asked[0][0], producer_id=1)
         assert (await first).markers[0].producer_id == 1
+
+
+async def test_who_is_no_member_any_more_is_not_asked() -> None:
+    async with scene() as world:
+        world.is_member = False
+        with pytest.raises(PeerLostError):
+            await world.ask()
+        world.is_member = True
+        asked = world.ask()
+        number, client_id = await world.next()
+        assert client_id == "first"
+        world.answer(number)
+        await asked
 
 
 async def test_an_answer_that_is_late_ends_the_link() -> None:
