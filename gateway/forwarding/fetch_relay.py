@@ -1,40 +1,55 @@
 """Fetches of what one other gateway leads: they go there as they are, and their sessions (KIP-227) with them.
 
-A session that begins so stays with that leader. When it comes to name what another one leads, it is at its end: the
-client hears that it is unknown, as from a broker that was restarted, and asks for everything anew.
+A session that begins so stays with that leader. When it comes to name what another one leads, or what the client may
+not read any more, it is at its end: the client hears that it is unknown, as from a broker that was restarted, and asks
+for everything anew. A fetch that waited while rights changed is answered so, too.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from coordinator.fleet.messages import Member
 from gateway.errors import KafkaError
 from gateway.fetching.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key
-from gateway.handlers.records.fetch import ISOLATION_LEVELS, SESSION_VERSION, TOPIC_ID_VERSION, forgotten_keys
+from gateway.handlers.records.fetch import (
+    ISOLATION_LEVELS,
+    SESSION_VERSION,
+    TOPIC_ID_VERSION,
+    forgotten_keys,
+    may_read,
+)
 from gateway.requests.call import Call
+from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.routes import Leaders
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.handwritten.fetch_response import session_id
 from protocol.kafka.messages.records import FetchRequest
+
+Named = dict[Key, str]
+"""Partitions, with the names of their topics."""
 
 
 @dataclass(slots=True)
 class _Session:
     session_id: int
     leader: Member
-    partitions: set[Key]
+    partitions: Named
+    topics: frozenset[str]
+    """Their names."""
     epoch: int
     """When their leader was looked up."""
 
 
 class FetchRelay:
-    """Of one client."""
+    """Of one client, which has at most one fetch on its way."""
 
     def __init__(self) -> None:
         self._session: _Session | None = None
+        self._asked: Named = {}
+        """By the full fetch that is on its way."""
 
     def leader(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
         """To whom the fetch goes as it is; None if it does not. Raises KafkaError when its session has ended."""
@@ -49,47 +64,76 @@ class FetchRelay:
 
     def _leader_of_all(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
         """A full fetch ends the session before it."""
-        leader = _sole_leader(call, leaders, _keys(call))
+        named, leader = _named(call), None
+        if named and may_read_all(call, named.values()):
+            leader = _sole_leader(leaders, named)
+        self._asked = named or {}
         known, self._session = self._session, None
         if leader is not None and (known is None or known.session_id != call.request.session_id):
             call.cluster.fetch_sessions.close(call.client.host, call.request.session_id)
         return leader
 
     def _leader_of_session(self, call: Call[FetchRequest], leaders: Leaders, session: _Session) -> Member:
-        named, forgotten = _keys(call), set(forgotten_keys(call))
-        new = named - session.partitions
-        session.partitions = (session.partitions | named) - forgotten
+        if call.request.topics or call.request.forgotten_topics_data or session.epoch != leaders.epoch:
+            self._change(call, leaders, session)
+        if not may_read_all(call, session.topics):
+            self._end()
+        return session.leader
+
+    def _change(self, call: Call[FetchRequest], leaders: Leaders, session: _Session) -> None:
+        named = _named(call)
+        if named is None:
+            self._end()
+            return
+        new = {key: topic for key, topic in named.items() if key not in session.partitions}
+        session.partitions |= named
+        for key in forgotten_keys(call):
+            session.partitions.pop(key, None)
+        session.topics = frozenset(session.partitions.values())
         if session.epoch != leaders.epoch:
             session.epoch, new = leaders.epoch, session.partitions
         if new:
-            leader = _sole_leader(call, leaders, new)
+            leader = _sole_leader(leaders, new)
             if leader is None or leader.incarnation != session.leader.incarnation:
-                self._session = None
-                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        return session.leader
+                self._end()
+
+    def _end(self) -> None:
+        self._session = None
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def answered(self, call: Call[FetchRequest], leaders: Leaders, leader: Member, frame: bytearray) -> None:
-        """A session may have begun."""
+        """A session may have begun. Raises KafkaError if the answer is not for the client any more."""
+        is_full = call.version < SESSION_VERSION or call.request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
+        named, self._asked = self._asked, {}
+        topics = self._session.topics if self._session is not None and not is_full else frozenset(named.values())
+        if not may_read_all(call, topics):
+            self._end()
         if call.version < SESSION_VERSION or call.request.session_epoch != INITIAL_EPOCH:
             return
         number = session_id(call.version, memoryview(frame))
         if number != NO_SESSION:
-            self._session = _Session(number, leader, _keys(call), leaders.epoch)
+            self._session = _Session(number, leader, named, topics, leaders.epoch)
 
 
-def _keys(call: Call[FetchRequest]) -> set[Key]:
+def may_read_all(call: Call[FetchRequest], topics: Iterable[str]) -> bool:
+    return call.context.policy is ALL_ALLOWED or all(may_read(call, topic) for topic in topics)
+
+
+def _named(call: Call[FetchRequest]) -> Named | None:
+    """The partitions of a request; None if the name of a topic's id is not known."""
     by_id = call.version >= TOPIC_ID_VERSION
-    return {
-        (topic.topic_id if by_id else topic.topic, part.partition)
-        for topic in call.request.topics
-        for part in topic.partitions
-    }
+    found: Named = {}
+    for topic in call.request.topics:
+        name = call.cluster.topics.cached_name(topic.topic_id) if by_id else topic.topic
+        if name is None:
+            return None
+        key: str | uuid.UUID | None = topic.topic_id if by_id else topic.topic
+        for part in topic.partitions:
+            found[key, part.partition] = name
+    return found
 
 
-def _sole_leader(call: Call[FetchRequest], leaders: Leaders, keys: Collection[Key]) -> Member | None:
+def _sole_leader(leaders: Leaders, named: Mapping[Key, str]) -> Member | None:
     """None if there are several, or it is this gateway, or not known."""
-    found: set[Member | None] = set()
-    for topic, partition in keys:
-        name = call.cluster.topics.cached_name(topic) if isinstance(topic, uuid.UUID) else topic
-        found.add(None if name is None else leaders.of_partition(name, partition))
+    found = {leaders.of_partition(topic, partition) for (_, partition), topic in named.items()}
     return found.pop() if len(found) == 1 else None

@@ -27,7 +27,6 @@ from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client
-from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -36,6 +35,8 @@ from protocol.kafka.codec import decode_response, encode_request, readdress_requ
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
 from protocol.kafka.handwritten.produce_response import is_written
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
+
+MAX_KNOWN_LEADERS = 100_000
 
 log = structlog.get_logger()
 
@@ -55,6 +56,8 @@ class FleetLeaders:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._known: dict[tuple[str, int], Member | None] = {}
+        self._known_epoch = -1
 
     @property
     def epoch(self) -> int:
@@ -70,8 +73,15 @@ class FleetLeaders:
         return not self._cluster.fleet.state.permissions.coordinates
 
     def of_partition(self, topic: str, partition: int) -> Member | None:
+        epoch, key = self._cluster.fleet.epoch, (topic, partition)
+        if epoch != self._known_epoch or len(self._known) > MAX_KNOWN_LEADERS:
+            self._known.clear()
+            self._known_epoch = epoch
+        if key in self._known:
+            return self._known[key]
         leader = self._cluster.fleet.leader(topic, partition)
-        return None if leader is None or leader.node_id == self._cluster.node_id else leader
+        found = self._known[key] = None if leader is None or leader.node_id == self._cluster.node_id else leader
+        return found
 
     def of_group(self, group_id: str) -> Member | None:
         partition = self._cluster.groups.partition_of(group_id)
@@ -119,9 +129,34 @@ class Forwarder:
     # Produce
 
     def _produce(self, call: Call[ProduceRequest]) -> Reply:
+        reply = self._relay_one_batch(call)
+        if reply is not None:
+            return reply
         if not names_known(call):
             return Reply.after(self._produce_when_named(call))
         return self._produce_named(call)
+
+    def _relay_one_batch(self, call: Call[ProduceRequest]) -> Reply | None:
+        """The common request: of one partition that another gateway leads, to which the link is open.
+
+        None if anything has to be waited for, split or remembered.
+        """
+        request, topics, frame = call.request, call.request.topic_data, call.frame
+        if frame is None or not request.acks or self._client.refused or len(topics) != 1:
+            return None
+        topic = topics[0]
+        name = topic.name or call.cluster.topics.cached_name(topic.topic_id)
+        if not name or len(topic.partition_data) != 1:
+            return None
+        leader = self._leaders.of_partition(name, topic.partition_data[0].index)
+        link = None if leader is None else self._links.get(leader.incarnation)
+        epoch = self._leaders.epoch
+        if link is None or not link.writable or not self._produce_order.is_drained(epoch):
+            return None
+        future: asyncio.Future[Response] = self._loop.create_future()
+        link.send(partial(readdress_request, frame), partial(self._answer, call, link, future))
+        self._produce_order.sent(epoch, future)
+        return Reply.later(future)
 
     async def _produce_when_named(self, call: Call[ProduceRequest]) -> Reply:
         await look_up_names(call)
@@ -153,9 +188,7 @@ class Forwarder:
         if self._fetching is not None and not self._fetching.done():
             return Reply.after(self._fetch_next(call, self._fetching))
         try:
-            # What passes as it is, is not looked at: only of clients that may read everything.
-            may_all = call.context.policy is ALL_ALLOWED
-            leader = self._fetch_relay.leader(call, self._leaders) if may_all else None
+            leader = self._fetch_relay.leader(call, self._leaders)
         except KafkaError as error:
             return Reply(FetchAnswer(error_code=error.code))
         if leader is None:
@@ -221,11 +254,14 @@ class Forwarder:
     def _answer(self, call: Call, link: PeerLink, future: asyncio.Future[Response], frame: bytearray | None) -> None:
         if future.done() or self._closed:
             return
+        response: Response = None
         try:
-            response = None if frame is None else self._response(call, link.member, frame)
+            if frame is not None:
+                response = self._response(call, link.member, frame)
+        except KafkaError as error:  # of a fetch: its session is over
+            response = FetchAnswer(error_code=error.code)
         except ValueError as error:
             log.error("a peer's answer cannot be read", node_id=link.member.node_id, error=str(error))
-            response = None
         if response is not None:
             future.set_result(response)
             return

@@ -31,6 +31,8 @@ SILENCE_MS = 5_000
 READ_BUFFER_BYTES = 256 * 1024
 WRITE_HIGH_BYTES = 4 * 1024 * 1024
 MAX_ANSWER_BYTES = 2**31 - 1
+AT_ONCE_BYTES = 64 * 1024 * 1024
+"""An answer of up to so many bytes is read into one buffer: another gateway may be believed how long it is."""
 CORRELATION_ID_BYTES = 4
 
 log = structlog.get_logger()
@@ -67,7 +69,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self._client_address = client_address
         self._fallback = fallback
         self._cluster = cluster
-        self._receiver = FrameReceiver(read_buffer, MAX_ANSWER_BYTES)
+        self._receiver = FrameReceiver(read_buffer, MAX_ANSWER_BYTES, AT_ONCE_BYTES)
         self._on_lost = on_lost
         self._security = security
         self._waiting: dict[int, OnAnswer] = {}

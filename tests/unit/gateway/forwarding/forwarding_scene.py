@@ -25,7 +25,9 @@ from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.context import Client, Listener
 from gateway.requests.reply import Response
+from gateway.security.authorizer import Authorizer
 from gateway.topics.topic import Topic
+from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.codec import decode_response, encode_request, encode_response
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.requests.test_routes import OTHERS
@@ -106,10 +108,28 @@ class FakeFleet:
         return False
 
 
+class FakeRights:
+    """An authorizer that allows all but what is done with some topics."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self._denied: set[str] = set()
+
+    def deny(self, *topics: str) -> None:
+        self._denied.update(topics)
+        self.version += 1
+
+    def allows(self, _requester: Any, _operation: AclOperation, _resource_type: ResourceType, name: str) -> bool:
+        return name not in self._denied
+
+    def allows_any(self, _requester: Any, _operation: AclOperation, _resource_type: ResourceType) -> bool:
+        return True
+
+
 class Scene:
     """`links` are by node id, as they were opened; a lost one is replaced."""
 
-    def __init__(self) -> None:
+    def __init__(self, rights: FakeRights | None = None) -> None:
         self.fleet = FakeFleet()
         self.links: dict[int, FakeLink] = {}
         self.unread = Unread()
@@ -132,7 +152,8 @@ class Scene:
         )  # fmt: skip
         peers = SimpleNamespace(open=self._open)
         shared = cast(Cluster, cluster)
-        self._dispatcher = Dispatcher(shared, Forwarding(cast(Peers, peers), FleetLeaders(shared), shared))
+        forwarding = Forwarding(cast(Peers, peers), FleetLeaders(shared), shared)
+        self._dispatcher = Dispatcher(shared, forwarding, cast(Authorizer | None, rights))
         self.client = Client("192.0.2.7:51000", close=self.closed.append)
         self._context = self._dispatcher.context(self.client, LISTENER)
         self.forwarder = self._dispatcher.handler(self._context)
@@ -144,11 +165,13 @@ class Scene:
             link.room.clear()
         return link
 
-    def ask(self, api_key: int, version: int, request: Any, correlation_id: int = 7) -> Asked:
-        """As a connection does it."""
+    def ask(self, api_key: int, version: int, request: Any, correlation_id: int = 7, *, share: bool = False) -> Asked:
+        """As a connection does it; or for a share, which is encoded anew, as is its answer."""
         api = APIS[api_key]
         frame = bytearray(b"".join(encode_request(api.request, version, correlation_id, "c", request))[4:])
         call = self._dispatcher.begin(frame, self._context)
+        if share:
+            call = call.asking(call.request)
         return Asked(self._dispatcher, self.forwarder, call, bytes(frame))
 
 

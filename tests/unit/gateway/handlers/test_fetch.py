@@ -1,4 +1,4 @@
-"""Which consumers the leader sends to the gateway of their rack (KIP-392)."""
+"""Which consumers the leader sends to the gateway of their rack (KIP-392), and which may not read any more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from gateway.fetching.fetch_session import FetchedPartition
 from gateway.handlers.records import fetch
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
-from gateway.requests.policy import ALL_ALLOWED
+from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
+from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.fetching.test_delayed_fetch import FakeLog
 from tests.unit.gateway.requests.test_brokers import OWN, racked_fleet
@@ -24,6 +25,20 @@ READER = 2
 
 async def fetched(offset: int, *, rack: str = "b", opened: bool = True, doubtful: bool = False) -> tuple[Any, FakeLog]:
     """The row of a partition that this gateway leads, and its log from 5 to 9."""
+    reply, log = ask(offset, rack=rack, opened=opened, doubtful=doubtful)
+    return await row(reply), log
+
+
+async def row(reply: Reply) -> Any:
+    async with asyncio.timeout(5):
+        answer = await reply.result()
+    return cast(Any, answer).responses[0].partitions[0]
+
+
+def ask(
+    offset: int, *, rack: str = "", opened: bool = True, doubtful: bool = False, max_wait_ms: int = 0,
+    policy: Policy = ALL_ALLOWED,
+) -> tuple[Reply, FakeLog]:  # fmt: skip
     log = FakeLog(9)
     log.start = SimpleNamespace(offset=5, refresh_ahead=Mock())
     log.refresh.set_result(None)
@@ -38,16 +53,14 @@ async def fetched(offset: int, *, rack: str = "b", opened: bool = True, doubtful
         topics=SimpleNamespace(cached=lambda _: topic, get=lambda _: asyncio.sleep(0, topic)),
     )  # fmt: skip
     request = SimpleNamespace(
-        max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack
+        max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack
     )
-    context = SimpleNamespace(listener=Listener("inside"), policy=ALL_ALLOWED)
+    context = SimpleNamespace(listener=Listener("inside"), policy=policy)
     call = SimpleNamespace(
         request=request, version=12, cluster=cluster, context=context, client_id="test", count_error=lambda code: None
     )
     part = FetchedPartition("t", OWN, offset, 1 << 20, -1, -1)
-    async with asyncio.timeout(5):
-        answer = await fetch.fetch(cast(Any, call), [part], None).result()
-    return cast(Any, answer).responses[0].partitions[0], log
+    return fetch.fetch(cast(Any, call), [part], None), log
 
 
 @pytest.mark.parametrize("opened", [True, False])
@@ -76,3 +89,24 @@ async def test_one_that_may_not_lead_any_more_calls_no_offset_out_of_range() -> 
     """It may not know what its successor wrote: the client must not begin anew for that."""
     row, _ = await fetched(10, rack="", doubtful=True)
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class Revocable(AllAllowed):
+    revoked = False
+
+    def allows(self, operation: object, resource_type: object, name: str) -> bool:
+        return not self.revoked
+
+
+@pytest.mark.parametrize("opened", [True, False])
+async def test_a_right_is_lost_while_a_fetch_waits(opened: bool) -> None:
+    policy = Revocable()
+    reply, log = ask(9, max_wait_ms=60_000, policy=policy, opened=opened)
+    assert reply.future is not None
+    while not log.waiters:
+        await asyncio.sleep(0)
+    policy.revoked = True
+    log.move()
+    denied = await row(reply)
+    assert (denied.error_code, denied.records.size_bytes) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)
+    assert denied.high_watermark == -1
