@@ -28,7 +28,7 @@ _EARLIEST = Position(-1, -1)
 class Entry:
     """One entry as the broker stores it: a single message or a batch of them."""
 
-    __slots__ = ("_broker_metadata", "metadata", "payload", "position")
+    __slots__ = ("_broker_metadata", "metadata", "payload", "permits", "position")
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class Entry:
         self.metadata = metadata
         self.payload = payload
         """Mutable and the receiver's own."""
+        self.permits = _counted(metadata.num_messages_in_batch)
+        """What the entry takes of the permits given to its reader."""
         self._broker_metadata = broker_metadata
 
     @property
@@ -55,11 +57,6 @@ class Entry:
     def num_messages(self) -> int:
         """How many messages, hence indexes, the entry counts for."""
         return self.metadata.num_messages_in_batch
-
-    @property
-    def permits(self) -> int:
-        """What the entry takes of the permits given to its reader."""
-        return _counted(self.metadata)
 
     @property
     def publish_time_ms(self) -> int:
@@ -126,20 +123,18 @@ class Reader(Consumer):
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None:
         broker_metadata, metadata, payload = parse_message(frame, offset)
         message_id = command.message_id
-        position = Position(message_id.ledger_id, message_id.entry_id)
-        self._count(metadata)
-        if position == self._dropped:
-            self.flow(_counted(metadata))
-            return
         if 2 * len(payload) < len(frame):  # it would keep the rest of the frame in memory
             payload = memoryview(bytearray(payload))
-        self._listener.on_entry(Entry(position, broker_metadata, metadata, payload))
-
-    def _count(self, metadata: MessageMetadata) -> None:
-        """Where the producer's count cannot be, make up for what the broker took of the permits, or gave to them."""
-        odd = metadata.num_messages_in_batch - _counted(metadata)
-        if not odd:
+        entry = Entry(Position(message_id.ledger_id, message_id.entry_id), broker_metadata, metadata, payload)
+        if entry.permits != metadata.num_messages_in_batch:
+            self._make_up(metadata.num_messages_in_batch - entry.permits)
+        if entry.position == self._dropped:
+            self.flow(entry.permits)
             return
+        self._listener.on_entry(entry)
+
+    def _make_up(self, odd: int) -> None:
+        """Where the producer's count cannot be: for what the broker took of the permits, or gave to them."""
         self._surplus = (self._surplus - odd) % 2**32
         if self._surplus >= 2**30:  # soon, or already, below zero
             while self._surplus:
@@ -151,8 +146,8 @@ class Reader(Consumer):
         self._listener.on_reader_closed(error)
 
 
-def _counted(metadata: MessageMetadata) -> int:
-    return metadata.num_messages_in_batch if 0 < metadata.num_messages_in_batch <= MAX_COUNTED else 1
+def _counted(messages: int) -> int:
+    return messages if 0 < messages <= MAX_COUNTED else 1
 
 
 def _start_message_id(start: Start) -> MessageIdData:

@@ -51,8 +51,7 @@ Buffer = bytes | bytearray | memoryview
 WritableBuffer = bytearray | memoryview
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_EXTENT = struct.Struct(">i11xi")  # batch_length and last_offset_delta, read from _EXTENT_OFFSET
-_MAGIC_EXTENT = struct.Struct(">i4xb6xi")  # and the magic between them
+_MAGIC_EXTENT = struct.Struct(">i4xb6xi")  # batch_length, magic and last_offset_delta, read from _EXTENT_OFFSET
 _EXTENT_OFFSET: Final = 8
 _MARKED_EXTENT = struct.Struct(">i9xh")  # batch_length and attributes, read from _EXTENT_OFFSET
 _UNCHECKED = struct.Struct(">qii")  # the fields before magic: base_offset, batch_length, partition_leader_epoch
@@ -203,35 +202,20 @@ def _check_producible(header: BatchHeader) -> None:
         raise InvalidBatch(f"unknown compression codec {header.compression}")
 
 
-def count_offsets(buffer: Buffer) -> int:
-    """How many offsets the batches span that fill `buffer`. Raises CorruptBatch if it holds anything else."""
-    position, end, count = 0, len(buffer), 0
-    try:
-        while position < end:
-            batch_length, magic, last_offset_delta = _MAGIC_EXTENT.unpack_from(buffer, position + _EXTENT_OFFSET)
-            if batch_length < _MIN_LENGTH or magic != MAGIC_V2 or last_offset_delta < 0:
-                raise CorruptBatch(f"no record batch at byte {position} of {end}")
-            count += last_offset_delta + 1
-            position += batch_length + LOG_OVERHEAD_BYTES
-    except struct.error as error:
-        raise CorruptBatch(f"no batch header fits at byte {position} of {end}") from error
-    if position != end:
-        raise CorruptBatch(f"the last batch ends at byte {position} of {end}")
-    return count
-
-
 def stamp_offsets(buffer: WritableBuffer, base_offset: int, leader_epoch: int = 0) -> int:
     """Number the batches that fill `buffer` from `base_offset` on, in place, and return the next free offset.
 
-    Writes only fields outside the checksum. Raises CorruptBatch when the lengths do not add up to the buffer.
+    Writes only fields outside the checksum. Raises CorruptBatch if the buffer holds anything else, perhaps when some
+    batches are numbered.
     """
+    unpack, pack = _MAGIC_EXTENT.unpack_from, _UNCHECKED.pack_into
     position, end = 0, len(buffer)
     try:
         while position < end:
-            batch_length, last_offset_delta = _EXTENT.unpack_from(buffer, position + _EXTENT_OFFSET)
-            if batch_length < _MIN_LENGTH:
-                raise CorruptBatch(f"batch at byte {position} claims a length of {batch_length}")
-            _UNCHECKED.pack_into(buffer, position, base_offset, batch_length, leader_epoch)
+            batch_length, magic, last_offset_delta = unpack(buffer, position + _EXTENT_OFFSET)
+            if batch_length < _MIN_LENGTH or magic != MAGIC_V2 or last_offset_delta < 0:
+                raise CorruptBatch(f"no record batch at byte {position} of {end}")
+            pack(buffer, position, base_offset, batch_length, leader_epoch)
             base_offset += last_offset_delta + 1
             position += batch_length + LOG_OVERHEAD_BYTES
     except struct.error as error:

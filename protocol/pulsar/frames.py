@@ -12,6 +12,7 @@ All integers are big-endian. See https://pulsar.apache.org/docs/4.0.x/developing
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
+from struct import error as StructError
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -144,16 +145,21 @@ def parse_message(frame: memoryview, offset: int) -> MessageParts:
     """
     try:
         return _parse_message(frame, offset)
+    except StructError:
+        raise FrameError("message frame ends within its headers") from None
     except DecodeError as error:
         raise FrameError(f"undecodable metadata: {error}") from None
 
 
 def _parse_message(frame: memoryview, offset: int) -> MessageParts:
+    # Without a magic, the metadata's size stands here; its upper half would be 0x0e01 only from 234 MB on.
+    (magic,) = _U16.unpack_from(frame, offset)
     broker_metadata = None
-    if _magic(frame, offset) == BROKER_METADATA_MAGIC:
+    if magic == BROKER_METADATA_MAGIC:
         start, offset = _sized(frame, offset + 2)
         broker_metadata = BrokerEntryMetadata.FromString(bytes(frame[start:offset]))
-    if _magic(frame, offset) == CHECKSUM_MAGIC:
+        (magic,) = _U16.unpack_from(frame, offset)
+    if magic == CHECKSUM_MAGIC:
         offset = _verify_checksum(frame, offset)
     start, end = _sized(frame, offset)
     try:
@@ -163,19 +169,9 @@ def _parse_message(frame: memoryview, offset: int) -> MessageParts:
     return MessageParts(broker_metadata, metadata, frame[end:])
 
 
-def _magic(frame: memoryview, offset: int) -> int:
-    # Without a magic, the metadata's size stands here; its upper half would be 0x0e01 only from 234 MB on.
-    if len(frame) < offset + 2:
-        raise FrameError("message frame ends within its headers")
-    value: int = _U16.unpack_from(frame, offset)[0]
-    return value
-
-
 def _sized(frame: memoryview, offset: int) -> tuple[int, int]:
     """Start and end of what a u32 size at `offset` announces."""
-    start = offset + 4
-    if len(frame) < start:
-        raise FrameError("message frame ends within its headers")
+    start = offset + _U32.size
     end: int = start + _U32.unpack_from(frame, offset)[0]
     if len(frame) < end:
         raise FrameError(f"metadata ends at {end} in a frame of {len(frame)} bytes")
@@ -183,10 +179,8 @@ def _sized(frame: memoryview, offset: int) -> tuple[int, int]:
 
 
 def _verify_checksum(frame: memoryview, offset: int) -> int:
-    start = offset + _MAGIC_U32.size
-    if len(frame) < start:
-        raise FrameError("message frame ends within its headers")
     expected = _MAGIC_U32.unpack_from(frame, offset)[1]
+    start = offset + _MAGIC_U32.size
     actual = crc32c(frame[start:])
     if actual != expected:
         raise FrameError(f"checksum {actual:#010x}, expected {expected:#010x}")

@@ -72,6 +72,7 @@ class CatchUpReader:
         self.offset_behind = offset
         """Behind what clients got."""
         self._owner = owner
+        self._index = owner.index(log)
         self.buffered_bytes = 0
         self._entries: list[LogEntry] = []
         self._reader: Reader | None = None
@@ -177,14 +178,15 @@ class CatchUpReader:
     def _converted(self, entry: Entry, read: LogEntry | None) -> None:
         self._window.used(entry)
         self._position = entry.position
-        if read is None or read.next_offset <= max(self.offset, self._next_offset):
+        if read is None or read.next_offset <= self.offset or read.next_offset <= self._next_offset:
             self._top_up()
         else:
-            self._owner.index(self.log).learn(read)
+            self._index.learn(read)
             self._messages += entry.permits
             self._bytes += max(read.size_bytes, len(entry.payload))
             self._take(read)
-        self._step_over()
+        if self._end is not None:
+            self._step_over()
 
     def _take(self, read: LogEntry) -> None:
         expected, self._next_offset = self._next_offset, read.next_offset
@@ -192,7 +194,8 @@ class CatchUpReader:
         crossed, self._ledger_id = read.position.ledger_id != self._ledger_id, read.position.ledger_id
         self._entries.append(read)
         self.buffered_bytes += read.size_bytes
-        self._top_up()
+        if self._window.is_half_used:
+            self._top_up()
         if crossed and read.base_offset > expected:
             self._check_start(expected)
         self._verified = self._missing is None
@@ -332,7 +335,7 @@ class CatchUpReader:
 
     async def _open(self) -> None:
         try:
-            index = self._owner.index(self.log)
+            index = self._index
             known = index.before(self.offset)
             near = known is not None and known[0] == self.offset
             position = known[1] if known and near else None

@@ -14,7 +14,6 @@ from protocol.kafka.batch import (
     CorruptBatch,
     InvalidBatch,
     check_batch,
-    count_offsets,
     iter_headers,
     parse_header,
     set_log_append_time,
@@ -81,8 +80,8 @@ def check_batches(data: bytes) -> str:
             outcomes.append(_check_batch(data, position))
             if len(outcomes) == 5:
                 break
-        assert count_offsets(data) == stamp_offsets(bytearray(data), 0)
-        assert [end for _, end, _ in batch_extents(data)][-1:] == [len(data)][: len(data)]
+        end_offset = stamp_offsets(numbered := bytearray(data), 0)
+        assert [extent[1:] for extent in batch_extents(numbered)][-1:] == [(len(data), end_offset)][: len(data)]
     except (CorruptBatch, InvalidBatch) as error:
         outcomes.append(reason(error))
     return ", ".join(outcomes)
