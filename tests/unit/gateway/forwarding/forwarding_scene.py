@@ -139,9 +139,7 @@ class Scene:
         self.closed: list[str] = []
         self.blocked = False
         """New links are not connected yet."""
-        topics = SimpleNamespace(
-            cached=lambda name: Topic(name, name, uuid.UUID(int=1), 10, True, {}, 0), cached_name=self.names.get
-        )
+        topics = SimpleNamespace(cached=_topic, get=_looked_up, cached_name=self.names.get)
         cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
             unread=self.unread, fetch_sessions=FetchSessions(10), logs=SimpleNamespace(get=lambda *_: None),
@@ -173,6 +171,15 @@ class Scene:
         if share:
             call = call.asking(call.request)
         return Asked(self._dispatcher, self.forwarder, call, bytes(frame))
+
+
+def _topic(name: str) -> Topic:
+    return Topic(name, name, uuid.UUID(int=1), 10, True, {}, 0)
+
+
+async def _looked_up(name: str) -> Topic:
+    """Handlers that have taken long over the batches of one request look the topic up when they go on."""
+    return _topic(name)
 
 
 def _not_coordinator(_group_id: str, _call: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.fleet.leadership import LeadershipState
 from gateway.forwarding.forwarder import merged
+from gateway.handlers.records import produce as produce_api
 from gateway.requests import routes
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
@@ -104,8 +105,11 @@ async def test_an_answer_that_cannot_be_read_is_none() -> None:
     assert await codes(asked) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
-async def test_the_sequence_behind_a_lost_one_waits_for_it() -> None:
-    """Also when the leader is reached again before the client was told."""
+@pytest.mark.parametrize("time_is_up", [False, True])
+async def test_the_sequence_behind_a_lost_one_waits_for_it(monkeypatch: pytest.MonkeyPatch, time_is_up: bool) -> None:
+    """Also when the leader is reached again before the client was told, and when the refusal needs another turn."""
+    if time_is_up:
+        monkeypatch.setattr(produce_api, "CHECK_S", 0.0)
     scene = Scene()
     lost = produce(scene, [1], sequence=3)
     scene.links[1].lose()
