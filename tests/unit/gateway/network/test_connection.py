@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import random
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 
@@ -18,7 +15,6 @@ from hypothesis import strategies as st
 from gateway.config import MIB
 from gateway.listener_config import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES
-from gateway.requests.call import ClosesConnection
 from protocol.framing import DIRECT_READ_BYTES
 from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
 
@@ -199,106 +195,10 @@ async def test_only_so_many_requests_are_in_flight() -> None:
     assert conversation.transport.reading
 
 
-@pytest.mark.parametrize("length", [0, -1, -(2**31), MIB + 1, 2**31 - 1])
-async def test_a_bad_length_ends_the_connection_behind_good_requests(length: int) -> None:
-    conversation = Conversation(max_request_bytes=MIB, max_message_bytes=MIB)
-    conversation.feed(frame("f1") + length.to_bytes(4, "big", signed=True) + b"more")
-    assert not conversation.transport.closing
-    assert not conversation.transport.reading
-    conversation.dispatcher.futures["1"].set_result("1")
-    await settle()
-    assert conversation.answers == ["1"]
-    assert conversation.transport.closing
-
-
 async def test_the_largest_frame_is_taken() -> None:
     conversation = Conversation(max_request_bytes=MIB, max_message_bytes=MIB)
     conversation.feed(frame("n1", MIB))
     assert conversation.answers == ["1"]
-
-
-@pytest.mark.parametrize("bad", ["m", "c", "d"])
-async def test_nothing_behind_a_bad_request_is_run(bad: str) -> None:
-    conversation = Conversation()
-    conversation.feed(frame("n1") + frame(f"{bad}2") + frame("n3"))
-    assert conversation.answers == ["1"]
-    assert conversation.transport.closing
-    assert "3" not in conversation.dispatcher.begun
-
-
-@pytest.mark.parametrize("kind", ["f", "s", "p"])
-async def test_a_call_that_fails_later_closes_the_connection(kind: str) -> None:
-    conversation = Conversation()
-    conversation.feed(frame(f"{kind}1") + frame("n2"))
-    await settle()
-    futures = conversation.dispatcher.futures if kind == "f" else conversation.dispatcher.serial
-    futures["1"].set_exception(RuntimeError("defect"))
-    await settle()
-    assert conversation.transport.closing
-    assert conversation.answers == []
-
-
-@pytest.mark.parametrize("kind", ["f", "s"])
-async def test_a_call_that_is_cancelled_elsewhere_closes_the_connection(kind: str) -> None:
-    conversation = Conversation()
-    conversation.feed(frame(f"{kind}1") + frame("n2"))
-    await settle()
-    futures = conversation.dispatcher.futures if kind == "f" else conversation.dispatcher.serial
-    futures["1"].cancel()
-    await settle()
-    assert conversation.transport.closing
-
-
-async def test_a_lost_connection_cancels_what_it_waits_for() -> None:
-    conversation = Conversation()
-    conversation.feed(frame("f1") + frame("s2") + frame("n3"))
-    await settle()
-    conversation.lose()
-    await settle()
-    assert conversation.dispatcher.futures["1"].cancelled()
-    assert conversation.dispatcher.serial["2"].cancelled()
-    assert conversation.dispatcher.begun == ["1", "2"]
-    assert conversation.connection not in conversation.server.connections
-
-
-async def test_answers_that_come_while_closing_harm_nothing() -> None:
-    conversation = Conversation()
-    conversation.feed(frame("f1") + frame("s2"))
-    await settle()
-    conversation.connection.close("test")
-    conversation.dispatcher.serial["2"].set_result(None)
-    await settle()
-    conversation.lose()
-    with contextlib.suppress(asyncio.InvalidStateError):
-        conversation.dispatcher.futures["1"].set_result("1")
-    await settle()
-    assert conversation.answers == []
-
-
-async def test_half_closed_clients_get_their_answers() -> None:
-    conversation = Conversation()
-    conversation.feed(frame("s1") + frame("01") + frame("n2"))
-    await settle()
-    assert conversation.connection.eof_received()
-    conversation.dispatcher.serial["1"].set_result(None)
-    await settle()
-    assert conversation.answers == ["1", "2"]
-    assert conversation.transport.closing
-
-
-async def test_an_idle_client_that_ends_is_closed() -> None:
-    conversation = Conversation()
-    conversation.feed(frame("n1"))
-    assert not conversation.connection.eof_received()
-
-
-async def test_closing_twice_aborts() -> None:
-    """A client that does not even take its last answers would keep them in memory."""
-    conversation = Conversation()
-    conversation.connection.close("idle")
-    assert not conversation.transport.aborted
-    conversation.connection.close("idle")
-    assert conversation.transport.aborted
 
 
 async def test_too_many_connections() -> None:
@@ -408,47 +308,3 @@ async def test_names_of_hosts_do_not_wait_for_large_requests_nor_these_for_them(
     finally:
         looked_up.set()
         await lookup
-
-
-async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
-    """Neither an answer nor an error of it is missed by anybody."""
-    unheard: list[dict[str, object]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
-    for refused in (False, True):
-        conversation = Conversation()
-        conversation.feed(frame("p1"))
-        await asyncio.sleep(0)
-        conversation.dispatcher.serial["1"].set_result(None)
-        await asyncio.sleep(0)  # the handler has returned, and its connection does not know yet
-        future = conversation.dispatcher.futures["1"]
-        if refused:
-            future.set_exception(ClosesConnection("refused"))
-        conversation.connection.connection_lost(None)
-        await settle()
-        assert future.cancelled() is not refused
-        del future, conversation
-        gc.collect()
-    conversation = Conversation()
-    conversation.feed(frame("f1"))
-    conversation.dispatcher.futures["1"].set_exception(ClosesConnection("refused"))
-    conversation.connection.connection_lost(None)  # before it hears of that
-    await settle()
-    del conversation
-    gc.collect()
-    assert unheard == []
-
-
-async def test_a_lost_connection_is_freed_at_once() -> None:
-    """Not when garbage is looked for, which is seldom: clients come and go by the thousand."""
-    conversation = Conversation()
-    conversation.feed(frame("n1") + frame("f2") + frame("s3"))
-    await settle()
-    lost = weakref.ref(conversation.connection)
-    gc.disable()
-    try:
-        conversation.lose()
-        await settle()
-        del conversation
-        assert lost() is None
-    finally:
-        gc.enable()

@@ -1,0 +1,384 @@
+"""A model of idempotent producers, the gateways that they write through, and the broker behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, cast
+
+from gateway.config import Limits
+from gateway.errors import KafkaError, error_code
+from gateway.log.bounds.log_bounds import LogBounds
+from gateway.log.partition_log import PartitionLog
+from gateway.log.shared import Shared
+from gateway.log.writing.refused_batches import RefusedBatches
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicClosedError, TopicNotFoundError
+from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.records import Record, encode_batch
+from tests.unit.gateway.log.fake_pulsar import FakeProducer, FakeTopic
+
+MAX_IN_FLIGHT = 5
+BATCHES = 14
+RECORDS = 2
+ROUNDS = 300
+"""Far more than it takes to write everything when nothing disturbs any more."""
+RETRIED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+async def settle() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+class BrokersProducer(FakeProducer):
+    async def close(self) -> None:
+        """The broker writes what it received, and says so, before it confirms."""
+        self.closed = True
+        broker = cast(Broker, self.topic)
+        broker.receive(self, len(self.sent))
+        broker.write(len(broker.received))
+        broker.confirm(len(broker.written), also=self)
+
+
+class Broker(FakeTopic):
+    """Writes in the order in which it received, also for producers that are gone."""
+
+    producer_class = BrokersProducer
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: deque[tuple[FakeProducer, int, bytes, int]] = deque()
+        self.written: deque[tuple[FakeProducer, int, Any]] = deque()
+        self.failures = 0
+
+    async def internal_stats(self, topic: str) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionLostError("no statistics")
+        stats = await super().internal_stats(topic)
+        stats.pending_adds = len(self.received)
+        self.write(1)
+        return stats
+
+    def receive(self, producer: FakeProducer, count: int) -> None:
+        for sequence_id in list(producer.sent)[:count]:
+            self.received.append((producer, sequence_id, *producer.sent.pop(sequence_id)))
+
+    def write(self, count: int) -> None:  # type: ignore[override]
+        for _ in range(min(count, len(self.received))):
+            producer, sequence_id, data, records = self.received.popleft()
+            self.written.append((producer, sequence_id, super().write(data, records, producer.name, sequence_id)))
+
+    def write_native(self) -> None:
+        self.write(len(self.received))
+        super().write(bytes(batch_of(99, 0)[0]), RECORDS, "native", 0)
+
+    def confirm(self, count: int, also: FakeProducer | None = None) -> None:
+        for _ in range(min(count, len(self.written))):
+            producer, sequence_id, position = self.written.popleft()
+            if not producer.closed or producer is also:
+                producer.confirm(sequence_id, position)
+
+    def unload(self) -> None:
+        self.write(len(self.received))
+        self.roll_over()
+        for producer in self.producers:
+            if not producer.closed:
+                producer.closed = True
+                producer.listener.on_producer_closed(TopicClosedError("unloaded"))
+        for reader in self.readers:
+            if not reader.closed:
+                reader.lose(TopicClosedError("unloaded"))
+
+
+def batch_of(producer_id: int, number: int) -> tuple[memoryview, BatchHeader]:
+    records = [Record(delta, 1_000, None, b"%d" % number, ()) for delta in range(RECORDS)]
+    data = encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=number * RECORDS)
+    return memoryview(data), parse_header(data)
+
+
+class Gateway:
+    """One log, opened again when it was given up."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.log: PartitionLog | None = None
+        self.opening = asyncio.Lock()
+
+    async def open(self) -> PartitionLog:
+        async with self.opening:
+            if self.log is not None and self.log.closed:
+                await self.log.close()
+            if self.log is None or self.log.closed:
+                pulsar, admin = cast(PulsarClient, self.broker), cast(AdminClient, self.broker)
+                shared = Shared(pulsar, admin, Limits(refresh_timeout_ms=2_000), Metrics(), lambda: True)
+                self.log = PartitionLog("topic", shared, LogBounds(self.broker.last, self.broker.next_index, 0))
+            return self.log
+
+    @property
+    def producers(self) -> list[FakeProducer]:
+        return [each for each in self.broker.producers if not each.closed and self.owns(each.listener)]
+
+    def owns(self, listener: object) -> bool:
+        return self.log is not None and listener is self.log.writer._appender
+
+    def kill(self) -> None:
+        """The broker has received some of what was sent; nobody hears of it."""
+        for producer in self.producers:
+            self.broker.receive(producer, len(producer.sent) // 2)
+            producer.closed = True
+        for reader in self.broker.readers:
+            if self.log is not None and reader.listener is self.log._follower:
+                reader.closed = True
+        self.log = None
+
+
+class Request:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.answer: tuple[int, ErrorCode] | None = None
+
+
+class Leader:
+    """To one client. It leads when the one before has let go."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.taken_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.taken_over.set_result(None)
+
+    def change(self, gateway: Gateway) -> None:
+        let_go = [self.taken_over]
+        if self.gateway.log is not None:
+            let_go.append(asyncio.ensure_future(self.gateway.log.close()))
+        self.gateway = gateway
+        self.taken_over = cast("asyncio.Future[None]", asyncio.gather(*let_go))
+
+
+class Connection:
+    """What a gateway does with the Produce requests of one connection: one after the other."""
+
+    numbers = itertools.count()
+
+    def __init__(self, gateway: Gateway, leader: Leader, producer_id: int) -> None:
+        self.gateway = gateway
+        self.leader = leader
+        self.producer_id = producer_id
+        self.number = next(self.numbers)
+        self.refused = RefusedBatches()
+        self.requests: asyncio.Queue[Request] = asyncio.Queue()
+        self.outstanding: deque[Request] = deque()
+        self.task = asyncio.create_task(self.serve())
+
+    def send(self, number: int) -> None:
+        self.outstanding.append(Request(number))
+        self.requests.put_nowait(self.outstanding[-1])
+
+    async def serve(self) -> None:
+        while True:
+            await self.produce(await self.requests.get())
+
+    async def produce(self, request: Request) -> None:
+        data, header = batch_of(self.producer_id, request.number)
+
+        def done(base_offset: int, error: Exception | None) -> None:
+            request.answer = base_offset, error_code(error) if error is not None else ErrorCode.NONE
+            self.refused.refuse("t", 0, header, request.answer[1])
+
+        try:
+            await self.leader.taken_over
+            if self.leader.gateway is not self.gateway:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            log = await self.gateway.open()
+            if not log.ready_for(header, self.number):
+                await log.prepare(header, self.number)
+            self.refused.check("t", 0, header, log.producers)
+            log.append(data, header, self.number, done)
+        except (KafkaError, PulsarError, TimeoutError) as error:
+            done(-1, error)
+
+
+class Producer:
+    """The model client."""
+
+    def __init__(self, producer_id: int, gateway: Gateway) -> None:
+        self.producer_id = producer_id
+        self.leader = Leader(gateway)
+        self.connection = Connection(gateway, self.leader, producer_id)
+        self.connections = {gateway: self.connection}
+        self.sent_away = False
+        self.next = 0
+        self.again: list[int] = []
+        self.acknowledged = -1
+        """This batch is, and so are all before it."""
+        self.offsets: dict[int, int] = {}
+
+    @property
+    def idle(self) -> bool:
+        return self.acknowledged == self.next - 1 and not self.connection.outstanding
+
+    @property
+    def done(self) -> bool:
+        return self.idle and self.next == BATCHES
+
+    def send(self) -> None:
+        if len(self.connection.outstanding) >= MAX_IN_FLIGHT:
+            return
+        if self.sent_away and not self.connection.outstanding:
+            self.go_over()
+        if self.again:
+            self.connection.send(self.again.pop(0))
+        elif self.next < BATCHES:
+            self.connection.send(self.next)
+            self.next += 1
+
+    def hear(self) -> None:
+        outstanding = self.connection.outstanding
+        while outstanding and outstanding[0].answer is not None:
+            request = outstanding.popleft()
+            assert request.answer is not None
+            base_offset, code = request.answer
+            if code == ErrorCode.NONE:
+                self.acknowledged = max(self.acknowledged, request.number)
+                self.offsets[request.number] = base_offset
+                self.again = [number for number in self.again if number > self.acknowledged]
+            elif request.number > self.acknowledged:
+                first = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and request.number == self.acknowledged + 1
+                assert not first, f"batch {request.number} is said to be out of order, and is the next one"
+                self.sent_away = self.sent_away or code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                assert code in RETRIED or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                self.again = sorted([*self.again, request.number])
+
+    def go_over(self) -> None:
+        """To another leader; the connection to the one before stays."""
+        gateway, self.sent_away = self.leader.gateway, False
+        if gateway not in self.connections:
+            self.connections[gateway] = Connection(gateway, self.leader, self.producer_id)
+        self.connection = self.connections[gateway]
+
+    def reconnect(self, gateway: Gateway, *, noticed: bool) -> None:
+        """The old connection may have requests that its gateway goes on with, until it notices."""
+        unanswered = [request.number for request in self.connection.outstanding]
+        self.again = sorted({*self.again, *(number for number in unanswered if number > self.acknowledged)})
+        if noticed:
+            self.connection.task.cancel()
+        self.leader = Leader(gateway)
+        self.connection = Connection(gateway, self.leader, self.producer_id)
+        self.connections = {gateway: self.connection}
+
+
+class World:
+    """Two gateways on one topic, two clients of the first and one of the second."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self.gateways = [Gateway(self.broker), Gateway(self.broker)]
+        self.clients = [Producer(number, self.gateways[number // 2]) for number in range(3)]
+
+    def run(self, action: str, number: int) -> None:
+        gateway, client = self.gateways[number % 2], self.clients[number % 3]
+        getattr(self, action)(gateway, client, number)
+
+    def send(self, gateway: Gateway, client: Producer, number: int) -> None:
+        for _ in range(1 + number % MAX_IN_FLIGHT):
+            client.send()
+
+    def receive(self, gateway: Gateway, client: Producer, number: int) -> None:
+        for producer in gateway.producers:
+            self.broker.receive(producer, 1 + number % 3)
+
+    def write(self, gateway: Gateway, client: Producer, number: int) -> None:
+        self.broker.write(1 + number)
+
+    def confirm(self, gateway: Gateway, client: Producer, number: int) -> None:
+        self.broker.confirm(1 + number)
+
+    def write_native(self, gateway: Gateway, client: Producer, number: int) -> None:
+        self.broker.write_native()
+
+    def lose_writer(self, gateway: Gateway, client: Producer, number: int) -> None:
+        for producer in gateway.producers:
+            self.broker.receive(producer, number % 3)
+            producer.lose()
+
+    def lose_reader(self, gateway: Gateway, client: Producer, number: int) -> None:
+        error = ConnectionLostError("lost") if number % 3 else TopicNotFoundError("gone")
+        for reader in self.broker.readers:
+            if not reader.closed and gateway.log is not None and reader.listener is gateway.log._follower:
+                reader.lose(error)
+
+    def unload(self, gateway: Gateway, client: Producer, number: int) -> None:
+        for each in self.broker.producers:
+            if not each.closed:
+                self.broker.receive(each, number % 3)
+        self.broker.unload()
+
+    def fail(self, gateway: Gateway, client: Producer, number: int) -> None:
+        if number % 2:
+            self.broker.failures += 1
+        else:
+            self.broker.open_failures.append(ConnectionLostError("not now"))
+
+    def reconnect(self, gateway: Gateway, client: Producer, number: int) -> None:
+        client.reconnect(client.connection.gateway, noticed=number % 2 == 0)
+
+    def move(self, gateway: Gateway, client: Producer, number: int) -> None:
+        """A client that waits for nothing goes to another gateway."""
+        if client.idle:
+            client.reconnect(gateway, noticed=True)
+
+    def lead(self, gateway: Gateway, client: Producer, number: int) -> None:
+        client.leader.change(gateway)
+
+    def kill(self, gateway: Gateway, client: Producer, number: int) -> None:
+        gateway.kill()
+        for each in self.clients:
+            if each.connection.gateway is gateway:
+                each.reconnect(self.gateways[(number // 2 + each.producer_id) % 2], noticed=True)
+
+    async def close(self) -> None:
+        for gateway in self.gateways:
+            if gateway.log is not None:
+                await gateway.log.close()
+        for client in self.clients:
+            for connection in (client.connection, *client.connections.values()):
+                connection.task.cancel()
+
+    async def finish(self) -> None:
+        """Nothing disturbs any more: everything is written."""
+        self.broker.failures, self.broker.open_failures = 0, []
+        for _ in range(ROUNDS):
+            for client in self.clients:
+                self.send(self.gateways[0], client, MAX_IN_FLIGHT - 1)
+            await settle()
+            for gateway in self.gateways:
+                self.receive(gateway, self.clients[0], 2)
+            self.broker.write(100)
+            self.broker.confirm(100)
+            await settle()
+            for client in self.clients:
+                client.hear()
+            if all(client.done for client in self.clients):
+                return
+        raise AssertionError(f"stuck: {[(each.acknowledged, each.again) for each in self.clients]}")
+
+    def check(self) -> None:
+        for client in self.clients:
+            found = list(self._batches_of(client.producer_id))
+            assert [number for number, _ in found] == list(range(BATCHES))
+            offsets = dict(found)
+            assert client.offsets.items() <= offsets.items()
+
+    def _batches_of(self, producer_id: int) -> Iterator[tuple[int, int]]:
+        for _, index, data, metadata in self.broker.entries:
+            offset = index - metadata.num_messages_in_batch + 1
+            for _, header in iter_headers(data):
+                if header.producer_id == producer_id:
+                    yield header.base_sequence // RECORDS, offset
+                offset += RECORDS
