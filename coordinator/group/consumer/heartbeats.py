@@ -21,6 +21,7 @@ from coordinator.group.consumer.messages import (
     ConsumerHeartbeatReply,
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
+    MayDescribe,
     Topics,
 )
 from coordinator.group.consumer.range import assign_range
@@ -105,7 +106,9 @@ class ConsumerHeartbeats:
     def _follow(self, changes: Changes, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerHeartbeatResponse:
         group = changes.group
         before = self._sender(changes, request)
-        member = self.follow(changes, before, _with_subscription(before, request), request.owned, now_ms)
+        member = self.follow(
+            changes, before, _with_subscription(before, request), request.owned, now_ms, request.may_describe
+        )
         is_full = request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != -1 and request.has_subscription and request.owned is not None
         )
@@ -125,13 +128,15 @@ class ConsumerHeartbeats:
         after: ConsumerMember,
         reported: Assignment | None,
         now_ms: int,
+        may_describe: MayDescribe | None = None,
     ) -> ConsumerMember:
         """The member with its new subscription, one step closer to its target. `reported` is what the client says it
-        owns."""
+        owns. Without `may_describe`, regular expressions of other members keep the topics that they matched."""
         group, member_id = changes.group, before.member_id
         if after != before:
             changes.make(ConsumerGroupMemberMetadataKey(group.group_id, member_id), after.subscription())
-        self._update_epoch(changes, (after.topics, after.topic_regex) != (before.topics, before.topic_regex))
+        is_new = (after.topics, after.topic_regex) != (before.topics, before.topic_regex)
+        self._update_epoch(changes, is_new, may_describe)
         if group.epoch > group.target_epoch:
             self._update_target(changes)
         self._reconcile(changes, group.members[member_id], reported, now_ms)
@@ -169,22 +174,23 @@ class ConsumerHeartbeats:
         changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member_id), member.current())
         return group.members[member_id]
 
-    def _update_epoch(self, changes: Changes, is_new: bool) -> None:
+    def _update_epoch(self, changes: Changes, is_new: bool, may_describe: MayDescribe | None) -> None:
         group = changes.group
         is_new |= group.epoch == 0  # an epoch that no member can be in
         if not is_new and group.topics_are_current:
             return
-        is_new |= self._update_topics(changes)
+        is_new |= self._update_topics(changes, may_describe)
         if is_new:
             changes.make(ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1))
 
-    def _update_topics(self, changes: Changes) -> bool:
+    def _update_topics(self, changes: Changes, may_describe: MayDescribe | None) -> bool:
         """Unknown topics stay as they were, and are looked up at the next heartbeat again."""
         group = changes.group
-        is_new = self._update_matches(changes)
+        is_new = self._update_matches(changes, may_describe)
         names = sorted(group.subscribed_names())
         known = {name for name in names if self._topics.is_known(name)}
-        matched_all = self._topics.names() is not None or not group.regexes()
+        is_resolved = self._topics.names() is not None and may_describe is not None
+        matched_all = is_resolved or not group.regexes()
         group.topics_are_current = matched_all and len(known) == len(names)
         found = {name: self._topics.find(name) if name in known else group.topics.get(name) for name in names}
         topics: dict[str, TopicInfo] = {name: topic for name, topic in found.items() if topic is not None}
@@ -194,14 +200,16 @@ class ConsumerHeartbeats:
         changes.make(ConsumerGroupPartitionMetadataKey(group.group_id), ConsumerGroupPartitionMetadataValue(values))
         return True
 
-    def _update_matches(self, changes: Changes) -> bool:
+    def _update_matches(self, changes: Changes, may_describe: MayDescribe | None) -> bool:
         group, names = changes.group, self._topics.names()
         regexes = group.regexes()
         before = dict(group.matches)
         for regex in before.keys() - regexes:
             changes.make(ConsumerGroupRegularExpressionKey(group.group_id, regex), None)
-        for regex in sorted(regexes if names is not None else ()):
-            found = matching(regex, names or ())
+        if names is None or may_describe is None:
+            return before != group.matches
+        for regex in sorted(regexes):
+            found = frozenset(filter(may_describe, matching(regex, names)))
             if found != before.get(regex):
                 changes.make(
                     ConsumerGroupRegularExpressionKey(group.group_id, regex),
@@ -251,7 +259,7 @@ class ConsumerHeartbeats:
     def _fence(self, changes: Changes, member: ConsumerMember) -> None:
         """The other members get its partitions with the next target, which the next heartbeat computes."""
         self._remove(changes, member)
-        self._update_topics(changes)
+        self._update_topics(changes, None)
         changes.make(
             ConsumerGroupMetadataKey(changes.group.group_id), ConsumerGroupMetadataValue(changes.group.epoch + 1)
         )

@@ -20,6 +20,14 @@ class Topics(Protocol):
         """Every topic that a regular expression may match; None if that is not known."""
 
 
+MayDescribe = Callable[[str], bool]
+"""Whether a client has the right to describe the topic of that name."""
+
+
+def describes_all(_name: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class ConsumerHeartbeatRequest:
     """None (and -1 for the timeout) means unchanged. `member_epoch` 0 joins, -1 leaves, -2 leaves for a restart.
@@ -41,6 +49,8 @@ class ConsumerHeartbeatRequest:
     server_assignor: str | None = None
     owned: Assignment | None = None
     has_own_id: bool = False
+    may_describe: MayDescribe = describes_all
+    """Regular expressions match no other topics when this heartbeat has them resolved, as in Kafka (KAFKA-18813)."""
 
     @property
     def has_subscription(self) -> bool:

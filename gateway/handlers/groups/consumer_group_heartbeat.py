@@ -15,6 +15,7 @@ from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, Consum
 from coordinator.topic_regex import InvalidRegexError
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
+from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 OWN_ID_VERSION = 1
@@ -77,6 +78,7 @@ def _request(call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerHeartbeatRequ
         server_assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
         has_own_id=call.version >= OWN_ID_VERSION,
+        may_describe=lambda name: call.context.policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name),
     )
 
 

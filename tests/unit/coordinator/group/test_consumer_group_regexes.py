@@ -7,7 +7,7 @@ import pytest
 from coordinator.group.consumer.messages import ConsumerHeartbeatResponse
 from coordinator.group.records.consumer_group import ConsumerGroupRegularExpressionKey
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import Harness, reloaded
+from tests.unit.coordinator.group.group_harness import RANGE, Harness, reloaded
 
 T, U = b"t" * 16, b"u" * 16
 ALL_T = {T: set(range(6))}
@@ -91,3 +91,38 @@ def test_the_next_coordinator_knows_what_matched() -> None:
     again.topics.listed = True
     again.topics.counts = {"t": 6}
     assert again.consumer_heartbeat("m1", 1, owned={T: set(range(6))}).answer.assignment == ALL_T
+
+
+def only_t(name: str) -> bool:
+    return name == "t"
+
+
+def test_what_the_member_may_not_describe_is_not_assigned() -> None:
+    """As in Kafka, where the client whose heartbeat has an expression resolved must have the right."""
+    h = Harness()
+    assert join(h, may_describe=only_t).assignment == ALL_T
+    assert dict(h.log.decoded())[ConsumerGroupRegularExpressionKey("g", "t|u")].topics == ["t"]
+    assert h.coordinator.subscribed_names() == {"t"}
+
+
+def test_a_right_is_lost() -> None:
+    """When topics change, the expression is resolved anew."""
+    h = Harness()
+    both = {**ALL_T, U: set(range(3))}
+    assert join(h).assignment == both
+    h.coordinator.topics_changed(["v"])
+    given_back = h.consumer_heartbeat("m1", 1, owned=both, may_describe=only_t).answer
+    assert given_back.assignment == ALL_T
+
+
+def test_a_classic_member_resolves_no_expressions() -> None:
+    """It says nothing of what it may describe."""
+    h = Harness()
+    join(h, may_describe=only_t)
+    h.coordinator.topics_changed(["v"])
+    joined = h.join(protocols=RANGE)
+    assert joined.answer.error is ErrorCode.NONE
+    assert h.coordinator.subscribed_names() == {"t"}
+    h.topics.counts |= {"t": 6, "v": 1}
+    h.consumer_heartbeat("m1", 1, owned=ALL_T, subscribed_topic_regex=".*")
+    assert h.coordinator.subscribed_names() == {"t", "u", "v"}

@@ -6,10 +6,13 @@ from typing import Any, cast
 
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from gateway.handlers.groups import consumer_group_heartbeat
+from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
+from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest
 
 
-async def test_an_id_of_zeros_is_one_that_no_topic_has() -> None:
+def heartbeat(request: ConsumerGroupHeartbeatRequest, policy: Policy = ALL_ALLOWED) -> ConsumerHeartbeatRequest:
+    """As the coordinator gets it."""
     got: list[ConsumerHeartbeatRequest] = []
     coordinator = SimpleNamespace(consumer_heartbeat=lambda asked, now_ms, reply: got.append(asked))
 
@@ -18,11 +21,26 @@ async def test_an_id_of_zeros_is_one_that_no_topic_has() -> None:
         return asyncio.get_running_loop().create_future()
 
     service = SimpleNamespace(subscribed_topics=SimpleNamespace(knows=lambda *_: True))
-    owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=None, partitions=[0, 2])]
-    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, topic_partitions=owned)
     call = SimpleNamespace(
         request=request, version=1, client_id="c", client=SimpleNamespace(host="/h"),
         cluster=SimpleNamespace(groups=SimpleNamespace(ask=ask), group_service=service),
+        context=SimpleNamespace(policy=policy),
     )  # fmt: skip
     consumer_group_heartbeat.handle(cast(Any, call))
-    assert got[0].owned == {bytes(16): {0, 2}}
+    return got[0]
+
+
+async def test_an_id_of_zeros_is_one_that_no_topic_has() -> None:
+    owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=None, partitions=[0, 2])]
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, topic_partitions=owned)
+    assert heartbeat(request).owned == {bytes(16): {0, 2}}
+
+
+async def test_the_coordinator_hears_what_the_client_may_describe() -> None:
+    class DescribesOne(AllAllowed):
+        def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+            return (operation, resource_type, name) == (AclOperation.DESCRIBE, ResourceType.TOPIC, "t")
+
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, subscribed_topic_regex="t|u")
+    got = heartbeat(request, DescribesOne())
+    assert [name for name in ("t", "u") if got.may_describe(name)] == ["t"]
