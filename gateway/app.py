@@ -87,7 +87,8 @@ class Gateway:
         self._logins: LoginService | None = None
         self._not_ready: str | None = "starting"
         self._health = HealthServer(
-            config.http, self.metrics, lambda: self._failures.reason, self._why_not_ready
+            config.http, self.metrics, lambda: self._failures.reason, self._why_not_ready,
+            lambda: self._clusters.failures,
         )
 
     @property

@@ -21,6 +21,7 @@ from deploy.local.secured import DEVELOPER, GATEWAY, LocalSecurity
 from deploy.local.standalone import PulsarStandalone
 from gateway.app import Gateway
 from gateway.background import BackgroundFailure
+from gateway.client_properties import UnfitProperties, read_client_properties
 from gateway.config import Config, ConfigError, load
 from gateway.fleet.fleet import NodeIdInUse
 from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
@@ -66,6 +67,7 @@ def dev(
     data: Annotated[Path, typer.Option(help="Where Pulsar keeps its data between runs.")] = Path("data"),
     host: Annotated[str, typer.Option(help="Address of the Kafka listener.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the Kafka listener.")] = 9092,
+    http_port: Annotated[int, typer.Option(help="Port of metrics and health.")] = 9464,
     secure: Annotated[bool, typer.Option(help="With TLS, tokens and ACLs; files for clients are written.")] = False,
 ) -> None:
     """Start a Pulsar standalone and a gateway on it; Ctrl-C stops both."""
@@ -78,6 +80,7 @@ def dev(
         pulsar.wait_ready()
         sections: dict[str, Any] = {
             "kafka": {"host": host, "port": port},
+            "http": {"port": http_port},
             "pulsar": {"service_url": pulsar.service_url, "admin_url": pulsar.admin_url},
         }
         ready = f"Ready: Kafka bootstrap {host}:{port} · Pulsar {pulsar.service_url} {pulsar.admin_url}"
@@ -140,15 +143,19 @@ def groups(
     config: Annotated[
         Path | None, typer.Option(help="The gateway's TOML file; without it, the backlogs in Pulsar are not shown.")
     ] = None,
+    command_config: Annotated[
+        Path | None, typer.Option(help="How to log in: properties of a client, with PEM files.")
+    ] = None,
 ) -> None:
     """Show consumer groups: members, committed offsets, lag, and the backlogs of their subscriptions in Pulsar."""
     logs.configure("error")
     try:
         settings = Config() if config is None else load(config)
-        rows = read_groups(bootstrap or settings.kafka.advertised, group)
+        client = {} if command_config is None else read_client_properties(command_config)
+        rows = read_groups(bootstrap or settings.kafka.advertised, group, client)
         if config is not None:
             rows = asyncio.run(with_backlogs(rows, settings.pulsar))
-    except (ConfigError, KafkaUnreachable, PulsarError) as error:
+    except (ConfigError, KafkaUnreachable, PulsarError, UnfitProperties) as error:
         raise typer.Exit(_complain(str(error))) from error
     if group is not None and not rows:
         raise typer.Exit(_complain(f"there is no group {group}"))

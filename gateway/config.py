@@ -295,7 +295,8 @@ class HttpSection(Section):
     port: int = Field(default=9464, ge=0, le=65_535)
     """The port for metrics and health."""
     token_file: Path | None = Field(default=None, strict=False)
-    """A file with the bearer token that `/metrics` wants. It is read with each request. By default there is none."""
+    """A file with the bearer token that `/metrics` wants, and `/readyz` to name clusters. It is read with each request.
+    By default there is none."""
 
 
 class Limits(Section):

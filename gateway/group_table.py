@@ -29,6 +29,7 @@ REQUEST_TIMEOUT_MS = 10_000
 MAX_PARALLEL_STATS = 8
 METADATA_MAX_AGE_MS = 60_000
 CLASSIC = "classic"
+NO_LOGIN: Mapping[str, Any] = {}
 
 
 class KafkaUnreachable(Exception):
@@ -75,19 +76,22 @@ class GroupRow(NamedTuple):
         return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
 
-def read_groups(bootstrap: str, wanted: str | None) -> list[GroupRow]:
-    """Rows of one group, or of all, by group, topic and partition. Raises KafkaUnreachable."""
+def read_groups(bootstrap: str, wanted: str | None, client: Mapping[str, Any] = NO_LOGIN) -> list[GroupRow]:
+    """Rows of one group, or of all, by group, topic and partition. `client` has arguments of kafka-python's clients.
+
+    Raises KafkaUnreachable.
+    """
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it writes each failed attempt to stderr
     try:
-        return _read_groups(bootstrap, wanted)
+        return _read_groups(bootstrap, wanted, client)
     except (KafkaError, OSError, ValueError) as error:
         raise KafkaUnreachable(f"Kafka at {bootstrap}: {error or type(error).__name__}") from error
 
 
-def _read_groups(bootstrap: str, wanted: str | None) -> list[GroupRow]:
+def _read_groups(bootstrap: str, wanted: str | None, client: Mapping[str, Any]) -> list[GroupRow]:
     admin = _GroupsClient(
         bootstrap_servers=bootstrap, client_id="kafka-gateway-groups", request_timeout_ms=REQUEST_TIMEOUT_MS,
-        bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+        bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS, **client,
     )  # fmt: skip
     try:
         listed = {row["group_id"]: row for row in admin.list_groups() if wanted in {None, row["group_id"]}}

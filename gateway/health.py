@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -35,14 +35,19 @@ class HealthServer:
         metrics: Metrics,
         broken: Callable[[], str | None],
         ready: Callable[[], str | None],
+        clusters: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """``broken`` gives the reason why the process has to end, ``ready`` why clients are not served, or None."""
+        """``broken`` gives the reason why the process has to end, ``ready`` why clients are not served, or None.
+
+        ``clusters`` says why others than the fleet's own are not served. One of them ends nothing for the rest.
+        """
         self._host = settings.host
         self._port = settings.port
         self._token_file = settings.token_file
         self._metrics = metrics
         self._broken = broken
         self._ready = ready
+        self._clusters = clusters
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -60,7 +65,7 @@ class HealthServer:
             await self._runner.cleanup()
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
-        if self._token_file is not None and not await asyncio.to_thread(_has_token, request, self._token_file):
+        if not await self._may_see_all(request):
             return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
         # Only the loop may look at what is counted; writing half a megabyte of text takes long, and needs no loop.
         found = _Collected(list(self._metrics.registry.collect()))
@@ -71,7 +76,15 @@ class HealthServer:
         return _state(self._broken(), "ok")
 
     async def _get_ready(self, request: web.Request) -> web.Response:
-        return _state(self._broken() or self._ready(), "ready")
+        state = _state(self._broken() or self._ready(), "ready")
+        failing = self._clusters()
+        if failing and await self._may_see_all(request):
+            lines = "".join(f"{cluster}: {reason}\n" for cluster, reason in sorted(failing.items()))
+            state.text = f"{state.text}{lines}"
+        return state
+
+    async def _may_see_all(self, request: web.Request) -> bool:
+        return self._token_file is None or await asyncio.to_thread(_has_token, request, self._token_file)
 
 
 def _has_token(request: web.Request, file: Path) -> bool:

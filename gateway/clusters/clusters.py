@@ -67,6 +67,14 @@ class Clusters:
         served = {self._config.pulsar.full_namespace: self._own, **self._open}
         return {name: each.cluster.usage for name, each in served.items()}
 
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why clusters are not served, as far as the last attempt tells."""
+        loading = {name: services.load_failure for name, services in self._made.items()}
+        return {name: why for name, (_, why) in self._failed.items()} | {
+            name: why for name, why in loading.items() if why is not None
+        }
+
     def __iter__(self) -> Iterator[ClusterServices]:
         """Those that are open, or on their way."""
         return iter([*self._made.values()])

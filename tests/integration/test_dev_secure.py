@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,11 @@ class Dev:
         self.data = folder / "data"
         self.bootstrap = f"{HOST}:{free_port()}"
         self.process = ChildProcess("dev", folder / "dev.log")
-        self._command = [sys.executable, "-P", "-m", "gateway.cli", "dev", "--secure", "--data", str(self.data)]
+        self.http_port = free_port()
+        self._command = [
+            sys.executable, "-P", "-m", "gateway.cli", "dev", "--secure", "--data", str(self.data),
+            "--http-port", str(self.http_port),
+        ]  # fmt: skip
 
     def start(self) -> None:
         self.process.start([*self._command, "--port", self.bootstrap.split(":")[1]])
@@ -77,6 +82,14 @@ def test_spark_has_its_options(dev: Dev) -> None:
     options = json.loads((dev.data / "secure" / "spark.json").read_text())
     assert options["kafka.bootstrap.servers"] == dev.bootstrap
     assert options["kafka.security.protocol"] == "SASL_SSL" and "token:" in options["kafka.sasl.jaas.config"]
+
+
+def test_the_groups_command_gets_in(dev: Dev) -> None:
+    command = [sys.executable, "-P", "-m", "gateway.cli", "groups", "--bootstrap", dev.bootstrap]
+    login = ["--command-config", str(dev.data / "secure" / "client.properties")]
+    for more, status in ((login, 0), ([], 1)):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == status, done.stderr
 
 
 def test_nobody_else_gets_in(dev: Dev) -> None:

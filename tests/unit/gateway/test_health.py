@@ -66,3 +66,24 @@ async def test_metrics_want_a_token_and_probes_do_not(tmp_path: Path) -> None:
             assert [await status(path, None) for path in ("/healthz", "/readyz")] == [200, 200]
     finally:
         await server.stop()
+
+
+async def test_other_clusters_are_named_and_end_nothing(tmp_path: Path) -> None:
+    """To those only who may see them, and a tenant that deletes its namespace takes no gateway from the others."""
+    file, failing = tmp_path / "token", {"acme/orders": "no namespace", "acme/bills": "no bookies"}
+    file.write_text("secret")
+    for token_file in (None, file):
+        port = free_port()
+        settings = HttpSection(host=HOST, port=port, token_file=token_file)
+        server = HealthServer(settings, Metrics(), lambda: None, lambda: None, lambda: failing)
+        await server.start()
+        try:
+            async with aiohttp.ClientSession(f"http://{HOST}:{port}") as session:
+                for headers in ({}, {"Authorization": "Bearer secret"}):
+                    async with session.get("/readyz", headers=headers) as response:
+                        assert response.status == 200
+                        sees = bool(headers) or token_file is None
+                        named = "acme/bills: no bookies\nacme/orders: no namespace\n"
+                        assert await response.text() == "ready\n" + (named if sees else "")
+        finally:
+            await server.stop()

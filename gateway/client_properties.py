@@ -1,0 +1,56 @@
+"""A client's configuration file, as Kafka's tools (`--command-config`) and librdkafka read it, for kafka-python."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+_NAMES = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+"""Other settings have no meaning here."""
+_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+_JAAS_OPTION = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_PEM = "PEM"
+
+
+class UnfitProperties(Exception):
+    """A file that cannot be used; the text says why, without what is secret in it."""
+
+
+def read_client_properties(path: Path) -> dict[str, Any]:
+    """The arguments of kafka-python's clients. Raises UnfitProperties."""
+    try:
+        found = _parsed(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnfitProperties(f"{path}: {error.strerror if isinstance(error, OSError) else 'not a text'}") from None
+    for kind in ("ssl.truststore", "ssl.keystore"):
+        if f"{kind}.location" in found and found.get(f"{kind}.type", "JKS").upper() != _PEM:
+            raise UnfitProperties(f"{path}: {kind} has to be of type PEM")
+    arguments: dict[str, Any] = {to: found[name] for name, to in _NAMES.items() if name in found}
+    if "ssl.keystore.location" in found:
+        arguments["ssl_certfile"] = arguments["ssl_keyfile"] = found["ssl.keystore.location"]
+    for option, value in _JAAS_OPTION.findall(found.get("sasl.jaas.config", "")):
+        arguments[f"sasl_plain_{option}"] = re.sub(r"\\(.)", r"\1", value)
+    if found.get("ssl.endpoint.identification.algorithm", "https").lower() in {"", "none"}:
+        arguments["ssl_check_hostname"] = False
+    if arguments.get("sasl_mechanism", "PLAIN") not in _MECHANISMS:
+        raise UnfitProperties(f"{path}: sasl.mechanism has to be one of {', '.join(sorted(_MECHANISMS))}")
+    return arguments
+
+
+def _parsed(text: str) -> dict[str, str]:
+    """The lines of Java's properties that such files have; a backslash continues a line."""
+    lines = (line.strip() for line in re.sub(r"\\\r?\n\s*", "", text).splitlines())
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    return {name.strip(): value.strip() for name, _, value in pairs}
