@@ -119,6 +119,7 @@ class Gateway:
         self._server = KafkaServer(
             self.config, dispatcher, self.metrics, self._logins, self._services.security.address_quotas
         )
+        self._clusters.end_connections = self._server.end_connections
         ports = await self._server.bind()
         await self._join_fleet(ports)
         self._not_ready = "loading the rights of clients"

@@ -47,6 +47,8 @@ class ClusterLimits(Section):
     """Clusters that a gateway serves besides the fleet's own. One is opened when its first client comes."""
     max_share_percent: int = Field(default=50, ge=1, le=100)
     """Of `[limits]`: what one cluster may take of connections, fetch sessions and answers that are not read."""
+    idle_ms: int = Field(default=600_000, ge=1_000)
+    """A cluster that no client has used for so long is closed, unless a listener is for it."""
 
 
 def cluster_hosts(clusters: Iterable[ClusterSection]) -> dict[str, str]:

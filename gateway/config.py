@@ -38,7 +38,7 @@ class KafkaSection(ListenerSection):
     clusters: tuple[ClusterSection, ...] = Field(default=(), strict=False)
     """More clusters besides the one of `[pulsar]`, each with topics, groups and transactional ids of its own."""
     cluster_limits: ClusterLimits = ClusterLimits()
-    """`max_open` and `max_share_percent`: what one of several clusters may take."""
+    """`max_open`, `max_share_percent` and `idle_ms`: what one of several clusters may take, and for how long."""
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Different in each gateway of a namespace. By default the lowest id that is free at start."""
     rack: str | None = Field(default=None, min_length=1)

@@ -1,24 +1,28 @@
-"""The clusters of a gateway besides the fleet's own: each is opened when its first client comes, and stays open.
+"""The clusters of a gateway besides the fleet's own: each is opened when its first client comes.
+
+It is closed when nobody has used it for a while. It is used by clients of this gateway, by transactions that are open
+here, and as long as other gateways ask for it, which do so while it is used there. Those of listeners stay open.
 
 | state of a cluster | entered when | who asks for it |
 | --- | --- | --- |
-| unknown | the gateway starts | begins to open it |
+| unknown | the gateway starts; it is closed | begins to open it |
 | opening | its first client comes, or what failed is old enough | waits with all others |
 | failed | its namespaces cannot be used | is refused |
 | open | its namespaces are fit | is served; its coordinators may be loading |
+| closing | nobody has used it for a while | waits until it is closed, and then opened |
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import structlog
 
 from coordinator.fleet.messages import Member
-from gateway.background import TaskGroup
+from gateway.background import TaskGroup, run_once
 from gateway.cluster_config import section_of
 from gateway.clusters.choice import choose, home_of
 from gateway.clusters.configs import of_cluster
@@ -31,12 +35,16 @@ from gateway.fleet.cluster_view import ClusterView
 from gateway.fleet.fleet import Fleet
 from gateway.namespace import UnfitCluster, prepare_namespaces
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.cluster import ClusterRefused, Usage
+from gateway.requests.cluster import Cluster, ClusterRefused, Usage
 from gateway.requests.context import Listener, Principal
 from gateway.security.pulsar_authorizer import UnfitAuthorizer
 
 OPEN_S = 20.0
 """A client waits no longer; the opening goes on."""
+LOOK_S = 5.0
+"""How often it is looked whether clusters are used."""
+REMINDERS = 3
+"""Of other gateways, in the time after which they would close a cluster that is used here."""
 TRY_AGAIN_S = 3.0
 """What has failed is not tried again before: refused clients come back at once."""
 
@@ -58,6 +66,18 @@ class Clusters:
         self._opening: dict[str, asyncio.Task[ServedCluster]] = {}
         self._failed: dict[str, tuple[float, str]] = {}
         """When, and why."""
+        self._closing: dict[str, asyncio.Task[None]] = {}
+        self._views: dict[str, ClusterView] = {}
+        self._asked_s: dict[str, float] = {}
+        """When each was asked for last, by whoever it was; or used."""
+        self._used_s: dict[str, float] = {}
+        """When it was used last by clients of this gateway, or by what they have left."""
+        self._usage_before: dict[str, Usage] = {}
+        """Of those that were closed: what they use is counted on."""
+        self._idle_s = config.kafka.cluster_limits.idle_ms / 1_000
+        self._of_listeners = {each.cluster for each in config.kafka.all_listeners if each.cluster is not None}
+        self.end_connections: Callable[[Cluster], None] = lambda cluster: None
+        """Of a cluster that is being closed; only other gateways have some. The server sets it."""
         self._tasks = TaskGroup()
         self._stopping = False
         if config.kafka.clusters:
@@ -92,7 +112,11 @@ class Clusters:
             name = asked
         else:
             name = choose(self._config, listener.cluster, principal, asked, is_own_user=is_own_user)
-        return self._own if name is None else await self.open(name)
+        if name is None:
+            return self._own
+        if listener.name != FORWARDING_LISTENER:
+            self._used_s[name] = _now()
+        return await self.open(name)
 
     async def home(self, listener: Listener, user: str) -> ServedCluster | None:
         """Where one who logs in may be a user of the cluster's own. Raises ClusterRefused."""
@@ -101,6 +125,7 @@ class Clusters:
 
     async def open(self, name: str) -> ServedCluster:
         """Once for all who ask. Raises ClusterRefused."""
+        self._asked_s[name] = _now()
         found = self._open.get(name)
         if found is not None:
             return found
@@ -120,20 +145,23 @@ class Clusters:
         if name in self._failed:
             raise ClusterRefused("the cluster cannot be opened")
         max_open = self._config.kafka.cluster_limits.max_open
-        if name not in self._made and len(self._made.keys() | self._opening.keys()) >= max_open:
+        if name not in self._made and len(self._made.keys() | self._opening.keys() | self._closing.keys()) >= max_open:
             raise ClusterRefused("too many clusters")
         opening = self._opening[name] = asyncio.create_task(self._bring_up(name, create=section.create_namespace))
         opening.add_done_callback(partial(self._brought_up, name))
         return opening
 
     async def _bring_up(self, name: str, *, create: bool) -> ServedCluster:
+        if name in self._closing:
+            await asyncio.wait({self._closing[name]})
         config = of_cluster(self._config, name)
         await prepare_namespaces(self._parts.admin, config.pulsar, create=create)
         services = self._made.get(name)
         if services is None:
-            services = ClusterServices(config, ClusterView(self._fleet, name), self._parts, name)
-            self._made[name] = services
-            self._tasks.run_once("start of a cluster", services.start())
+            self._views[name] = ClusterView(self._fleet, name)
+            services = self._made[name] = ClusterServices(config, self._views[name], self._parts, name)
+            services.served.cluster.usage.count_on(self._usage_before.pop(name, None))
+            services.begin_to_start()
         await services.load_rights()
         self._open[name] = services.served
         log.info("cluster opened", cluster=name)
@@ -151,6 +179,7 @@ class Clusters:
         """Open what listeners are for, so that its coordinators are here without a client."""
         self._tasks.keep_running("clusters of listeners", self._open_those_of_listeners)
         self._tasks.keep_running("clusters elsewhere", self._keep_open_elsewhere)
+        self._tasks.keep_running("idle clusters", self._close_idle)
         if self._config.kafka.clusters:
             self._tasks.keep_running("usage of clusters", self._new_usage_topic().keep_telling)
 
@@ -159,9 +188,8 @@ class Clusters:
         return UsageTopic(parts.client, parts.admin, namespace, lambda: self._fleet.node_id, self._usages)
 
     async def _open_those_of_listeners(self) -> None:
-        wanted = {each.cluster for each in self._config.kafka.all_listeners if each.cluster is not None}
-        while wanted - self._open.keys():
-            for name in wanted - self._open.keys():
+        while self._of_listeners - self._open.keys():
+            for name in self._of_listeners - self._open.keys():
                 try:
                     await self.open(name)
                 except ClusterRefused:
@@ -169,18 +197,54 @@ class Clusters:
             await asyncio.sleep(TRY_AGAIN_S)
 
     async def _keep_open_elsewhere(self) -> None:
-        """What is open here is to be open at all gateways: clients may be gone that have left something to be ended."""
-        opened: set[tuple[str, Member]] = set()
+        """What is used here is to be open at all gateways: clients may go that leave something to be ended."""
+        reminded_s: dict[tuple[str, Member], float] = {}
         while True:
-            wanted = {(name, member) for name in self._open for member in self._others if member.serves(name)}
-            left = [*(wanted - opened)]
+            old_s = _now() - self._idle_s / REMINDERS
+            reminded_s = {each: at_s for each, at_s in reminded_s.items() if at_s > old_s}
+            used = [name for name in self._open if self._is_used(name) or self._used_s.get(name, old_s) > old_s]
+            wanted = {(name, member) for name in used for member in self._others if member.serves(name)}
+            left = [*(wanted - reminded_s.keys())]
             answered = await asyncio.gather(*(self._made[name].open_elsewhere(member) for name, member in left))
-            opened = wanted - {each for each, has_answered in zip(left, answered, strict=True) if not has_answered}
+            reminded_s |= {each: _now() for each, has_answered in zip(left, answered, strict=True) if has_answered}
             await asyncio.sleep(TRY_AGAIN_S)
 
     @property
     def _others(self) -> list[Member]:
         return [member for member in self._fleet.members if member.node_id != self._fleet.node_id]
+
+    # Closing
+
+    def _is_used(self, name: str) -> bool:
+        services = self._made[name]
+        return name in self._of_listeners or services.served.cluster.usage.connections > 0 or services.is_busy
+
+    async def _close_idle(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for name in [*self._made]:
+                if self._is_used(name):
+                    self._asked_s[name] = self._used_s[name] = _now()
+                elif name not in self._opening and _now() - self._asked_s.get(name, 0) > self._idle_s:
+                    self._begin_to_close(name)
+
+    def _begin_to_close(self, name: str) -> None:
+        """From now on, who asks for it has it opened anew."""
+        services, view = self._made.pop(name), self._views.pop(name)
+        for known in (self._open, self._asked_s, self._used_s):
+            known.pop(name, None)
+        usage = self._usage_before[name] = services.served.cluster.usage
+        self.end_connections(services.served.cluster)
+        closing = self._closing[name] = run_once("closing of a cluster", self._close(name, services, view))
+        closing.add_done_callback(lambda task: self._closing.pop(name, None))
+        log.info("cluster closed: nobody uses it", cluster=name, bytes_in=usage.bytes_in, bytes_out=usage.bytes_out)
+
+    async def _close(self, name: str, services: ClusterServices, view: ClusterView) -> None:
+        try:
+            await services.stop()
+        finally:
+            view.close()
+            self._parts.metrics.forget_cluster(name)
 
     async def stop(self) -> None:
         """Nothing is led any more on return. No client is left."""
@@ -189,7 +253,7 @@ class Clusters:
             opening.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
         await self._tasks.close()
-        await asyncio.gather(*(services.stop() for services in self))
+        await asyncio.gather(*self._closing.values(), *(services.stop() for services in self))
 
 
 def _now() -> float:

@@ -90,7 +90,7 @@ class ClusterServices:
         self.security = new_security(
             client, admin, config.pulsar, config.authorization, lambda: fleet.leads(SECURITY, 0)
         )
-        self._tasks = TaskGroup()
+        self._tasks, self._starting = TaskGroup(), TaskGroup()
         changes = Changes(
             fleet, self._topics, partition_rows, self._logs, self._groups, self._transactions, self._tasks
         )
@@ -128,6 +128,10 @@ class ClusterServices:
         await asyncio.gather(self._groups.start(), self._transactions.start())
         self._tasks.keep_running("reconciliation of transactions", self._reconciliation.follow)
 
+    def begin_to_start(self) -> None:
+        """Start without being waited for."""
+        self._starting.run_once("start of a cluster", self.start())
+
     async def open_elsewhere(self, member: Member) -> bool:
         """Have another gateway open the cluster. False if it does not answer."""
         requests = PeerRequests(self._peers, repeat("opening"))
@@ -141,6 +145,7 @@ class ClusterServices:
 
     async def stop(self) -> None:
         """What is in flight is in Pulsar, or has failed, on return."""
+        await self._starting.close()
         await asyncio.gather(self._groups.stop(), self._transactions.stop())
         await self._verifier.close()
         await self.security.close()
@@ -149,6 +154,11 @@ class ClusterServices:
         await self._tasks.close()
         await self._logs.close()
         await self._topics.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Clients have left transactions that are to be ended here."""
+        return self._transactions.count_open() > 0
 
     @property
     def load_failure(self) -> str | None:

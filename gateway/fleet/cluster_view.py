@@ -37,6 +37,10 @@ class ClusterView(FleetListener):
         self._look_at_members()
         fleet.subscribe(self)
 
+    def close(self) -> None:
+        """Its cluster is closed."""
+        self._fleet.unsubscribe(self)
+
     def _look_at_members(self) -> None:
         missing = [member.node_id for member in self._fleet.members if not member.serves(self._cluster)]
         self._members = [member for member in self._fleet.members if member.serves(self._cluster)]

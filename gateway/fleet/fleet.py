@@ -71,6 +71,9 @@ class Fleet:
     def subscribe(self, listener: FleetListener) -> None:
         self._listeners.append(listener)
 
+    def unsubscribe(self, listener: FleetListener) -> None:
+        self._listeners.remove(listener)
+
     # Coming and going
 
     async def join(

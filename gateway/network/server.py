@@ -24,7 +24,7 @@ from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
 from gateway.network.request_budget import RequestBudget
 from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics, Tally
-from gateway.requests.cluster import Unread
+from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.context import Listener
 from gateway.security.address_quotas import AddressQuotas
 from gateway.transport.certificates import Certificates
@@ -193,6 +193,13 @@ class KafkaServer:
         self._unread_bytes += size_bytes
         unread.of_connections_bytes += size_bytes
         unread.size_bytes += size_bytes
+
+    def end_connections(self, cluster: Cluster) -> None:
+        """The cluster is being closed: who comes again has it opened."""
+        for connection in tuple(self._connections):
+            if connection.cluster is cluster:
+                connection.close("cluster closed")
+        self._shares.pop(id(cluster), None)  # another cluster may get the same id
 
     def _regulate_all(self) -> None:
         for connection in self._connections:

@@ -162,6 +162,10 @@ class Metrics(Collector):
         other._bind(name)
         return other
 
+    def forget_cluster(self, name: str) -> None:
+        """Nothing more of it is told."""
+        self._collectors[:] = [each for each in self._collectors if each[0] != name]
+
     def register(self, collector: Collector) -> None:
         """What it collects is the cluster's own."""
         self._collectors.append((self._cluster, collector))

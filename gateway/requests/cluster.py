@@ -57,6 +57,12 @@ class Usage:
     bytes_in: int = 0
     bytes_out: int = 0
 
+    def count_on(self, before: Usage | None) -> None:
+        """From what it was before the cluster was closed."""
+        if before is not None:
+            self.bytes_in += before.bytes_in
+            self.bytes_out += before.bytes_out
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

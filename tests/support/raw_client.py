@@ -8,6 +8,7 @@ kafka-python's codec turns them into bytes and back. A response must be used up 
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,12 +110,21 @@ def _value(field: Any, version: int, value: Any) -> Any:
 class RawClient:
     """One connection. Every read ends within the timeout or raises TimeoutError."""
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S, source: str | None = None) -> None:
-        """`source` is the address to connect from, if it matters."""
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        source: str | None = None,
+        tls: tuple[ssl.SSLContext, str] | None = None,
+    ) -> None:
+        """`source` is the address to connect from, if it matters; `tls` has the host name to ask for, too."""
         host, _, port = bootstrap.rpartition(":")
         bound = None if source is None else (source, 0)
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s, source_address=bound)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls[0].wrap_socket(self._socket, server_hostname=tls[1])
         self._correlation_id = 0
 
     def close(self) -> None:
@@ -173,8 +183,10 @@ class RawClient:
 
 
 @contextmanager
-def connected(bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> Iterator[RawClient]:
-    client = RawClient(bootstrap, timeout_s=timeout_s)
+def connected(
+    bootstrap: str, *, timeout_s: float = TIMEOUT_S, tls: tuple[ssl.SSLContext, str] | None = None
+) -> Iterator[RawClient]:
+    client = RawClient(bootstrap, timeout_s=timeout_s, tls=tls)
     try:
         yield client
     finally:

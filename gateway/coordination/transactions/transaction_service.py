@@ -64,7 +64,7 @@ class TransactionService:
         self.coordinators: CoordinatorPartitions[TransactionCoordinator] = CoordinatorPartitions(
             spec, CoordinatorKind(self._new_coordinator, BARRIER), client, admin, topics, fleet, metrics, self._clock
         )
-        metrics.transactions_open.set_function(self._count_open)
+        metrics.transactions_open.set_function(self.count_open)
         metrics.transactions_oldest_seconds.set_function(self._oldest_s)
         self._starting: asyncio.Task[None] | None = None
 
@@ -84,7 +84,8 @@ class TransactionService:
         await self.coordinators.stop()
         await self._markers.close()
 
-    def _count_open(self) -> int:
+    def count_open(self) -> int:
+        """Transactions coordinated here that are not complete."""
         return sum(len(partition.run(_open_transactions)) for partition in self.coordinators.partitions)
 
     def _oldest_s(self) -> float:

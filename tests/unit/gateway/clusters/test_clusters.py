@@ -19,7 +19,7 @@ from gateway.dispatch import ServedCluster
 from gateway.fleet.fleet import Fleet
 from gateway.namespace import UnfitCluster
 from gateway.observability.metrics import Metrics
-from gateway.requests.cluster import Cluster, ClusterRefused
+from gateway.requests.cluster import Cluster, ClusterRefused, Usage
 from gateway.requests.context import ANONYMOUS, Listener, Principal
 from gateway.security.pulsar_authorizer import UnfitAuthorizer
 from tests.unit.gateway.fleet.fleet_scene import member_of
@@ -47,8 +47,10 @@ class FakeServices:
 
     def __init__(self, config: Config, fleet: Any, parts: Any, name: str) -> None:
         self.name = name
-        self.served = ServedCluster(cast(Cluster, SimpleNamespace(name=name)))
-        self.started = self.stopped = False
+        self.served = ServedCluster(cast(Cluster, SimpleNamespace(name=name, usage=Usage())))
+        self.started = self.stopped = self.is_busy = False
+        self.may_stop = asyncio.Event()
+        self.may_stop.set()
         self.answers = True
         self.opened_at: list[str] = []
         FakeServices.made.append(self)
@@ -58,7 +60,7 @@ class FakeServices:
         if Scene.current.rights_error is not None:
             raise Scene.current.rights_error
 
-    async def start(self) -> None:
+    def begin_to_start(self) -> None:
         self.started = True
 
     async def open_elsewhere(self, member: Member) -> bool:
@@ -66,7 +68,18 @@ class FakeServices:
         return self.answers
 
     async def stop(self) -> None:
+        await self.may_stop.wait()
         self.stopped = True
+
+
+class FakeView:
+    open: int
+
+    def __init__(self, fleet: Any, name: str) -> None:
+        FakeView.open += 1
+
+    def close(self) -> None:
+        FakeView.open -= 1
 
 
 class Scene:
@@ -75,6 +88,7 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config = CONFIG) -> None:
         Scene.current = self
         FakeServices.made = []
+        FakeView.open = 0
         self.prepared: list[tuple[str, bool]] = []
         self.error: Exception | None = None
         self.rights_error: Exception | None = None
@@ -82,7 +96,7 @@ class Scene:
         self.may_prepare.set()
         self.rights.set()
         monkeypatch.setattr(module, "ClusterServices", FakeServices)
-        monkeypatch.setattr(module, "ClusterView", lambda fleet, name: None)
+        monkeypatch.setattr(module, "ClusterView", FakeView)
         monkeypatch.setattr(module, "prepare_namespaces", self._prepare)
         monkeypatch.setattr(module, "UsageTopic", lambda *parts: SimpleNamespace(keep_telling=asyncio.Event().wait))
         self.metrics = Metrics()
@@ -239,7 +253,7 @@ async def test_what_is_open_is_opened_by_the_others(scene: Scene, monkeypatch: p
     monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
     served = {"clusters": ("acme/*",)}
     scene.members += [member_of("b", 1).model_copy(update=served), member_of("without", 2)]
-    await scene.clusters.open("acme/x")
+    await scene.clusters.enter(Listener("outside"), ALICE, "acme/x")
     services = FakeServices.made[0]
     services.answers = False
     scene.clusters.start()
@@ -254,6 +268,144 @@ async def test_what_is_open_is_opened_by_the_others(scene: Scene, monkeypatch: p
     assert len(services.opened_at) == answered and {*services.opened_at} == {"b"}
     scene.members[1] = member_of("b again", 1).model_copy(update=served)
     await settled(lambda: services.opened_at[answered:] == ["b again"])
+    await scene.clusters.stop()
+
+
+class Time:
+    """Passes as the test says."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000.0
+        patch.setattr(module, "_now", lambda: self.now_s)
+        patch.setattr(module, "LOOK_S", 0)
+        patch.setattr(module, "TRY_AGAIN_S", 0)
+
+    async def pass_(self, seconds: float) -> None:
+        """In steps, between which the clusters look."""
+        for _ in range(20):
+            self.now_s += seconds / 20
+            await turns()
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+IDLE_S = CONFIG.kafka.cluster_limits.idle_ms / 1_000
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    return Time(monkeypatch)
+
+
+async def test_one_that_nobody_uses_is_closed_and_leaves_nothing(scene: Scene, time: Time) -> None:
+    scene.clusters.start()
+    ended: list[Cluster] = []
+    scene.clusters.end_connections = ended.append
+    served = await scene.clusters.open("acme/x")
+    scene.metrics.of_cluster("acme/x")
+    await time.pass_(IDLE_S * 0.9)
+    assert "acme/x" in scene.clusters._open
+    await time.pass_(IDLE_S * 0.2)
+    assert ended == [served.cluster] and FakeServices.made[0].stopped and FakeView.open == 0
+    clusters = scene.clusters
+    left = (clusters._open, clusters._made, clusters._views, clusters._closing, clusters._asked_s, clusters._used_s)
+    assert not any(left) and not any(cluster == "acme/x" for cluster, _ in scene.metrics._collectors)
+    await scene.clusters.stop()
+
+
+@pytest.mark.parametrize("by", ["connection", "work", "asking"])
+async def test_one_that_is_used_stays(scene: Scene, time: Time, by: str) -> None:
+    scene.clusters.start()
+    await scene.clusters.open("acme/x")
+    services = FakeServices.made[0]
+    services.served.cluster.usage.connections = by == "connection"
+    services.is_busy = by == "work"
+    for _ in range(5):
+        await time.pass_(IDLE_S * 0.8)
+        if by == "asking":  # as other gateways do
+            await scene.clusters.enter(Listener(FORWARDING_LISTENER), ANONYMOUS, "acme/x")
+    services.served.cluster.usage.connections, services.is_busy = 0, False
+    await time.pass_(IDLE_S * 0.9)
+    assert FakeServices.made == [services] and not services.stopped
+    await time.pass_(IDLE_S * 0.2)
+    assert services.stopped
+    await scene.clusters.stop()
+
+
+async def test_who_comes_while_it_is_closed_has_it_opened_again(scene: Scene, time: Time) -> None:
+    """When the old one is gone: both would write the same logs. What was counted goes on."""
+    scene.clusters.start()
+    served = await scene.clusters.open("acme/x")
+    served.cluster.usage.bytes_in = 7
+    FakeServices.made[0].may_stop.clear()
+    await time.pass_(IDLE_S * 1.1)
+    asking = asyncio.ensure_future(scene.clusters.open("acme/x"))
+    await turns()
+    assert not asking.done() and len(FakeServices.made) == 1 and len(scene.prepared) == 1
+    FakeServices.made[0].may_stop.set()
+    again = await asking
+    assert again is not served and len(FakeServices.made) == 2 and again.cluster.usage.bytes_in == 7
+    assert FakeView.open == 1
+    await scene.clusters.stop()
+
+
+async def test_those_that_are_being_closed_count(scene: Scene, time: Time) -> None:
+    scene.clusters.start()
+    await scene.clusters.open("acme/x")
+    await scene.clusters.open("acme/y")
+    for each in FakeServices.made:
+        each.may_stop.clear()
+    await time.pass_(IDLE_S * 1.1)
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.open("acme/z")
+    for each in FakeServices.made:
+        each.may_stop.set()
+    await turns()
+    assert await scene.clusters.open("acme/z")
+    await scene.clusters.stop()
+
+
+async def test_the_gateway_stops_while_one_is_closed(scene: Scene, time: Time) -> None:
+    scene.clusters.start()
+    await scene.clusters.open("acme/x")
+    services = FakeServices.made[0]
+    services.may_stop.clear()
+    await time.pass_(IDLE_S * 1.1)
+    stopping = asyncio.ensure_future(scene.clusters.stop())
+    await turns()
+    assert not stopping.done()
+    services.may_stop.set()
+    await stopping
+    assert services.stopped
+
+
+async def test_one_whose_rights_are_never_loaded_is_closed(scene: Scene, time: Time) -> None:
+    scene.rights_error = UnfitAuthorizer("custom")
+    scene.clusters.start()
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.open("acme/x")
+    await time.pass_(IDLE_S * 1.1)
+    assert FakeServices.made[0].stopped and FakeView.open == 0
+    await scene.clusters.stop()
+
+
+async def test_others_are_reminded_while_it_is_used_here(scene: Scene, time: Time) -> None:
+    """Often enough that none of them closes it. What only they use is not: both would keep it open for ever."""
+    scene.members.append(member_of("b", 1).model_copy(update={"clusters": ("acme/*",)}))
+    scene.clusters.start()
+    await scene.clusters.enter(Listener(FORWARDING_LISTENER), ANONYMOUS, "acme/y")
+    await scene.clusters.enter(Listener("outside"), ALICE, "acme/x")
+    others, used = FakeServices.made
+    used.served.cluster.usage.connections = 1
+    await time.pass_(IDLE_S * 0.9)
+    assert len(used.opened_at) >= 2 and others.opened_at == []
+    used.served.cluster.usage.connections = 0
+    reminded = len(used.opened_at)
+    await time.pass_(IDLE_S * 0.9)
+    assert len(used.opened_at) <= reminded + 2
     await scene.clusters.stop()
 
 

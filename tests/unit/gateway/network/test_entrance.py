@@ -234,3 +234,23 @@ async def test_requests_count_in_the_share_of_their_cluster() -> None:
     connection.connection_lost(None)
     other.connection_lost(None)
     assert transport.written == b"1;2;" and share._held.value == scene.server.requests._held.value == 0
+
+
+async def test_connections_of_a_cluster_that_is_closed_end() -> None:
+    """Those of other gateways: its clients have gone. Who comes again has it opened."""
+    closed, other = (ServedCluster(cluster()) for _ in range(2))
+    config = SimpleNamespace(limits=Limits(), kafka=None, fleet=SimpleNamespace(forwarding=None))
+    entrance = FakeEntrance()
+    server = KafkaServer(cast(Config, config), cast(Dispatcher, FakeDispatcher(entrance)), Metrics())
+    transports = []
+    for served in (closed, other):
+        entrance.opened = asyncio.get_running_loop().create_future()
+        entrance.opened.set_result(served)
+        connection, transport = KafkaConnection(cast(Owner, server), OUTSIDE), FakeTransport()
+        connection.connection_made(transport)
+        feed(connection, frame("n1"))
+        await settle()
+        transports.append(transport)
+    server.end_connections(closed.cluster)
+    assert [transport.closing for transport in transports] == [True, False]
+    assert [*server._shares] == [id(other.cluster)]

@@ -120,7 +120,7 @@ async def test_without_several_racks_leaders_are_the_only_replicas(racks: dict[i
     assert brokers.replicas("t", 0, leader_id=1) == [1] and brokers.reader("t", 0, "a") is None
 
 
-def test_who_comes_by_a_host_name_is_sent_to_it() -> None:
+async def test_who_comes_by_a_host_name_is_sent_to_it() -> None:
     """Else its next connection would be for another cluster."""
     listener = Listener("inside", single_address=True, cluster_hosts={"orders.example.com": "acme/orders"})
     fleet = fleet_of(0.1, True, (OWN, OTHER))
