@@ -138,6 +138,9 @@ class PeerLink(asyncio.BufferedProtocol):
                 await self._loop.create_connection(self._socket_protocol, address.host, address.port)
         except (OSError, TimeoutError) as error:
             self._end(str(error) or type(error).__name__)
+        except Exception as defect:  # of ours: nobody is to wait for the link
+            self._end(repr(defect))
+            raise
 
     def _socket_protocol(self) -> asyncio.BufferedProtocol:
         return self if self._security is None else self._security.secured(self, self._end, CONNECT_S)

@@ -36,8 +36,8 @@ IMPATIENT: dict[str, Any] = {
     "metadata.recovery.strategy": "none",
     "log_level": 3,
 }
-"""A client of librdkafka 2.16.0 that had lost its last connection began its re-bootstrap sequence, and did nothing after
-that: no request, no line of its debug log. Without it, clients go on with the brokers that they know."""
+"""In a trial, a client of librdkafka 2.16.0 that had lost its last connection began its re-bootstrap sequence, and did
+nothing after that: no request, no line of its debug log. Without it, clients go on with the brokers that they know."""
 
 
 class _Client(threading.Thread):

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.background import run_once
+from gateway.background import report, run_once
 from gateway.config import Limits
 from gateway.errors import KafkaError
 from gateway.log.entries.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
@@ -259,6 +259,10 @@ class Appender:
             )  # fmt: skip
         except PulsarError as error:
             self._listener.entry_refused(sent, error)
+            return
+        except Exception as defect:  # of ours: whoever waits for these batches, or this marker, hears of it
+            report("entry that was not sent", defect)
+            self._listener.entry_refused(sent, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._in_flight[sequence_id] = sent
         self._in_flight_bytes += len(data)

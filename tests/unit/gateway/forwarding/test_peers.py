@@ -184,3 +184,23 @@ async def test_links_to_those_who_are_gone_are_closed() -> None:
         assert lost == [links[1]]
         assert await links[0].ready()
         links[0].close()
+
+
+async def test_nobody_waits_for_a_link_that_cannot_be_opened_for_a_defect() -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+
+    async def renew() -> None:
+        raise ValueError("a certificate that nobody can read")
+
+    address = Address(host="127.0.0.1", port=1)
+    member = Member(
+        node_id=1, incarnation="i", instance="", lease_ms=1, started_ms=0, addresses={}, forwarding=address
+    )
+    lost: list[PeerLink] = []
+    link = PeerLink(member, None, read_buffer(), lost.append, security=cast(Any, SimpleNamespace(renew=renew)))
+    async with asyncio.timeout(WAIT_S):
+        assert not await link.ready()
+    await asyncio.sleep(0)
+    assert lost == [link]
+    assert len(reported) == 1

@@ -13,6 +13,7 @@ import pytest
 from gateway.config import MIB, Limits
 from gateway.errors import KafkaError
 from gateway.log.entries.message_entry import EncodedEntry, encode_record
+from gateway.log.transactions.checkpoints import Tag
 from gateway.log.writing.appender import UNANSWERED_S, Appender, PendingBatch, SentEntry
 from gateway.log.writing.producer_state import SequencedBatch
 from gateway.observability.metrics import Metrics
@@ -240,3 +241,22 @@ async def test_what_is_encoded_already_has_an_entry_of_its_own() -> None:
         await asyncio.sleep(0)
         scene.confirm()
     assert scene.producer.sent == [b"encoded", messages + messages, b"encoded"]
+
+
+async def test_who_waits_for_an_entry_hears_of_a_defect_in_what_it_carries() -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    scene = Scene()
+
+    def fail(size_bytes: int, room_bytes: int) -> Tag:
+        raise AssertionError("a defect")
+
+    scene.appender.next_tag = fail
+    scene.append(b"one")
+    await asyncio.sleep(0)
+    assert (scene.log.refused, scene.appender.idle) == ([b"one"], True)
+    assert [str(each["exception"]) for each in reported] == ["a defect"]
+    scene.appender.next_tag = lambda size_bytes, room_bytes: Tag()
+    scene.append(b"two")
+    await asyncio.sleep(0)
+    assert scene.producer.sent == [b"two"]
