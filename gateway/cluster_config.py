@@ -46,7 +46,8 @@ class ClusterLimits(Section):
     max_open: int = Field(default=100, ge=1)
     """Clusters that a gateway serves besides the fleet's own. One is opened when its first client comes."""
     max_share_percent: int = Field(default=50, ge=1, le=100)
-    """Of `[limits]`: what one cluster may take of connections, fetch sessions and answers that are not read."""
+    """Of `[limits]`: what one cluster may take of connections, fetch sessions, and memory: for requests, for what is
+    read ahead, and for answers that are not read."""
     idle_ms: int = Field(default=600_000, ge=1_000)
     """A cluster that no client has used for so long is closed, unless a listener is for it."""
 
