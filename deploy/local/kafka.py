@@ -4,7 +4,7 @@ import socket
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy.local.jars import classpath
@@ -22,7 +22,6 @@ SINGLE_NODE_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",  # fifty logs to open is most of a small broker's start
     "transaction.state.log.replication.factor": "1",
@@ -35,7 +34,10 @@ SINGLE_NODE_SETTINGS = {
 
 
 class KafkaBroker:
-    """Broker and controller in one JVM. Stopped or killed, it may be started again with the same data and port."""
+    """Broker and controller in one JVM. Stopped or killed, it may be started again with the same data and ports.
+
+    `listeners` are those besides PLAINTEXT: name → security protocol. `format_options` are for `kafka-storage format`.
+    """
 
     def __init__(
         self,
@@ -43,6 +45,8 @@ class KafkaBroker:
         port: int = 0,
         settings: Mapping[str, str] = {},
         *,
+        listeners: Mapping[str, str] = {},
+        format_options: Sequence[str] = (),
         heap_mb: int = 512,
         log_path: Path | None = None,
         class_path: str | None = None,
@@ -53,11 +57,17 @@ class KafkaBroker:
         self.heap_mb = heap_mb
         self._controller_port = free_port(HOST)
         self._settings = dict(settings)
+        self._listeners = {name: (protocol, free_port(HOST)) for name, protocol in listeners.items()}
+        self._format_options = format_options
         self._process = ChildProcess("Kafka", log_path or self.data_dir / "kafka.log")
 
     @property
     def bootstrap(self) -> str:
         return f"{HOST}:{self.port}"
+
+    def address(self, listener: str) -> str:
+        """Of one of the other listeners."""
+        return f"{HOST}:{self._listeners[listener][1]}"
 
     @property
     def pid(self) -> int:
@@ -91,9 +101,13 @@ class KafkaBroker:
         self._process.kill()
 
     def _merged_settings(self) -> dict[str, str]:
+        controller = f"CONTROLLER://{HOST}:{self._controller_port}"
+        protocols = "".join(f",{name}:{protocol}" for name, (protocol, _) in self._listeners.items())
+        clients = [f"PLAINTEXT://{HOST}:{self.port}", *(f"{name}://{self.address(name)}" for name in self._listeners)]
         addresses = {
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "listeners": ",".join([*clients, controller]),
+            "advertised.listeners": ",".join(clients),
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
             "controller.quorum.voters": f"1@{HOST}:{self._controller_port}",
             "log.dirs": f"{self.data_dir}/logs",
         }
@@ -107,7 +121,7 @@ class KafkaBroker:
     def _format(self, config: Path) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # One argument: an id may begin with a hyphen.
-        options = ["format", f"--cluster-id={cluster_id}", "--config", str(config)]
+        options = ["format", f"--cluster-id={cluster_id}", "--config", str(config), *self._format_options]
         command = [*self._java(), STORAGE_TOOL_CLASS, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
         if done.returncode != 0:

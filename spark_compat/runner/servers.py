@@ -1,15 +1,16 @@
 """The two sides: Apache Kafka, and the gateway on a real Pulsar; started here, or running already somewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.support.gateway_process import GatewayProcess
+from tests.support.logins import LISTENERS, Login, Logins
 
 READY_TIMEOUT_S = 120.0
 """Spark takes every core it can get."""
@@ -49,6 +50,16 @@ class Side:
     """Where the processes are ours to kill."""
     gateway: GatewayProcess | None = None
     """To measure it."""
+    logins: Logins | None = None
+    """Where the servers were started here; the same on both sides."""
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    """Name → address of those with TLS or logins."""
+
+    def login(self, listener: str, mechanism: str | None = None, **changes: Any) -> Login | None:
+        """What a client needs to get in; None where nobody knows."""
+        if self.logins is None:
+            return None
+        return self.logins.login(listener, self.listeners[listener], mechanism, **changes)
 
 
 class KafkaFaults:
@@ -74,16 +85,17 @@ class KafkaFaults:
 class GatewayFaults:
     """Of a fleet: a second gateway joins the first for as long as a pair is asked for."""
 
-    def __init__(self, gateway: GatewayProcess, pulsar: PulsarStandalone) -> None:
+    def __init__(self, gateway: GatewayProcess, pulsar: PulsarStandalone, logins: Logins) -> None:
         self._gateway = gateway
         self._pulsar = pulsar
+        self._logins = logins
 
     def restart(self, down_s: float) -> None:
         _restart(self._gateway, down_s)
 
     @contextmanager
     def pair(self) -> Iterator[str]:
-        second = _new_gateway(self._gateway.work_dir.with_name("second-gateway"), self._pulsar)
+        second = _new_gateway(self._gateway.work_dir.with_name("second-gateway"), self._pulsar, self._logins)
         second.start()
         try:
             second.wait_ready(READY_TIMEOUT_S)
@@ -106,40 +118,44 @@ class GatewayFaults:
 @contextmanager
 def both_sides(work_dir: Path, kafka: str | None, gateway: str | None) -> Iterator[tuple[Side, Side]]:
     """Apache Kafka and the gateway. An address (host:port) names a server that runs already, and goes on running."""
+    logins = Logins(work_dir / "logins")
     with ExitStack() as stack:
-        kafka_side = Side("kafka", kafka) if kafka else stack.enter_context(_kafka(work_dir / "kafka"))
-        gateway_side = Side("gateway", gateway) if gateway else stack.enter_context(_gateway(work_dir))
+        kafka_side = Side("kafka", kafka) if kafka else stack.enter_context(_kafka(work_dir / "kafka", logins))
+        gateway_side = Side("gateway", gateway) if gateway else stack.enter_context(_gateway(work_dir, logins))
         yield kafka_side, gateway_side
 
 
 @contextmanager
-def _kafka(work_dir: Path) -> Iterator[Side]:
-    broker = KafkaBroker(work_dir, settings=KAFKA_SETTINGS)
+def _kafka(work_dir: Path, logins: Logins) -> Iterator[Side]:
+    broker = logins.kafka(work_dir, KAFKA_SETTINGS)
     broker.start()
     try:
         broker.wait_ready()
-        yield Side("kafka", broker.bootstrap, KafkaFaults(broker))
+        listeners = {name: broker.address(name) for name in LISTENERS}
+        yield Side("kafka", broker.bootstrap, KafkaFaults(broker), logins=logins, listeners=listeners)
     finally:
         broker.kill()
 
 
 @contextmanager
-def _gateway(work_dir: Path) -> Iterator[Side]:
+def _gateway(work_dir: Path, logins: Logins) -> Iterator[Side]:
     pulsar = PulsarStandalone(work_dir / "pulsar")
-    gateway = _new_gateway(work_dir / "gateway", pulsar)
+    gateway = _new_gateway(work_dir / "gateway", pulsar, logins)
     pulsar.start()
     try:
         pulsar.wait_ready()
         gateway.start()
         gateway.wait_ready(READY_TIMEOUT_S)
-        yield Side("gateway", gateway.bootstrap, GatewayFaults(gateway, pulsar), gateway)
+        listeners = {each["name"]: f"{each['host']}:{each['port']}" for each in gateway.config["kafka"]["listeners"]}
+        faults = GatewayFaults(gateway, pulsar, logins)
+        yield Side("gateway", gateway.bootstrap, faults, gateway, logins, listeners)
     finally:
         gateway.stop()
         pulsar.kill()
 
 
-def _new_gateway(work_dir: Path, pulsar: PulsarStandalone) -> GatewayProcess:
-    return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url)
+def _new_gateway(work_dir: Path, pulsar: PulsarStandalone, logins: Logins) -> GatewayProcess:
+    return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, logins.gateway_sections())
 
 
 def _restart(server: Server, down_s: float) -> None:

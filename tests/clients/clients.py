@@ -103,7 +103,7 @@ def _java(number: str, source: str) -> ClientKind:
     def prepare() -> Command:
         class_path = f"{artifact_classpath('org.apache.kafka', 'kafka-clients', number)}:{artifact_classpath(*GSON)}"
         classes = BUILD_DIR / f"java-{number}"
-        sources = [DRIVERS / "java" / "Driver.java", DRIVERS / "java" / source / "Version.java"]
+        sources = [*(DRIVERS / "java").glob("*.java"), *(DRIVERS / "java" / source).glob("*.java")]
         _run(["javac", "-nowarn", "-encoding", "UTF-8", "-cp", class_path, "-d", str(classes), *map(str, sources)])
         return [java_executable(), *JVM_OPTIONS, "-cp", f"{classes}:{class_path}", "Driver"]
 

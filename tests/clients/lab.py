@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.clients.driver import Driver
+from spark_compat.runner.servers import Side
+from tests.clients.driver import Driver, NotApplicableError
 
 READ_TIMEOUT_MS = 15_000
 QUIET_MS = 1_500
@@ -65,6 +66,7 @@ class Lab:
     start: Callable[[], Client]
     """Another process of the client."""
     prefix: str
+    side: Side
     _others: list[Client] = field(default_factory=list)
 
     def name(self, suffix: str) -> str:
@@ -76,6 +78,13 @@ class Lab:
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         self.witness.call("create_topic", topic=name, partitions=partitions, configs=settings)
         return name
+
+    def login(self, listener: str, mechanism: str | None = None, **changes: Any) -> dict[str, Any]:
+        """Raises NotApplicableError where the servers were not started here."""
+        found = self.side.login(listener, mechanism, **changes)
+        if found is None:
+            raise NotApplicableError("the servers' users are not known")
+        return found
 
     def another(self) -> Client:
         client = self.start()

@@ -34,7 +34,7 @@ class Bench:
     def outcome(self, case: Case) -> Outcome:
         began = time.monotonic()
         prefix = f"{self._run_id}-{case.feature[:3]}-{case.name}".replace("_", "-")
-        lab = Lab(self._living_client(), self._living_witness(), self._start, prefix)
+        lab = Lab(self._living_client(), self._living_witness(), self._start, prefix, self._side)
         with closing(lab):
             try:
                 found = Outcome(result=case.trial(lab))

@@ -44,5 +44,6 @@ FEATURES = (
     "idempotence",
     "transactions",
     "errors",
+    "logins",
 )
 assert {module.name for module in pkgutil.iter_modules(__path__)} == set(FEATURES)

@@ -13,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType  # type: ignore[import-untyped]
 from aiokafka.errors import for_code  # type: ignore[import-untyped]
 
+from tests.clients.drivers.aiokafka_login import server_settings
 from tests.clients.drivers.lines import Unsupported, decoded, encoded, serve
 
 TIMEOUT_S = 30.0
@@ -21,46 +22,51 @@ POLL_MS = 100
 
 class Aiokafka:
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+        self._server: dict[str, Any] = {"bootstrap_servers": bootstrap}
         self._member: Any = None
         self._transactional: Any = None
 
     def error_name(self, error: Exception) -> str:
         return type(error).__name__
 
+    async def log_in(self, **login: Any) -> None:
+        self._server = server_settings(**login)
+        async with _Admin(self._server) as admin:
+            await admin.list_topics()
+
     async def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             _check(await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)]), "topic_errors")
 
     async def delete_topic(self, topic: str) -> None:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             _check(await admin.delete_topics([topic]), "topic_error_codes")
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             _check(await admin.create_partitions({topic: NewPartitions(partitions)}), "topic_errors")
 
     async def partitions(self, topic: str) -> int | None:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             if topic not in await admin.list_topics():
                 return None
             (found,) = await admin.describe_topics([topic])
             return len(found["partitions"])
 
     async def configs(self, topic: str, names: list[str]) -> dict[str, str]:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             (found,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
             values = {entry[0]: entry[1] for entry in found.resources[0][4]}
             return {name: values[name] for name in names}
 
     async def set_config(self, topic: str, name: str, value: str) -> None:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             (answer,) = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})])
             if answer.resources[0][0]:
                 raise for_code(answer.resources[0][0])
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> None:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(offset)})
 
     async def produce(
@@ -80,7 +86,7 @@ class Aiokafka:
             "enable_idempotence": idempotent or transaction is not None,
             "transactional_id": transaction["id"] if transaction else None,
         }
-        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **config)
+        producer = AIOKafkaProducer(**self._server, **config)
         await producer.start()
         try:
             if not transaction:
@@ -118,7 +124,7 @@ class Aiokafka:
     async def _begun(self, transactional_id: str, timeout_ms: int) -> Any:
         """To be made in the loop."""
         ids = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
-        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **ids)
+        producer = AIOKafkaProducer(**self._server, **ids)
         await producer.start()
         await producer.begin_transaction()
         return producer
@@ -209,20 +215,20 @@ class Aiokafka:
             await consumer.commit({TopicPartition(topic, partition): offset})
 
     async def describe_group(self, group: str) -> dict[str, Any]:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             (found,) = await admin.describe_consumer_groups([group])
             _, _, state, _, _, members, *_ = found.groups[0]
             return {"state": state, "members": len(members)}
 
     async def groups(self, prefix: str) -> list[str]:
-        async with _Admin(self._bootstrap) as admin:
+        async with _Admin(self._server) as admin:
             found = await admin.list_consumer_groups()
         return sorted(each[0] for each in found if each[0].startswith(prefix))
 
     def _consumer(self, group: str | None = None, **settings: Any) -> Any:
         """To be made in the loop."""
         config = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "none", **settings}
-        return AIOKafkaConsumer(bootstrap_servers=self._bootstrap, **config)
+        return AIOKafkaConsumer(**self._server, **config)
 
     async def _take(self, consumer: Any) -> list[dict[str, Any]]:
         batches = (await consumer.getmany(timeout_ms=POLL_MS)).values()
@@ -256,11 +262,11 @@ class Aiokafka:
 
 
 class _Admin:
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, server: dict[str, Any]) -> None:
+        self._server = server
 
     async def __aenter__(self) -> Any:
-        self._client = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        self._client = AIOKafkaAdminClient(**self._server)
         await self._client.start()
         return self._client
 

@@ -12,6 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from tests.clients.drivers.kafka_python_admin import new_admin
+from tests.clients.drivers.kafka_python_login import server_settings
 from tests.clients.drivers.lines import Unsupported, decoded, encoded, serve
 
 TIMEOUT_S = 30.0
@@ -23,7 +24,7 @@ MAJOR = int(kafka.__version__.split(".")[0])
 
 class KafkaPython:
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+        self._server: dict[str, Any] = {"bootstrap_servers": bootstrap}
         self._admin_client: Any = None
         self._member: Any = None
         self._transactional: Any = None
@@ -36,8 +37,17 @@ class KafkaPython:
         if name.startswith("_"):
             raise AttributeError(name)
         if self._admin_client is None:
-            self._admin_client = new_admin(self._bootstrap)
+            self._admin_client = new_admin(self._server)
         return getattr(self._admin_client, name)
+
+    def log_in(self, **login: Any) -> None:
+        if (login["mechanism"] or "").startswith("SCRAM") and MAJOR < 2:
+            raise Unsupported("no SCRAM")
+        self._server = server_settings(**login)
+        self._admin_client = None
+        consumer = self._consumer()
+        consumer.topics()
+        consumer.close()
 
     def partitions(self, topic: str) -> int | None:
         consumer = self._consumer()
@@ -61,7 +71,7 @@ class KafkaPython:
             "max_request_size": 10_000_000,
         }
         config |= self._exactly_once(idempotent, transaction)
-        producer = KafkaProducer(bootstrap_servers=self._bootstrap, **config)
+        producer = KafkaProducer(**self._server, **config)
         try:
             return self._send(producer, topic, records, transaction)
         finally:
@@ -102,7 +112,7 @@ class KafkaPython:
 
     def _begun(self, transactional_id: str, timeout_ms: int) -> Any:
         settings = self._exactly_once(False, {"id": transactional_id}) | {"transaction_timeout_ms": timeout_ms}
-        producer = KafkaProducer(bootstrap_servers=self._bootstrap, **settings)
+        producer = KafkaProducer(**self._server, **settings)
         producer.init_transactions()
         producer.begin_transaction()
         return producer
@@ -205,7 +215,7 @@ class KafkaPython:
 
     def _consumer(self, group: str | None = None, **settings: Any) -> Any:
         config = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "none", **settings}
-        return KafkaConsumer(bootstrap_servers=self._bootstrap, **config)
+        return KafkaConsumer(**self._server, **config)
 
     def _take(self, consumer: Any) -> list[dict[str, Any]]:
         joins = consumer.subscription() and not consumer.assignment()

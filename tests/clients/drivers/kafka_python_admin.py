@@ -18,8 +18,8 @@ TIMEOUT_MS = 30_000
 class OldAdmin:
     """1.4 and 2.0."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    def __init__(self, server: dict[str, Any]) -> None:
+        self._client = KafkaAdminClient(**server)
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
         self._client.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)], timeout_ms=TIMEOUT_MS)
@@ -86,8 +86,8 @@ class NewAdmin(OldAdmin):
         _check_text(self._client.delete_groups([group])[group])
 
 
-def new_admin(bootstrap: str) -> OldAdmin:
-    return NewAdmin(bootstrap) if int(kafka.__version__.split(".")[0]) >= 3 else OldAdmin(bootstrap)
+def new_admin(server: dict[str, Any]) -> OldAdmin:
+    return NewAdmin(server) if int(kafka.__version__.split(".")[0]) >= 3 else OldAdmin(server)
 
 
 def _check(code: int) -> None:

@@ -15,6 +15,15 @@ from tests.clients.drivers.lines import decoded, encoded, serve
 
 TIMEOUT_S = 30.0
 POLL_S = 0.1
+TOKEN_LIFETIME_S = 3_600
+LOGIN_SETTINGS = {
+    "user": "sasl.username",
+    "password": "sasl.password",
+    "authority": "ssl.ca.location",
+    "certificate": "ssl.certificate.location",
+    "key": "ssl.key.location",
+}
+"""Argument of log_in → setting."""
 
 
 class Librdkafka:
@@ -27,6 +36,30 @@ class Librdkafka:
     def error_name(self, error: Exception) -> str:
         cause = error.args[0] if error.args else error
         return str(cause.name()) if isinstance(cause, ck.KafkaError) else type(error).__name__
+
+    def log_in(self, bootstrap: str, security: str, mechanism: str | None, token: str | None, **rest: Any) -> None:
+        """A refusal is told to those who poll; asking for topics only fails."""
+        settings = {name: rest[argument] for argument, name in LOGIN_SETTINGS.items() if rest[argument] is not None}
+        self._config = {"bootstrap.servers": bootstrap, "security.protocol": security, "log_level": 3, **settings}
+        if mechanism:
+            self._config["sasl.mechanism"] = mechanism
+        if token:
+            self._config["oauth_cb"] = lambda _: (token, time.time() + TOKEN_LIFETIME_S)
+        told: list[ck.KafkaError] = []
+        noted: dict[str, Any] = {**self._config, "error_cb": told.append}
+        self._admin = AdminClient(noted)
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                self._admin.list_topics(timeout=POLL_S)
+                return
+            except ck.KafkaException:
+                self._admin.poll(POLL_S)
+                refusals = [each for each in told if each.code() != ck.KafkaError._ALL_BROKERS_DOWN]
+                if refusals:
+                    raise ck.KafkaException(refusals[0]) from None
+                if time.monotonic() >= deadline:
+                    raise
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)

@@ -4,6 +4,10 @@ One JSON object a line. In: {"do": ACTION, …its arguments}. Out, in the same o
 the client's own name of what went wrong, or {"unsupported": WHY} when the client has no such feature. The end of the
 input ends the driver. Keys, values and header values are base64 or null. Logs go to standard error.
 
+    log_in          bootstrap security mechanism user password token
+                    authority certificate key            PEM files, or null
+                    trust_store key_store store_password PKCS12 files with the same, for Java
+                                                     from now on so; a refusal is the error of this action
     create_topic    topic partitions configs{}
     delete_topic    topic
     add_partitions  topic partitions                 the new total

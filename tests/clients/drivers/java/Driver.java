@@ -40,7 +40,7 @@ public final class Driver {
     static final long POLL_MS = 100;
     static final Gson GSON = new GsonBuilder().serializeNulls().create();
 
-    final String bootstrap;
+    final Properties server = new Properties();
     KafkaConsumer<byte[], byte[]> member;
     KafkaProducer<byte[], byte[]> transactional;
 
@@ -52,7 +52,7 @@ public final class Driver {
     }
 
     Driver(String bootstrap) {
-        this.bootstrap = bootstrap;
+        server.put("bootstrap.servers", bootstrap);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -81,6 +81,12 @@ public final class Driver {
 
     Object act(String action, JsonObject request) throws Exception {
         switch (action) {
+            case "log_in":
+                server.putAll(Login.settings(request));
+                try (KafkaConsumer<byte[], byte[]> consumer = consumer(new Properties())) {
+                    consumer.listTopics();
+                }
+                return null;
             case "partitions":
                 return partitions(request);
             case "produce":
@@ -126,7 +132,7 @@ public final class Driver {
                     return null;
                 }
             default:
-                return Version.administer(bootstrap, action, request);
+                return Version.administer(server, action, request);
         }
     }
 
@@ -139,7 +145,7 @@ public final class Driver {
 
     List<long[]> produce(JsonObject request) throws Exception {
         Properties config = new Properties();
-        config.put("bootstrap.servers", bootstrap);
+        config.putAll(server);
         config.put("acks", request.get("acks").getAsString());
         config.put("compression.type", request.get("codec").getAsString());
         config.put("linger.ms", "20");
@@ -179,7 +185,7 @@ public final class Driver {
             throw new Unsupported("no transactions");
         }
         Properties config = new Properties();
-        config.put("bootstrap.servers", bootstrap);
+        config.putAll(server);
         config.put("transactional.id", request.get("id").getAsString());
         config.put("transaction.timeout.ms", request.get("timeout_ms").getAsString());
         config.put("max.block.ms", "20000");
@@ -329,7 +335,7 @@ public final class Driver {
 
     KafkaConsumer<byte[], byte[]> consumer(Properties settings) {
         Properties config = new Properties();
-        config.put("bootstrap.servers", bootstrap);
+        config.putAll(server);
         config.put("enable.auto.commit", "false");
         config.put("auto.offset.reset", "none");
         config.putAll(settings);

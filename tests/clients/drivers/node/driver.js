@@ -1,6 +1,7 @@
 // KafkaJS under trial: driver.js BOOTSTRAP. The line protocol is described in ../lines.py.
 'use strict'
 
+const fs = require('fs')
 const readline = require('readline')
 const { randomUUID } = require('crypto')
 const {
@@ -49,13 +50,35 @@ function messageOf (record) {
   return message
 }
 
+function connection (settings) {
+  const toError = () => ({ namespace, log }) => console.error(namespace, log.message, log.error || '')
+  return new Kafka({ ...settings, logLevel: logLevel.ERROR, logCreator: toError })
+}
+
+function tlsOf ({ authority, certificate, key }) {
+  if (!authority) return undefined
+  const own = certificate ? { cert: fs.readFileSync(certificate), key: fs.readFileSync(key) } : {}
+  return { ca: [fs.readFileSync(authority)], ...own }
+}
+
+function saslOf ({ mechanism, user: username, password, token }) {
+  if (!mechanism) return undefined
+  if (mechanism === 'OAUTHBEARER') return { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: token }) }
+  return { mechanism: mechanism.toLowerCase(), username, password }
+}
+
 class Driver {
   constructor (bootstrap) {
-    const toError = () => ({ namespace, log }) => console.error(namespace, log.message, log.error || '')
-    this.kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR, logCreator: toError })
+    this.kafka = connection({ brokers: [bootstrap] })
     this.admin = null
     this.member = null
     this.open_transaction = null
+  }
+
+  async log_in ({ bootstrap, ...login }) {
+    this.kafka = connection({ brokers: [bootstrap], ssl: tlsOf(login), sasl: saslOf(login) })
+    this.admin = null
+    await (await this.administration()).listTopics()
   }
 
   async administration () {

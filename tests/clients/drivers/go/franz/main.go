@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -29,17 +30,17 @@ var codecs = map[string]kgo.CompressionCodec{
 }
 
 type driver struct {
-	bootstrap string
-	admin     *kadm.Client
-	member    *kgo.Client
-	open      *kgo.Client
+	server []kgo.Opt
+	admin  *kadm.Client
+	member *kgo.Client
+	open   *kgo.Client
 
 	lock     sync.Mutex
 	assigned map[string]map[int32]bool
 }
 
 func main() {
-	d := &driver{bootstrap: os.Args[1], assigned: map[string]map[int32]bool{}}
+	d := &driver{server: []kgo.Opt{kgo.SeedBrokers(os.Args[1])}, assigned: map[string]map[int32]bool{}}
 	client, err := d.client()
 	if err != nil {
 		panic(err)
@@ -57,13 +58,15 @@ func nameOf(err error) string {
 }
 
 func (d *driver) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(d.bootstrap)}, options...)...)
+	return kgo.NewClient(append(slices.Clone(d.server), options...)...)
 }
 
 func (d *driver) act(r lines.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	switch r.Do {
+	case "log_in":
+		return nil, d.logIn(ctx, r.Login)
 	case "produce":
 		return d.produce(ctx, r)
 	case "open":
@@ -254,11 +257,11 @@ func (d *driver) begin(ctx context.Context, r lines.Request) (answers any, err e
 }
 
 func (d *driver) copy(ctx context.Context, r lines.Request) (any, error) {
-	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(d.bootstrap), kgo.TransactionalID(r.ID), kgo.ConsumerGroup(r.Group), kgo.ConsumeTopics(r.Source),
+	session, err := kgo.NewGroupTransactSession(append(slices.Clone(d.server),
+		kgo.TransactionalID(r.ID), kgo.ConsumerGroup(r.Group), kgo.ConsumeTopics(r.Source),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.RequireStableFetchOffsets(),
-	)
+	)...)
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,7 @@ type Request struct {
 	Protocol         *string           `json:"protocol"`
 	Assigned         *int              `json:"assigned"`
 	Prefix           string            `json:"prefix"`
+	Login
 }
 
 // Transaction that the records are to be produced in.

@@ -28,12 +28,13 @@ var codecs = map[string]sarama.CompressionCodec{
 
 type driver struct {
 	bootstrap []string
+	login     func(*sarama.Config)
 	member    *member
 	open      sarama.SyncProducer
 }
 
 func main() {
-	d := &driver{bootstrap: []string{os.Args[1]}}
+	d := &driver{bootstrap: []string{os.Args[1]}, login: func(*sarama.Config) {}}
 	lines.Serve(d.act, nameOf)
 }
 
@@ -49,16 +50,19 @@ func nameOf(err error) string {
 	return err.Error()
 }
 
-func config() *sarama.Config {
+func (d *driver) config() *sarama.Config {
 	settings := sarama.NewConfig()
 	settings.Version = sarama.MaxVersion
 	settings.Metadata.RefreshFrequency = time.Second
 	settings.Metadata.AllowAutoTopicCreation = true
+	d.login(settings)
 	return settings
 }
 
 func (d *driver) act(r lines.Request) (any, error) {
 	switch r.Do {
+	case "log_in":
+		return nil, d.logIn(r.Login)
 	case "produce":
 		return d.produce(r)
 	case "open":
@@ -81,7 +85,7 @@ func (d *driver) act(r lines.Request) (any, error) {
 	case "leave":
 		return nil, d.member.leave()
 	}
-	admin, err := sarama.NewClusterAdmin(d.bootstrap, config())
+	admin, err := sarama.NewClusterAdmin(d.bootstrap, d.config())
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +172,7 @@ func groups(admin sarama.ClusterAdmin, r lines.Request) (any, error) {
 }
 
 func (d *driver) offsets(r lines.Request) (any, error) {
-	settings := config()
+	settings := d.config()
 	settings.Metadata.AllowAutoTopicCreation = false
 	client, err := sarama.NewClient(d.bootstrap, settings)
 	if err != nil {
@@ -199,7 +203,7 @@ func (d *driver) offsets(r lines.Request) (any, error) {
 
 func (d *driver) produce(r lines.Request) (any, error) {
 	acks := map[string]sarama.RequiredAcks{"all": sarama.WaitForAll, "1": sarama.WaitForLocal, "0": sarama.NoResponse}
-	settings := config()
+	settings := d.config()
 	settings.Producer.RequiredAcks = acks[r.Acks]
 	settings.Producer.Compression = codecs[r.Codec]
 	settings.Producer.Flush.Frequency = 20 * time.Millisecond
@@ -240,7 +244,7 @@ func finish(producer sarama.SyncProducer, end string) error {
 }
 
 func (d *driver) transactional(r lines.Request) (sarama.SyncProducer, error) {
-	settings := config()
+	settings := d.config()
 	settings.Producer.RequiredAcks = sarama.WaitForAll
 	settings.Producer.Return.Successes = true
 	settings.Producer.Idempotent = true
@@ -336,7 +340,7 @@ func send(producer sarama.SyncProducer, r lines.Request) ([][]int64, error) {
 }
 
 func (d *driver) fetch(r lines.Request) (any, error) {
-	settings := config()
+	settings := d.config()
 	settings.Consumer.Return.Errors = true
 	if r.MaxBytes != nil {
 		settings.Consumer.Fetch.Default = *r.MaxBytes
@@ -406,7 +410,7 @@ func (d *driver) join(r lines.Request) error {
 	case r.Protocol != nil:
 		return lines.Unsupported("no KIP-848")
 	}
-	settings := config()
+	settings := d.config()
 	settings.Consumer.Offsets.Initial = sarama.OffsetOldest
 	settings.Consumer.Offsets.AutoCommit.Enable = false
 	settings.Consumer.IsolationLevel = isolation(r)

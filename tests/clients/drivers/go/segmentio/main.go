@@ -28,11 +28,12 @@ var codecs = map[string]kafka.Compression{
 type driver struct {
 	bootstrap string
 	client    *kafka.Client
+	dialer    *kafka.Dialer
 	member    *member
 }
 
 func main() {
-	d := &driver{bootstrap: os.Args[1]}
+	d := &driver{bootstrap: os.Args[1], dialer: kafka.DefaultDialer}
 	d.client = &kafka.Client{Addr: kafka.TCP(d.bootstrap), Timeout: timeout}
 	lines.Serve(d.act, nameOf)
 }
@@ -62,6 +63,8 @@ func (d *driver) act(r lines.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	switch r.Do {
+	case "log_in":
+		return nil, d.logIn(ctx, r.Login)
 	case "produce":
 		return d.produce(ctx, r)
 	case "fetch":
@@ -233,7 +236,7 @@ func (d *driver) produce(ctx context.Context, r lines.Request) (any, error) {
 	acks := map[string]kafka.RequiredAcks{"all": kafka.RequireAll, "1": kafka.RequireOne, "0": kafka.RequireNone}
 	answers := make([][]int64, len(r.Records))
 	writer := &kafka.Writer{
-		Addr: kafka.TCP(d.bootstrap), Topic: r.Topic, RequiredAcks: acks[r.Acks], Compression: codecs[r.Codec],
+		Addr: d.client.Addr, Transport: d.client.Transport, Topic: r.Topic, RequiredAcks: acks[r.Acks], Compression: codecs[r.Codec],
 		BatchTimeout: 20 * time.Millisecond, BatchSize: queueLength, BatchBytes: 10_000_000, MaxAttempts: 5,
 		AllowAutoTopicCreation: true, Balancer: &kafka.Hash{},
 		Completion: func(messages []kafka.Message, _ error) {
@@ -264,7 +267,8 @@ func (d *driver) produce(ctx context.Context, r lines.Request) (any, error) {
 
 func (d *driver) reader(topic string, partition int, offset int64, r lines.Request) (*kafka.Reader, error) {
 	settings := kafka.ReaderConfig{
-		Brokers: []string{d.bootstrap}, Topic: topic, Partition: partition, MinBytes: 1, MaxBytes: 10_000_000,
+		Brokers: []string{d.bootstrap}, Dialer: d.dialer, Topic: topic, Partition: partition,
+		MinBytes: 1, MaxBytes: 10_000_000,
 		MaxWait: 200 * time.Millisecond, OffsetOutOfRangeError: true, MaxAttempts: 2,
 	}
 	if r.MaxBytes != nil {
@@ -333,7 +337,7 @@ func (d *driver) join(r lines.Request) error {
 		return lines.Unsupported("no KIP-848")
 	}
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: r.Group, Brokers: []string{d.bootstrap}, Topics: r.Topics, StartOffset: kafka.FirstOffset,
+		ID: r.Group, Brokers: []string{d.bootstrap}, Dialer: d.dialer, Topics: r.Topics, StartOffset: kafka.FirstOffset,
 		HeartbeatInterval: 500 * time.Millisecond, SessionTimeout: time.Duration(r.SessionTimeoutMs) * time.Millisecond,
 		RebalanceTimeout:      time.Duration(r.SessionTimeoutMs) * time.Millisecond,
 		WatchPartitionChanges: true, PartitionWatchInterval: time.Second, JoinGroupBackoff: time.Second,

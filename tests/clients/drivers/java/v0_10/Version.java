@@ -3,6 +3,7 @@ import com.google.gson.JsonObject;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
@@ -71,7 +72,11 @@ final class Version {
         throw new Driver.Unsupported("no transactions");
     }
 
-    static Object administer(String bootstrap, String action, JsonObject request) {
+    static String tokens() {
+        throw new Driver.Unsupported("no OAUTHBEARER");
+    }
+
+    static Object administer(Properties server, String action, JsonObject request) {
         throw new Driver.Unsupported("no admin client");
     }
 }

@@ -1,6 +1,7 @@
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import java.util.Map;
+import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -67,7 +68,11 @@ final class Version {
         throw new Driver.Unsupported("no transactions");
     }
 
-    static Object administer(String bootstrap, String action, JsonObject request) {
+    static String tokens() {
+        throw new Driver.Unsupported("no OAUTHBEARER");
+    }
+
+    static Object administer(Properties server, String action, JsonObject request) {
         throw new Driver.Unsupported("no admin client");
     }
 }

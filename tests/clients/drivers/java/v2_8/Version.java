@@ -100,10 +100,13 @@ final class Version {
         }
     }
 
-    static Object administer(String bootstrap, String action, JsonObject request) throws Exception {
-        Properties config = new Properties();
-        config.put("bootstrap.servers", bootstrap);
-        try (AdminClient admin = AdminClient.create(config)) {
+    /** The class that hands a token to the client. */
+    static String tokens() {
+        return Tokens.class.getName();
+    }
+
+    static Object administer(Properties server, String action, JsonObject request) throws Exception {
+        try (AdminClient admin = AdminClient.create(server)) {
             return administer(admin, action, request);
         }
     }

@@ -1,5 +1,8 @@
 //! rust-rdkafka under trial: driver BOOTSTRAP. The line protocol is described in ../../lines.py.
 
+mod login;
+
+use std::error::Error;
 use std::io::{BufRead, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -8,7 +11,7 @@ use base64::prelude::{Engine, BASE64_STANDARD};
 use rdkafka::admin::{
     AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
 };
-use rdkafka::client::DefaultClientContext;
+use rdkafka::client::{DefaultClientContext, OAuthToken};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -17,6 +20,8 @@ use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, T
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use serde_json::{json, Value};
 use tokio::runtime::Runtime;
+
+use login::Login;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
@@ -46,21 +51,24 @@ impl From<RDKafkaErrorCode> for Failure {
 type Answer = Result<Value, Failure>;
 
 struct Driver {
-    bootstrap: String,
+    server: ClientConfig,
+    login: Login,
     runtime: Runtime,
     admin: AdminClient<DefaultClientContext>,
-    member: Option<BaseConsumer>,
+    member: Option<BaseConsumer<Login>>,
     open: Option<ThreadedProducer<Reports>>,
 }
 
 fn main() {
     let bootstrap = std::env::args().nth(1).expect("a bootstrap address");
+    let server = login::settings(&json!({ "bootstrap": bootstrap }));
     let mut driver = Driver {
-        admin: config(&bootstrap).create().expect("an admin client"),
+        admin: server.create().expect("an admin client"),
         runtime: Runtime::new().expect("a runtime"),
         member: None,
         open: None,
-        bootstrap,
+        server,
+        login: Login::default(),
     };
     for line in std::io::stdin().lock().lines() {
         let request: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
@@ -76,15 +84,10 @@ fn main() {
     }
 }
 
-fn config(bootstrap: &str) -> ClientConfig {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", bootstrap);
-    config
-}
-
 impl Driver {
     fn act(&mut self, request: &Value) -> Answer {
         match text(request, "do") {
+            "log_in" => self.log_in(request),
             "produce" => self.produce(request),
             "open" => {
                 let records = array(request, "records");
@@ -132,6 +135,27 @@ impl Driver {
             }
             "describe_group" | "groups" | "delete_group" => self.groups(request),
             _ => self.topics(request),
+        }
+    }
+
+    /// A refusal is told to those who poll; asking for metadata only fails.
+    fn log_in(&mut self, request: &Value) -> Answer {
+        self.server = login::settings(request);
+        self.login = Login::of(request);
+        self.admin = self.server.create()?;
+        let consumer = self.consumer(None, &[])?;
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            if let Some(Err(error)) = consumer.poll(POLL) {
+                if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+                    return Err(error.into());
+                }
+            }
+            match consumer.fetch_metadata(None, POLL) {
+                Err(error) if Instant::now() >= deadline => return Err(error.into()),
+                Err(_) => continue,
+                Ok(_) => return Ok(Value::Null),
+            }
         }
     }
 
@@ -217,7 +241,7 @@ impl Driver {
     }
 
     fn produce(&self, request: &Value) -> Answer {
-        let mut settings = config(&self.bootstrap);
+        let mut settings = self.server.clone();
         let transaction = &request["transaction"];
         let exactly_once = request["idempotent"] == true || !transaction.is_null();
         settings
@@ -233,9 +257,7 @@ impl Driver {
             settings.set("transactional.id", text(transaction, "id"));
         }
         let records = array(request, "records");
-        let reports = Reports {
-            answers: Mutex::new(vec![None; records.len()]),
-        };
+        let reports = self.reports(records.len());
         let producer: ThreadedProducer<Reports> = settings.create_with_context(reports)?;
         if !transaction.is_null() {
             producer.init_transactions(TIMEOUT)?;
@@ -249,15 +271,13 @@ impl Driver {
     }
 
     fn begun(&self, request: &Value, records: usize) -> Result<ThreadedProducer<Reports>, KafkaError> {
-        let mut settings = config(&self.bootstrap);
+        let mut settings = self.server.clone();
         let timeout = number(request, "timeout_ms").to_string();
         settings
             .set("transactional.id", text(request, "id"))
             .set("transaction.timeout.ms", &timeout)
             .set("message.timeout.ms", &timeout);
-        let reports = Reports {
-            answers: Mutex::new(vec![None; records]),
-        };
+        let reports = self.reports(records);
         let producer: ThreadedProducer<Reports> = settings.create_with_context(reports)?;
         producer.init_transactions(TIMEOUT)?;
         producer.begin_transaction()?;
@@ -362,28 +382,42 @@ impl Driver {
         Ok(json!({ "records": records, "assigned": assigned }))
     }
 
-    fn member(&self) -> &BaseConsumer {
+    fn reports(&self, records: usize) -> Reports {
+        Reports {
+            login: self.login.clone(),
+            answers: Mutex::new(vec![None; records]),
+        }
+    }
+
+    fn member(&self) -> &BaseConsumer<Login> {
         self.member.as_ref().expect("a member")
     }
 
-    fn consumer(&self, group: Option<&str>, settings: &[(&str, String)]) -> Result<BaseConsumer, KafkaError> {
-        let mut all = config(&self.bootstrap);
+    fn consumer(&self, group: Option<&str>, settings: &[(&str, String)]) -> Result<BaseConsumer<Login>, KafkaError> {
+        let mut all = self.server.clone();
         all.set("group.id", group.unwrap_or("unused"))
             .set("enable.auto.commit", "false");
         all.set("auto.offset.reset", "error");
         for (name, value) in settings {
             all.set(*name, value);
         }
-        all.create()
+        all.create_with_context(self.login.clone())
     }
 }
 
 /// Collects what becomes of each record; the opaque value is its index.
 struct Reports {
+    login: Login,
     answers: Mutex<Vec<Option<Result<[i64; 2], KafkaError>>>>,
 }
 
-impl ClientContext for Reports {}
+impl ClientContext for Reports {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn generate_oauth_token(&self, config: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
+        self.login.generate_oauth_token(config)
+    }
+}
 
 impl ProducerContext for Reports {
     type DeliveryOpaque = Box<usize>;
