@@ -165,8 +165,9 @@ class BearerExchange:
         self._failed: str | None = None
 
     async def respond(self, token: bytes) -> Step:
-        if self._failed is not None:  # the client has acknowledged it
-            raise LoginFailed(self._failed, oauth_bearer.failure("invalid_token").decode())
+        if self._failed is not None:  # Kafka would try another token: here each costs a connection
+            acknowledged = token == oauth_bearer.ACKNOWLEDGEMENT
+            raise LoginFailed(self._failed, oauth_bearer.failure("invalid_token").decode() if acknowledged else None)
         message = oauth_bearer.parse_bearer(token)
         try:
             claims = await self._tokens.verify(message.token)

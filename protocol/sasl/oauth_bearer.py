@@ -13,6 +13,8 @@ from typing import NamedTuple
 from protocol.sasl.failure import LoginFailed
 
 NAME = "OAUTHBEARER"
+ACKNOWLEDGEMENT = b"\x01"
+"""Of a failure, by the client."""
 
 _USER = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _PAIR = r"[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01"

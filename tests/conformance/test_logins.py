@@ -279,6 +279,18 @@ def test_tokens_that_are_refused(conversation: Conversation, version: int, kind:
     then_metadata(conversation)
 
 
+@case("SaslAuthenticate", [2])
+@pytest.mark.parametrize("said", [b"", rb"\x01", b"\x01\x01"])
+def test_a_refusal_that_is_not_acknowledged(
+    conversation: Conversation, version: int, said: bytes, issuer: Issuer
+) -> None:
+    """Sarama spells the one byte in four characters."""
+    shake_hands(conversation, "OAUTHBEARER")
+    authenticate(conversation, bearer(signed(issuer, "alice")[:-8] + "AAAAAAAA"), version)
+    authenticate(conversation, said, version)
+    then_metadata(conversation)
+
+
 @case("SaslAuthenticate", [0, 2])
 @pytest.mark.parametrize("token", [b"", b"x", b"\x01", b"n,,\x01\x01", b"n,,\x01auth=Bearer\x01\x01"])
 def test_bearer_messages(conversation: Conversation, version: int, token: bytes) -> None:

@@ -314,13 +314,24 @@ async def test_bearer(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     await scene.shake_hands("OAUTHBEARER")
     answer = await scene.authenticate(f"n,,\x01auth=Bearer {issuer.token('role-1')}\x01\x01".encode())
     assert answer["error_code"] == 0 and scene.last.principal == Principal(name="role-1")
+
+
+GENERIC = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"), [(b"\x01", '{"status":"invalid_token"}'), (rb"\x01", GENERIC), (b"", GENERIC)],
+    ids=["acknowledged", "as Sarama writes it", "nothing"],
+)  # fmt: skip
+async def test_a_refused_token(issuer: Issuer, monkeypatch: pytest.MonkeyPatch, said: bytes, text: str) -> None:
+    without_waiting(monkeypatch)
     refused = Scene(tokens=await verifier_of(issuer))
     await refused.shake_hands("OAUTHBEARER")
     answer = await refused.authenticate(b"n,,\x01auth=Bearer a.b.c\x01\x01")
     assert (answer["error_code"], answer["auth_bytes"]) == (0, b'{"status":"invalid_token"}')
     assert refused.last.ends is None and refused.last.principal is None
-    answer = await refused.authenticate(b"\x01")
-    assert answer["error_code"] == 58 and answer["error_message"] == '{"status":"invalid_token"}'
+    answer = await refused.authenticate(said)
+    assert answer["error_code"] == 58 and answer["error_message"] == text
     assert refused.last.ends
 
 
