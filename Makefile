@@ -102,5 +102,6 @@ toolchains:  # of the clients in other languages; what is missing is reported by
 	command -v npm >/dev/null || missing="$$missing npm"; \
 	command -v cargo >/dev/null || missing="$$missing cargo"; \
 	command -v cc >/dev/null || missing="$$missing build-essential"; \
+	test -e /usr/include/openssl/ssl.h || missing="$$missing libssl-dev pkg-config"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing || true; fi
