@@ -34,6 +34,7 @@ from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_response, encode_request, readdress_request
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
 from protocol.kafka.handwritten.produce_response import is_written
+from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
 
 MAX_KNOWN_LEADERS = 100_000
@@ -214,7 +215,7 @@ class Forwarder:
             return self._begin(call, next(iter(shares)))
         return Reply.after(self._hand_out_shares(call, route, shares))
 
-    async def _hand_out_shares(self, call: Call, route: Route, shares: Shares) -> Reply:
+    async def _hand_out_shares(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
         replies = [await self._begin(call.asking(share), leader).prepared() for leader, share in shares.items()]
         return Reply.later(asyncio.ensure_future(merged(route, replies)))
 
@@ -332,5 +333,6 @@ def _encode(call: Call, correlation_id: int) -> list[Buffer]:
 
 async def merged(route: Route, replies: Sequence[Reply]) -> Response:
     """None for a produce request with acks=0, which has no answer. Raises what any share raises."""
-    responses = await asyncio.gather(*(reply.result() for reply in replies))
-    return None if any(each is None for each in responses) else route.merge(responses)
+    answers = await asyncio.gather(*(reply.result() for reply in replies))
+    responses = [answer for answer in answers if isinstance(answer, Message)]  # a share's answer is never relayed
+    return route.merge(responses) if len(responses) == len(answers) else None

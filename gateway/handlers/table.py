@@ -64,7 +64,7 @@ from gateway.handlers.transactions import (
     init_producer_id,
     list_transactions,
 )
-from gateway.requests import routes
+from gateway.requests import api_routes as routes
 from gateway.requests.call import Api, Call, at_once, awaited
 from protocol.kafka.handwritten.produce_request import decode_produce
 from protocol.kafka.messages import cluster, groups, login, records, security, topics, transactions
@@ -82,7 +82,7 @@ _ROWS = (
     Api(records.FetchRequest, records.FetchResponse, 0, 18, fetch.handle),
     Api(
         records.ListOffsetsRequest, records.ListOffsetsResponse, 0, 10, list_offsets.handle,
-        route=routes.BY_PARTITION_INDEX, pipelined=True, encode=list_offsets.encode,
+        route=routes.LIST_OFFSETS, pipelined=True, encode=list_offsets.encode,
     ),
     Api(topics.MetadataRequest, topics.MetadataResponse, 0, 13, awaited(metadata_handler.handle)),
     Api(
@@ -110,7 +110,7 @@ _ROWS = (
     Api(topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, 0, 6, awaited(delete_topics.handle)),
     Api(
         records.DeleteRecordsRequest, records.DeleteRecordsResponse, 0, 2, awaited(delete_records.handle),
-        route=routes.BY_PARTITION_INDEX,
+        route=routes.DELETE_RECORDS,
     ),
     Api(
         transactions.InitProducerIdRequest, transactions.InitProducerIdResponse, 0, 5, init_producer_id.handle,

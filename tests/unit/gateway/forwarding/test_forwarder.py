@@ -11,7 +11,7 @@ import pytest
 from coordinator.fleet.leadership import LeadershipState
 from gateway.forwarding.forwarder import merged
 from gateway.handlers.records import produce as produce_api
-from gateway.requests import routes
+from gateway.requests import api_routes
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse, TxnOffsetCommitRequest
@@ -195,7 +195,7 @@ async def test_shares_without_answers_have_none_together(local_first: bool) -> N
     """The local share of a request with acks=0 is waited for, the others' are not."""
     local = asyncio.get_running_loop().create_future()
     replies = [Reply.later(local), Reply(None)]
-    merging = asyncio.ensure_future(merged(routes.PRODUCE, replies if local_first else replies[::-1]))
+    merging = asyncio.ensure_future(merged(api_routes.PRODUCE, replies if local_first else replies[::-1]))
     await asyncio.sleep(0)
     assert not merging.done()
     local.set_result(None)

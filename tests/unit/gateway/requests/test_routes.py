@@ -26,7 +26,7 @@ def member(node_id: int) -> Member:
 OTHERS = [member(1), member(2)]
 
 
-def route(api_key: int) -> Route:
+def route(api_key: int) -> Route[Any, Any]:
     found = APIS[api_key].route
     assert found is not None
     return found
