@@ -69,6 +69,7 @@ AIOKAFKA = ClientKind("aiokafka", version("aiokafka"), "Python", lambda: _in_ven
 JAVA_VERSIONS = {
     "0.9.0.1": "v0_9",
     "0.10.2.2": "v0_10",
+    "0.11.0.3": "v0_11",
     "1.1.1": "v1_1",
     "2.8.2": "v2_8",
     "3.9.2": "v2_8",

@@ -1,33 +1,28 @@
-"""docs/reports/conformance.md: made from the newest results of every client that was run on this machine."""
+"""docs/reports/conformance.md: what one run found, client by client."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.clients.api_versions import Versions
-from tests.clients.clients import REPOSITORY
 from tests.clients.findings import NOT_TRIED, cause_of
-from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Outcome, Verdict
-from tests.support.report import REPORTS, machine, table
+from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Verdict
+from tests.support.report import REPORTS, commit, machine, table, today
 
-RESULTS_DIR = REPOSITORY / "build" / "clients" / "results"
-VERSIONS_FILE = "api-versions.json"
 REPORT = REPORTS / "conformance.md"
 SIGNS = {PASS: "pass", FAIL: "**fail**", NOT_APPLICABLE: "n/a"}
 
 CAUSE_LENGTH = 160
 
 Results = dict[str, Any]
-"""Of one client: name, version, language, date, and its verdicts or why it is not available."""
+"""Of one client: name, version, language, and its verdicts or why it is not available."""
 
 HEAD = """\
 # Public clients
 
-Written by `make conformance`: {dates}, {cores} cores, {system}, Python {python}.
+Written by `make conformance`: {date}, commit {commit}, {cores} cores, {system}, Python {python}.
 
 Public client libraries do the same with Apache Kafka 3.9.2 and with the gateway on Pulsar 4.0.7. What they report is
 compared: offsets, records, errors by name. A second client, librdkafka, checks what they wrote, and writes what they
@@ -42,33 +37,10 @@ requests in every version of every API. Results of the clients' own test suites:
 """
 
 
-def save_results(results: Results) -> None:
-    """The newest verdict on each case counts."""
-    RESULTS_DIR.mkdir(parents=True, exist_ok=True)
-    path = RESULTS_DIR / f"{results['client']} {results['version']}.json".replace("/", "-")
-    if path.exists() and not results["unavailable"]:
-        newest = {(each["feature"], each["case"]): each for each in _read(path)["verdicts"] + results["verdicts"]}
-        results = {**results, "verdicts": list(newest.values())}
-    path.write_text(json.dumps(results, indent=1))
-
-
-def save_versions(by_server: dict[str, Versions]) -> None:
-    RESULTS_DIR.mkdir(parents=True, exist_ok=True)
-    (RESULTS_DIR / VERSIONS_FILE).write_text(json.dumps(by_server, indent=1))
-
-
-def write_report(order: Sequence[str]) -> None:
-    """`order` has the clients' titles as columns are to be; those without results are left out."""
-    found = {_title(each): each for each in map(_read, sorted(RESULTS_DIR.glob("* *.json")))}
-    clients = [_judged(found[title]) for title in order if title in found]
-    versions = RESULTS_DIR / VERSIONS_FILE
-    parts = [_head(clients), *report_sections(clients), *version_section(_read(versions) if versions.exists() else {})]
-    REPORT.write_text("\n".join(parts))
-
-
-def _head(clients: Sequence[Results]) -> str:
-    dates = sorted(each["date"] for each in clients) or ["nothing was run"]
-    return HEAD.format(dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))), **machine())
+def report_text(clients: Sequence[Results], versions: Mapping[str, Versions]) -> str:
+    """`versions` by server."""
+    head = HEAD.format(date=today(), commit=commit(), **machine())
+    return "\n".join([head, *report_sections(clients), *version_section(versions)])
 
 
 def report_sections(clients: Sequence[Results]) -> list[str]:
@@ -85,7 +57,7 @@ def report_sections(clients: Sequence[Results]) -> list[str]:
     ]
 
 
-def version_section(by_server: dict[str, Versions]) -> list[str]:
+def version_section(by_server: Mapping[str, Versions]) -> list[str]:
     """API by API, what each server's ApiVersions answer says."""
     if not by_server:
         return []
@@ -98,23 +70,14 @@ def version_section(by_server: dict[str, Versions]) -> list[str]:
     ]
 
 
-def as_results(client: str, version: str, language: str, date: str, verdicts: Iterable[Verdict]) -> Results:
-    head = {"client": client, "version": version, "language": language, "date": date, "unavailable": None}
+def as_results(client: str, version: str, language: str, verdicts: Iterable[Verdict]) -> Results:
+    head = {"client": client, "version": version, "language": language, "unavailable": None}
     return {**head, "verdicts": [verdict.to_json() for verdict in verdicts]}
 
 
-def unavailable(client: str, version: str, language: str, date: str, why: str) -> Results:
-    head = {"client": client, "version": version, "language": language, "date": date}
+def unavailable(client: str, version: str, language: str, why: str) -> Results:
+    head = {"client": client, "version": version, "language": language}
     return {**head, "unavailable": why, "verdicts": []}
-
-
-def _judged(results: Results) -> Results:
-    """With results and causes as they are judged and worded now."""
-    verdicts = [
-        Verdict(each["case"], each["feature"], each["title"], Outcome(**each["kafka"]), Outcome(**each["gateway"]))
-        for each in results["verdicts"]
-    ]
-    return {**results, "verdicts": [verdict.to_json() for verdict in verdicts]}
 
 
 def _summary(clients: Sequence[Results]) -> str:
@@ -122,8 +85,8 @@ def _summary(clients: Sequence[Results]) -> str:
     rows = []
     for client in clients:
         cells = [_count(client["verdicts"], feature) for feature in features]
-        rows.append([f"{client['client']} {client['version']}", *cells, client["date"]])
-    return "\n".join(["## Clients and features\n", *table(["client", *features, "run on"], rows), ""])
+        rows.append([_title(client), *cells])
+    return "\n".join(["## Clients and features\n", *table(["client", *features], rows), ""])
 
 
 def _count(verdicts: Sequence[dict[str, Any]], feature: str) -> str:
@@ -204,7 +167,3 @@ def _title(results: Results) -> str:
 
 def _range(versions: list[int] | None) -> str:
     return "n/a" if versions is None else f"{versions[0]} to {versions[1]}"
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text())

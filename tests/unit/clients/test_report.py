@@ -1,12 +1,12 @@
 """The report of the clients says what came out: failures with their cause, and what was not tried."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.clients import report
-from tests.clients.report import as_results, save_results, save_versions, unavailable, version_section, write_report
+from tests.clients.__main__ import parsed, report_file
+from tests.clients.report import as_results, report_text, unavailable, version_section
 from tests.clients.verdict import FAIL, NOT_APPLICABLE, PASS, Outcome, Verdict
 
 
@@ -32,32 +32,19 @@ def test_verdicts(kafka: Outcome, gateway: Outcome, result: str, cause: str) -> 
     assert (verdict.result, verdict.cause) == (result, cause)
 
 
-@pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(report, "RESULTS_DIR", tmp_path / "results")
-    monkeypatch.setattr(report, "REPORT", tmp_path / "conformance.md")
-
-    def write(*order: str) -> list[str]:
-        write_report(order)
-        return (tmp_path / "conformance.md").read_text().splitlines()
-
-    return write
-
-
-def test_the_report_lists_failures_and_what_does_not_apply(written: Any) -> None:
+def test_the_report_lists_failures_and_what_does_not_apply() -> None:
     good = _verdict(Outcome([1]), Outcome([1]))
     bad = _verdict(Outcome([1]), Outcome(error="Timeout"), title="at the end")
     none = _verdict(Outcome(unsupported="no groups"), Outcome(unsupported="no groups"), "groups", "subscribe")
-    save_results(as_results("Wire", "1.0", "Go", "2026-01-02", [good, bad, none]))
-    save_results(as_results("Wire", "2.0", "Go", "2026-01-03", [good, none]))
-    save_results(unavailable("Ghost", "3.0", "Rust", "2026-01-03", "cargo is not installed"))
-    lines = written("Wire 2.0", "Ghost 3.0", "Wire 1.0")
-    assert "| client | fetch | groups | run on |" in lines
-    assert "| Wire 2.0 | pass 1/1 | n/a | 2026-01-03 |" in lines
-    assert "| Wire 1.0 | **fail** 1/2 | n/a | 2026-01-02 |" in lines
-    assert lines.index("| Wire 2.0 | pass 1/1 | n/a | 2026-01-03 |") < lines.index(
-        "| Wire 1.0 | **fail** 1/2 | n/a | 2026-01-02 |"
-    )
+    clients = [
+        as_results("Wire", "2.0", "Go", [good, none]),
+        unavailable("Ghost", "3.0", "Rust", "cargo is not installed"),
+        as_results("Wire", "1.0", "Go", [good, bad, none]),
+    ]
+    lines = report_text(clients, {}).splitlines()
+    assert "| client | fetch | groups |" in lines
+    at = lines.index("| Wire 2.0 | pass 1/1 | n/a |")
+    assert lines[at + 1] == "| Wire 1.0 | **fail** 1/2 | n/a |"
     assert "* Ghost 3.0: cargo is not installed" in lines
     at = lines.index("* Timeout")
     assert lines[at + 1] == "    * Wire 1.0: fetch: at the end"
@@ -66,25 +53,29 @@ def test_the_report_lists_failures_and_what_does_not_apply(written: Any) -> None
     assert "| Wire 2.0 | groups: subscribe | no groups |" in lines
 
 
-def test_a_cause_is_told_once_and_no_line_is_long(written: Any) -> None:
+def test_a_cause_is_told_once_and_no_line_is_long() -> None:
     """A person has to read it: rows of tables may be long, text may not."""
     failing = [_verdict(Outcome([1]), Outcome(error="Timeout " * 99), title=f"case {n}") for n in range(50)]
-    for version in ("1.0", "2.0"):
-        save_results(as_results("Wire", version, "Go", "2026-01-02", failing))
-    lines = written("Wire 1.0", "Wire 2.0")
+    clients = [as_results("Wire", version, "Go", failing) for version in ("1.0", "2.0")]
+    lines = report_text(clients, {}).splitlines()
     assert len([line for line in lines if line.startswith("* Timeout")]) == 1
     assert "    * Wire 2.0: fetch: case 0 and 49 more" in lines
     assert max(len(line) for line in lines if not line.startswith("|")) < 200
 
 
-def test_the_newest_results_of_a_client_count(written: Any) -> None:
-    other = _verdict(Outcome([1]), Outcome([1]), title="at the end")
-    save_results(as_results("Wire", "1.0", "Go", "2026-01-02", [_verdict(Outcome([1]), Outcome([2])), other]))
-    save_results(as_results("Wire", "1.0", "Go", "2026-01-03", [_verdict(Outcome([1]), Outcome([1]))]))
-    save_versions({"gateway": {"Fetch": [0, 17]}})
-    lines = written("Wire 1.0")
-    assert [line for line in lines if line.startswith("| Wire 1.0")] == ["| Wire 1.0 | pass 2/2 | 2026-01-03 |"]
-    assert "| Fetch | 0 to 17 |" in lines
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        ([], report.REPORT),
+        (["--cases", "transactions"], None),
+        (["3.9.2"], None),
+        (["--kafka", "localhost:9092"], None),
+        (["--gateway", "localhost:9092"], None),
+        (["3.9.2", "--report", "part.md"], Path("part.md")),
+    ],
+)
+def test_a_run_of_a_part_does_not_replace_the_report_of_the_whole(arguments: list[str], file: Path | None) -> None:
+    assert report_file(parsed(arguments)) == file
 
 
 def test_versions_stand_side_by_side() -> None:
