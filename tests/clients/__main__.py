@@ -13,6 +13,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from deploy.local.jars import ResolveError
@@ -23,6 +24,8 @@ from tests.clients.clients import ClientKind, NotAvailableError, all_clients
 from tests.clients.report import REPORT, Results, as_results, report_text, unavailable
 from tests.clients.run import run_cases
 from tests.clients.verdict import FAIL, Verdict
+
+CLIENTS_AT_ONCE = 4
 
 
 def main() -> None:
@@ -64,32 +67,34 @@ def report_file(options: argparse.Namespace) -> Path | None:
 def _try_clients(
     kinds: Sequence[ClientKind], cases: Sequence[Case], sides: Sequence[Side], work_dir: Path
 ) -> list[Results]:
+    """Several at a time: most of it is waiting."""
     run_id = f"c{uuid.uuid4().hex[:6]}"
-    results = []
-    for number, kind in enumerate(kinds):
+
+    def try_client(number: int, kind: ClientKind) -> Results:
         folder = work_dir / f"client-{number}"
         folder.mkdir()
-        results.append(_try_client(kind, cases, sides, f"{run_id}-{number}", folder))
-    return results
+        return _try_client(kind, cases, sides, f"{run_id}-{number}", folder)
+
+    with ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
+        return [*pool.map(try_client, range(len(kinds)), kinds)]
 
 
 def _try_client(kind: ClientKind, cases: Sequence[Case], sides: Sequence[Side], run_id: str, work_dir: Path) -> Results:
-    print(f"\n{kind} ({kind.language})", flush=True)
     try:
         command = kind.prepare()
     except (NotAvailableError, ResolveError) as why:
-        print(f"  not available: {why}", flush=True)
+        print(f"{kind}: not available: {why}", flush=True)
         return unavailable(kind.name, kind.version, kind.language, str(why))
     verdicts = []
     for verdict in run_cases(kind, command, cases, sides, run_id, work_dir):
-        _show(verdict)
+        _show(kind, verdict)
         verdicts.append(verdict)
     return as_results(kind.name, kind.version, kind.language, verdicts)
 
 
-def _show(verdict: Verdict) -> None:
+def _show(kind: ClientKind, verdict: Verdict) -> None:
     times = f"{verdict.kafka.seconds:.1f} s, {verdict.gateway.seconds:.1f} s"
-    print(f"  {verdict.result:4}  {verdict.feature}/{verdict.case}  {times}  {verdict.cause}", flush=True)
+    print(f"{verdict.result:4}  {kind}  {verdict.feature}/{verdict.case}  {times}  {verdict.cause}", flush=True)
 
 
 def _compare_versions(sides: Sequence[Side], work_dir: Path) -> dict[str, Versions]:
