@@ -25,7 +25,7 @@ that meets it:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import NamedTuple
 
@@ -109,18 +109,37 @@ class MarkerSender:
                 self._tasks.run_once("markers of transactions", self._send(leader, some))
 
     async def _send(self, leader: Member | None, shares: Sequence[_Share]) -> None:
-        outcomes: Mapping[_Key, MarkerOutcome] = {}
+        left, outcomes = shares, dict[_Key, MarkerOutcome]()
         still_ours = [share for share in shares if self._serves(share.markers.transactional_id)]
         if len(still_ours) < len(shares):
             log.info("markers are not sent without the lease", transactions=len(shares) - len(still_ours))
         try:
             if still_ours:
-                outcomes = await self._outcomes(await self._ask(leader, _request(still_ours)))
+                codes = dict(_codes(await self._ask(leader, _request(still_ours))))
+                outcomes = {key: MARKER_OUTCOMES.get(code, MarkerOutcome.FAILED) for key, code in codes.items()}
+                unknown = {key for key, code in codes.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+                left = self._report_all_but(unknown, shares, outcomes)
+                outcomes |= dict.fromkeys(await self._gone(unknown), MarkerOutcome.GONE)
         except PeerLostError as error:
             log.info("no answer about markers", node_id=leader and leader.node_id, error=str(error))
         finally:
-            for share in shares:
+            for share in left:
                 self._report(share, outcomes)
+
+    def _report_all_but(
+        self, unknown: Set[_Key], shares: Sequence[_Share], outcomes: Mapping[_Key, MarkerOutcome]
+    ) -> list[_Share]:
+        """What is left: other transactions do not wait until topics are looked up."""
+        left = []
+        for share in shares:
+            known, later = [], []
+            for partition in share.partitions:
+                is_unknown = (share.markers.producer_id, partition) in unknown
+                (later if is_unknown else known).append(partition)
+            self._report(share._replace(partitions=known), outcomes)
+            if later:
+                left.append(share._replace(partitions=later))
+        return left
 
     async def _ask(self, leader: Member | None, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         if leader is None:
@@ -139,19 +158,10 @@ class MarkerSender:
         except TimeoutError:
             raise PeerLostError(f"not written here within {ANSWER_S:.0f} s") from None
 
-    async def _outcomes(self, response: WriteTxnMarkersResponse) -> Mapping[_Key, MarkerOutcome]:
-        outcomes = {}
-        unknown: dict[str, list[_Key]] = {}
-        for key, code in _codes(response):
-            outcomes[key] = MARKER_OUTCOMES.get(code, MarkerOutcome.FAILED)
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                unknown.setdefault(key[1].topic, []).append(key)
-        for name, keys in unknown.items():
-            count = await self._count_partitions(name)
-            for key in keys:
-                if count is not None and key[1].partition >= count:
-                    outcomes[key] = MarkerOutcome.GONE
-        return outcomes
+    async def _gone(self, unknown: Set[_Key]) -> list[_Key]:
+        """Those of which Pulsar says so, too."""
+        counts = {name: await self._count_partitions(name) for name in {partition.topic for _, partition in unknown}}
+        return [key for key in unknown if (count := counts[key[1].topic]) is not None and key[1].partition >= count]
 
     async def _count_partitions(self, name: str) -> int | None:
         """As Pulsar has it now, 0 of a topic that is not there; None if Pulsar cannot tell."""

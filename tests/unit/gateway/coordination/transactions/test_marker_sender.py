@@ -33,6 +33,8 @@ class Scene:
         self.topics: dict[str, int | PulsarError] = {"t": 100}
         self.outcomes: dict[tuple[str, TopicPartition], list[MarkerOutcome]] = {}
         self.writing = False
+        self.may_look_up = asyncio.Event()
+        self.may_look_up.set()
         self.hangs = False
         self.serves = True
         self.sender = MarkerSender(
@@ -42,6 +44,7 @@ class Scene:
 
     async def _get(self, name: str, *, fresh: bool = False) -> Topic | None:
         assert fresh
+        await self.may_look_up.wait()
         count = self.topics.get(name)
         if isinstance(count, PulsarError):
             raise count
@@ -237,3 +240,23 @@ async def test_large_transactions_are_cut() -> None:
     assert sizes == [[MAX_PARTITIONS], [MAX_PARTITIONS], [1, 1]]
     await until(lambda: len(scene.outcomes) == len(partitions) + 1)
     assert {outcome for [outcome] in scene.outcomes.values()} == {MarkerOutcome.WRITTEN}
+
+
+async def test_nobody_else_waits_until_it_is_known_that_a_topic_is_gone() -> None:
+    scene = Scene()
+    scene.may_look_up.clear()
+    gone = TopicPartition("gone", 1)
+    scene.write("1", [THERE, gone])
+    scene.write("2", [THERE])
+    asked = await scene.peers.next()
+    response = answer(asked.request, ErrorCode.NONE)
+    for marker in response.markers:
+        for topic in marker.topics:
+            if topic.name == "gone":
+                topic.partitions[0].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    asked.answer.set_result(response)
+    assert await scene.outcome("1", THERE) is MarkerOutcome.WRITTEN
+    assert await scene.outcome("2", THERE) is MarkerOutcome.WRITTEN
+    assert ("1", gone) not in scene.outcomes
+    scene.may_look_up.set()
+    assert await scene.outcome("1", gone) is MarkerOutcome.GONE
