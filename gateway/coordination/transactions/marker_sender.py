@@ -132,7 +132,8 @@ class MarkerSender:
         """What is left: other transactions do not wait until topics are looked up."""
         left = []
         for share in shares:
-            known, later = [], []
+            known: list[TopicPartition] = []
+            later: list[TopicPartition] = []
             for partition in share.partitions:
                 is_unknown = (share.markers.producer_id, partition) in unknown
                 (later if is_unknown else known).append(partition)
