@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
+from deploy.local.standalone import PulsarStandalone
+from tests.conformance.acls import servers_with_acls
 from tests.conformance.conversation import Pair, Server
 
 
@@ -21,3 +24,10 @@ def pair(request: pytest.FixtureRequest) -> Pair:
         Server("gateway", gateway, f"c{run}g-"),
         apply_table=kafka != gateway,
     )
+
+
+@pytest.fixture(scope="session")
+def pair_with_acls(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two others, with an authorizer."""
+    with servers_with_acls(pulsar, tmp_path_factory.mktemp("acls")) as pair:
+        yield pair

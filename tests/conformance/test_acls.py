@@ -1,99 +1,46 @@
-"""ACLs: their APIs, and what they let a client do with every other API, on servers with an authorizer.
-
-Both servers leave open what has no ACL (`allow.everyone.if.no.acl.found`), so that the one client that there is,
-`User:ANONYMOUS`, can make the topics and the ACLs of the cases.
-"""
+"""ACLs: their APIs, and what they let a client do with topics, configurations and the cluster; see acls.py."""
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from deploy.local.kafka import KafkaBroker
-from deploy.local.standalone import PulsarStandalone
-from tests.conformance.conversation import READY_WITHIN_S, Conversation, Pair, Server, case
-from tests.conformance.records import records
-from tests.conformance.requests import encode_records, fetch_fields, fetch_partition, native_magic, produce_fields
-from tests.integration.servers import gateway_on, running
-
-ME = "User:ANONYMOUS"
-ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
-ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = range(2, 12)
-DENY, ALLOW = 2, 3
-CLUSTER_DENIED_CODE = 31
-ACL_VERSIONS = range(4)
-KAFKA_SETTINGS = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-    "super.users": "User:root",
-    "group.coordinator.rebalance.protocols": "classic,consumer",
-}
-
-
-@pytest.fixture(scope="module")
-def pair(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    authorization = {"authorizer": "acl", "allow_everyone_if_no_acl_found": True, "super_users": ["User:root"]}
-    run = uuid.uuid4().hex[:6]
-    with (
-        running(KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=KAFKA_SETTINGS)) as kafka,
-        running(
-            gateway_on(
-                pulsar, tmp_path_factory.mktemp("gateway"), pulsar={"namespace": f"acls-{run}"},
-                authorization=authorization,
-            )
-        ) as gateway,
-    ):  # fmt: skip
-        yield Pair(
-            Server("kafka", kafka.bootstrap, f"c{run}k-"), Server("gateway", gateway.bootstrap, f"c{run}g-"),
-            apply_table=False,
-        )  # fmt: skip
+from tests.conformance.acls import (
+    ACL_VERSIONS,
+    ALL,
+    ALTER_CONFIGS,
+    ANY,
+    CLUSTER,
+    CREATE,
+    DELETE,
+    DENY,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    MATCH,
+    ME,
+    PREFIXED,
+    READ,
+    TRANSACTIONAL_ID,
+    WRITE,
+    acl,
+    acl_filter,
+    await_acls,
+    create,
+    deny_all_of_cluster,
+    name_of,
+    open_cluster,
+    two_topics,
+    without_acls,
+)
+from tests.conformance.conversation import Conversation, Pair, case
 
 
-def acl(name: str, operation: int, permission: int = ALLOW, **more: Any) -> dict[str, Any]:
-    """Of a topic, if nothing else is said."""
-    return {
-        "resource_type": TOPIC, "resource_name": name, "resource_pattern_type": LITERAL, "principal": ME, "host": "*",
-        "operation": operation, "permission_type": permission,
-    } | more  # fmt: skip
-
-
-def acl_filter(name: str | None = None, **more: Any) -> dict[str, Any]:
-    """All ACLs of all resources, if nothing else is said."""
-    return {
-        "resource_type_filter": ANY, "resource_name_filter": name, "pattern_type_filter": ANY,
-        "principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY,
-    } | more  # fmt: skip
-
-
-def create(conversation: Conversation, *wanted: dict[str, Any]) -> None:
-    """Not compared. Kafka's broker hears from its controller a moment later that there is a new ACL."""
-    answer = conversation.client.call("CreateAcls", 3, creations=list(wanted))
-    assert not any(row["error_code"] for row in answer["results"]), answer
-    for each in wanted:
-        await_acls(conversation, each["resource_name"], {each["operation"]}.issubset)
-
-
-def await_acls(conversation: Conversation, name: str, holds: Callable[[set[int]], bool]) -> None:
-    """Until the operations of a resource's ACLs are these."""
-    deadline = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < deadline:
-        answer = conversation.client.call("DescribeAcls", 3, **acl_filter(name))
-        if answer["error_code"] == CLUSTER_DENIED_CODE and name == "kafka-cluster":
-            return  # it may not be looked at any more
-        if holds({row["operation"] for resource in answer["resources"] for row in resource["acls"]}):
-            return
-        time.sleep(0.02)
-    raise AssertionError(answer)
-
-
-def name_of(conversation: Conversation, kind: str) -> str:
-    """One that nobody else uses."""
-    return f"{conversation.names.prefix}{kind}-{uuid.uuid4()}"
+@pytest.fixture
+def pair(pair_with_acls: Pair) -> Pair:
+    return pair_with_acls
 
 
 # The APIs of ACLs
@@ -171,126 +118,6 @@ def test_deletions_of_nothing_known(conversation: Conversation, version: int, fi
     conversation.call("DeleteAcls", version, filters=[acl_filter("x", **{field: code})])
 
 
-# Records
-
-
-def two_topics(conversation: Conversation, kind: str) -> tuple[str, str]:
-    """One where all is allowed, and one where all is denied."""
-    allowed, denied = conversation.topic(f"{kind}-allowed"), conversation.topic(f"{kind}-denied")
-    conversation.start_here(allowed)
-    create(conversation, acl(denied, ALL, DENY))
-    return allowed, denied
-
-
-def without_acls(conversation: Conversation, name: str) -> None:
-    """So that the next case may prepare the topic."""
-    conversation.client.call("DeleteAcls", 3, filters=[acl_filter(name)])
-    await_acls(conversation, name, lambda found: not found)
-
-
-@case("Produce")
-@pytest.mark.parametrize("acks", [-1, 0])
-def test_produce(conversation: Conversation, version: int, acks: int) -> None:
-    allowed, denied = two_topics(conversation, "produce")
-    data = encode_records(records(2), native_magic(version))
-    try:
-        fields = produce_fields(version, {denied: {0: data, 5: data}, allowed: {0: data}}, acks=acks)
-        if acks:
-            conversation.call("Produce", version, **fields)
-            conversation.call("Produce", version, **produce_fields(version, {denied: {0: data}}))
-        else:
-            conversation.client.send("Produce", version, **fields)
-            conversation.outcome()
-    finally:
-        conversation.client = conversation.connect()
-        without_acls(conversation, denied)
-
-
-@case("Produce", [3, 11])
-def test_produce_of_a_topic_that_is_not_there(conversation: Conversation, version: int) -> None:
-    name = name_of(conversation, "nothing")
-    create(conversation, acl(name, READ))
-    data = encode_records(records(1), 2)
-    conversation.call("Produce", version, **produce_fields(version, {name: {0: data}}))
-
-
-def fetched(conversation: Conversation, version: int, *names: str, **more: Any) -> None:
-    topics = [
-        ({"topic_id": conversation.topic_id(name)} if version >= 13 else {"topic": conversation.names.prefix + name})
-        | {"partitions": [fetch_partition(version, 0, 0)]}
-        for name in names
-    ]
-    conversation.call("Fetch", version, **fetch_fields(version, topics, **more))
-
-
-@case("Fetch")
-def test_fetch(conversation: Conversation, version: int) -> None:
-    names = ("fetch-allowed", "fetch-denied")
-    for name in names:
-        conversation.topic(name)
-        conversation.topic_id(name)
-    _, denied = two_topics(conversation, "fetch")
-    conversation.names.start_offset = 0
-    try:
-        fetched(conversation, version, *names)
-        fetched(conversation, version, "fetch-denied", max_wait_ms=100, min_bytes=1)
-        if version >= 7:
-            fetched(conversation, version, *names, session=(0, 0))
-    finally:
-        without_acls(conversation, denied)
-
-
-@case("ListOffsets")
-def test_list_offsets(conversation: Conversation, version: int) -> None:
-    allowed, denied = two_topics(conversation, "offsets")
-    rows = [{"partition_index": number, "timestamp": -1} for number in (0, 3)]
-    if version == 0:
-        rows = [row | {"max_num_offsets": 1} for row in rows]
-    asked = [{"name": name, "partitions": rows} for name in (denied, allowed)]
-    try:
-        more = {"isolation_level": 0} if version >= 2 else {}
-        conversation.call("ListOffsets", version, replica_id=-1, topics=asked, **more)
-        conversation.call("ListOffsets", version, replica_id=-1, topics=asked[:1], **more)
-    finally:
-        without_acls(conversation, denied)
-
-
-def by_partition(conversation: Conversation, kind: str, api: str, version: int, **row: Any) -> None:
-    allowed, denied = two_topics(conversation, kind)
-    asked = [{"name": name, "partitions": [row]} for name in (denied, allowed)]
-    try:
-        conversation.call(api, version, topics=asked, timeout_ms=5_000)
-        conversation.call(api, version, topics=asked[:1], timeout_ms=5_000)
-    finally:
-        without_acls(conversation, denied)
-
-
-@case("DeleteRecords")
-def test_delete_records(conversation: Conversation, version: int) -> None:
-    by_partition(conversation, "records", "DeleteRecords", version, partition_index=0, offset=0)
-
-
-@case("OffsetForLeaderEpoch", range(2, 5))
-def test_offset_for_leader_epoch(conversation: Conversation, version: int) -> None:
-    _, denied = two_topics(conversation, "epochs")
-    row = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
-    more = {"replica_id": -1} if version >= 3 else {}
-    try:
-        conversation.call("OffsetForLeaderEpoch", version, topics=[{"topic": denied, "partitions": [row]}], **more)
-    finally:
-        without_acls(conversation, denied)
-
-
-@case("DescribeProducers")
-def test_describe_producers(conversation: Conversation, version: int) -> None:
-    allowed, denied = two_topics(conversation, "producers")
-    asked = [{"name": name, "partition_indexes": [0, 7]} for name in (denied, allowed)]
-    try:
-        conversation.call("DescribeProducers", version, topics=asked)
-    finally:
-        without_acls(conversation, denied)
-
-
 # Topics
 
 
@@ -357,42 +184,6 @@ def test_create_topics(conversation: Conversation, version: int) -> None:
         conversation.call("CreateTopics", version, topics=topics[:1], timeout_ms=10_000)
     finally:
         open_cluster(conversation)
-
-
-def deny_all_of_cluster(operation: int) -> dict[str, Any]:
-    return acl("kafka-cluster", operation, DENY, resource_type=CLUSTER)
-
-
-ALL_OF_CLUSTER = acl("kafka-cluster", ALL, resource_type=CLUSTER)
-"""An ACL of the cluster takes all other rights in it: also Kafka's own, whose broker and controller are anonymous."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster_is_open(pair: Pair) -> None:
-    for server in (pair.kafka, pair.gateway):
-        conversation = Conversation(server)
-        deadline = time.monotonic() + READY_WITHIN_S
-        while True:
-            answer = conversation.client.call("CreateAcls", 3, creations=[ALL_OF_CLUSTER])
-            if not answer["results"][0]["error_code"] or time.monotonic() > deadline:
-                break
-            time.sleep(0.1)
-        await_acls(conversation, "kafka-cluster", lambda found: ALL in found)
-        conversation.settle("FindCoordinator", 0, key="group")
-        conversation.settle("OffsetFetch", 5, group_id="group", topics=[])
-        conversation.close()
-
-
-def open_cluster(conversation: Conversation) -> None:
-    denials = acl_filter("kafka-cluster", permission_type=DENY)
-    conversation.client.call("DeleteAcls", 3, filters=[denials])
-    deadline = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < deadline:
-        answer = conversation.client.call("DescribeAcls", 3, **acl_filter("kafka-cluster"))
-        if not answer["error_code"] and sum(len(row["acls"]) for row in answer["resources"]) == 1:
-            return
-        time.sleep(0.02)
-    raise AssertionError(answer)
 
 
 @case("DeleteTopics")
@@ -519,206 +310,3 @@ def test_init_producer_id(conversation: Conversation, version: int) -> None:
     finally:
         open_cluster(conversation)
         without_acls(conversation, "*")
-
-
-# Groups
-
-
-def denied_group(conversation: Conversation, operation: int = CREATE) -> str:
-    """A group with this right alone; Create means nothing to groups."""
-    group = name_of(conversation, f"group-{operation}")
-    create(conversation, acl(group, operation, resource_type=GROUP))
-    return group
-
-
-@case("FindCoordinator")
-def test_find_coordinator(conversation: Conversation, version: int) -> None:
-    group = denied_group(conversation)
-    transactional_id = name_of(conversation, "transaction")
-    create(conversation, acl(transactional_id, READ, resource_type=TRANSACTIONAL_ID, permission_type=DENY))
-    for key_type, key in ((0, group), (1, transactional_id)):
-        if version == 0 and key_type:
-            continue
-        asked: dict[str, Any] = {"key": key} if version < 4 else {"coordinator_keys": [key]}
-        conversation.call("FindCoordinator", version, **(asked | ({"key_type": key_type} if version else {})))
-
-
-@case("JoinGroup")
-def test_join_group(conversation: Conversation, version: int) -> None:
-    fields: dict[str, Any] = {
-        "group_id": denied_group(conversation), "session_timeout_ms": 30_000, "member_id": "m",
-        "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}],
-    }  # fmt: skip
-    if version >= 1:
-        fields["rebalance_timeout_ms"] = 30_000
-    conversation.call("JoinGroup", version, **fields)
-
-
-@case("SyncGroup")
-def test_sync_group(conversation: Conversation, version: int) -> None:
-    group = denied_group(conversation)
-    more = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
-    conversation.call("SyncGroup", version, group_id=group, generation_id=1, member_id="m", assignments=[], **more)
-
-
-@case("Heartbeat")
-def test_heartbeat(conversation: Conversation, version: int) -> None:
-    conversation.call("Heartbeat", version, group_id=denied_group(conversation), generation_id=1, member_id="m")
-
-
-@case("LeaveGroup")
-def test_leave_group(conversation: Conversation, version: int) -> None:
-    group = denied_group(conversation)
-    member = {"member_id": "m"} if version < 3 else {"members": [{"member_id": "m", "group_instance_id": None}]}
-    conversation.call("LeaveGroup", version, group_id=group, **member)
-
-
-@case("DescribeGroups")
-def test_describe_groups(conversation: Conversation, version: int) -> None:
-    more = {"include_authorized_operations": True} if version >= 3 else {}
-    groups = [denied_group(conversation), denied_group(conversation, DESCRIBE)]
-    conversation.settle("DescribeGroups", version, groups=groups, **more)
-
-
-@case("DeleteGroups")
-def test_delete_groups(conversation: Conversation, version: int) -> None:
-    conversation.settle(
-        "DeleteGroups", version, groups_names=[denied_group(conversation, READ), denied_group(conversation, DELETE)]
-    )
-
-
-@case("OffsetCommit", range(1, 10))
-def test_offset_commit(conversation: Conversation, version: int) -> None:
-    allowed, denied = two_topics(conversation, "commits")
-    partition: dict[str, Any] = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
-    topics = [{"name": name, "partitions": [partition]} for name in (denied, allowed)]
-    member = {"generation_id_or_member_epoch": -1, "member_id": ""} if version >= 1 else {}
-    group = denied_group(conversation, READ)
-    try:
-        conversation.settle("OffsetCommit", version, group_id=denied_group(conversation), topics=topics, **member)
-        conversation.settle("OffsetCommit", version, group_id=group, topics=topics, **member)
-        conversation.settle("OffsetCommit", version, group_id=group, topics=topics[:1], **member)
-    finally:
-        without_acls(conversation, denied)
-
-
-@case("OffsetFetch", range(1, 10))
-def test_offset_fetch(conversation: Conversation, version: int) -> None:
-    allowed, denied = two_topics(conversation, "fetched")
-    groups = [denied_group(conversation), denied_group(conversation, READ)]
-    partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": "m"}
-    committed = [{"name": name, "partitions": [partition]} for name in (allowed, denied)]
-    without_acls(conversation, denied)
-    conversation.settle("OffsetCommit", 2, group_id=groups[1], topics=committed,
-                        generation_id_or_member_epoch=-1, member_id="")  # fmt: skip
-    create(conversation, acl(denied, ALL, DENY))
-    named = [{"name": name, "partition_indexes": [0, 1]} for name in (denied, allowed)]
-    try:
-        for topics in (named, named[:1], None):
-            if topics is None and version < 2:
-                continue
-            if version >= 8:
-                rows = [{"group_id": group, "topics": topics} for group in groups]
-                conversation.settle("OffsetFetch", version, groups=rows, require_stable=False)
-                continue
-            for group in groups:
-                conversation.settle("OffsetFetch", version, group_id=group, topics=topics)
-    finally:
-        without_acls(conversation, denied)
-
-
-@case("OffsetDelete")
-def test_offset_delete(conversation: Conversation, version: int) -> None:
-    allowed, denied = two_topics(conversation, "deleted")
-    group = denied_group(conversation, DELETE)
-    create(conversation, acl(group, READ, resource_type=GROUP))
-    partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": "m"}
-    conversation.settle("OffsetCommit", 2, group_id=group, topics=[{"name": allowed, "partitions": [partition]}],
-                        generation_id_or_member_epoch=-1, member_id="")  # fmt: skip
-    topics = [{"name": name, "partitions": [{"partition_index": 0}]} for name in (denied, allowed)]
-    try:
-        conversation.settle("OffsetDelete", version, group_id=denied_group(conversation, READ), topics=topics)
-        conversation.settle("OffsetDelete", version, group_id=group, topics=topics)
-    finally:
-        without_acls(conversation, denied)
-
-
-@case("ConsumerGroupHeartbeat")
-def test_consumer_group_heartbeat(conversation: Conversation, version: int) -> None:
-    conversation.call(
-        "ConsumerGroupHeartbeat", version, group_id=denied_group(conversation), member_id="", member_epoch=0,
-        instance_id=None, rack_id=None, rebalance_timeout_ms=30_000, subscribed_topic_names=["t"],
-        server_assignor=None, topic_partitions=[],
-    )  # fmt: skip
-
-
-@case("ConsumerGroupDescribe")
-def test_consumer_group_describe(conversation: Conversation, version: int) -> None:
-    groups = [denied_group(conversation)]
-    conversation.call("ConsumerGroupDescribe", version, group_ids=groups, include_authorized_operations=True)
-
-
-# Transactions
-
-
-def denied_transaction(conversation: Conversation, operation: int = CREATE) -> str:
-    """A transactional id with this right alone; Create means nothing to it."""
-    transactional_id = name_of(conversation, f"transaction-{operation}")
-    create(conversation, acl(transactional_id, operation, resource_type=TRANSACTIONAL_ID))
-    return transactional_id
-
-
-@case("AddPartitionsToTxn", range(4))
-def test_add_partitions_to_txn(conversation: Conversation, version: int) -> None:
-    allowed, denied = two_topics(conversation, "added")
-    topics = [{"name": name, "partitions": [0, 1]} for name in (denied, allowed)]
-    try:
-        for transactional_id in (denied_transaction(conversation), denied_transaction(conversation, WRITE)):
-            conversation.call(
-                "AddPartitionsToTxn", version, v3_and_below_transactional_id=transactional_id,
-                v3_and_below_producer_id=1, v3_and_below_producer_epoch=0, v3_and_below_topics=topics,
-            )  # fmt: skip
-    finally:
-        without_acls(conversation, denied)
-
-
-@case("AddOffsetsToTxn", range(4))
-def test_add_offsets_to_txn(conversation: Conversation, version: int) -> None:
-    group = denied_group(conversation)
-    for transactional_id in (denied_transaction(conversation), denied_transaction(conversation, WRITE)):
-        conversation.call(
-            "AddOffsetsToTxn", version, transactional_id=transactional_id, producer_id=1, producer_epoch=0,
-            group_id=group,
-        )  # fmt: skip
-
-
-@case("EndTxn", range(4))
-def test_end_txn(conversation: Conversation, version: int) -> None:
-    transactional_id = denied_transaction(conversation)
-    conversation.call(
-        "EndTxn", version, transactional_id=transactional_id, producer_id=1, producer_epoch=0, committed=True
-    )
-
-
-@case("TxnOffsetCommit", range(4))
-def test_txn_offset_commit(conversation: Conversation, version: int) -> None:
-    _, denied = two_topics(conversation, "pending")
-    partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
-    topics = [{"name": denied, "partitions": [partition]}]
-    group, readable = denied_group(conversation), denied_group(conversation, READ)
-    writable = denied_transaction(conversation, WRITE)
-    try:
-        for transactional_id, group_id in (
-            (denied_transaction(conversation), readable), (writable, group), (writable, readable),
-        ):  # fmt: skip
-            conversation.call(
-                "TxnOffsetCommit", version, transactional_id=transactional_id, group_id=group_id, producer_id=1,
-                producer_epoch=0, topics=topics,
-            )  # fmt: skip
-    finally:
-        without_acls(conversation, denied)
-
-
-@case("DescribeTransactions", [0])
-def test_describe_transactions(conversation: Conversation, version: int) -> None:
-    conversation.call("DescribeTransactions", version, transactional_ids=[denied_transaction(conversation)])

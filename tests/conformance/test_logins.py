@@ -5,10 +5,9 @@ Both servers have a listener with SASL besides their own, the same users, and th
 
 from __future__ import annotations
 
-import base64
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,26 @@ from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from protocol.sasl.scram import ScramMechanism as Mechanism
 from tests.conformance.conversation import Conversation, Pair, Server, case
+from tests.conformance.logins import (
+    MECHANISMS,
+    REAUTH_MS,
+    SCRAM,
+    SOFTWARE,
+    TOO_LARGE,
+    USERS,
+    authenticate,
+    bearer,
+    plain,
+    scram,
+    shake_hands,
+    signed,
+    then_metadata,
+)
 from tests.integration.servers import gateway_on, running
 from tests.support import jaas
-from tests.support.raw_client import ConnectionClosedError, encode_request
+from tests.support.raw_client import encode_request
 from tests.support.tokens import Issuer
 from tests.unit.protocol.sasl.test_scram import HonestClient
-
-USERS = {"alice": "alice-secret", "bob": "bob-secret"}
-SCRAM = [mechanism.value for mechanism in Mechanism]
-MECHANISMS = ["PLAIN", *SCRAM, "OAUTHBEARER"]
-REAUTH_MS = 600_000
-SOFTWARE = {"client_software_name": "conformance", "client_software_version": "1"}
-TOO_LARGE = 512 * 1024 + 1
 
 
 @pytest.fixture(scope="module")
@@ -106,37 +113,6 @@ def pair(kafka_with_sasl: str, gateway_with_sasl: str) -> Pair:
     return Pair(kafka, Server("gateway", gateway_with_sasl, f"c{run}g-"), apply_table=True)
 
 
-def shake_hands(conversation: Conversation, mechanism: str, version: int = 1) -> None:
-    answer = conversation.client.call("SaslHandshake", version, mechanism=mechanism)
-    conversation.say((answer["error_code"], sorted(answer["mechanisms"])))
-
-
-def authenticate(conversation: Conversation, token: bytes, version: int = 2) -> dict[str, Any]:
-    """Notes the error with its text."""
-    answer = conversation.client.call("SaslAuthenticate", version, auth_bytes=token)
-    conversation.say((answer["error_code"], answer["error_message"], answer.get("session_lifetime_ms")))
-    return answer
-
-
-def plain(user: str, password: str, authorization_id: str = "") -> bytes:
-    return "\0".join((authorization_id, user, password)).encode()
-
-
-def bearer(token: str, authorization_id: str = "") -> bytes:
-    return f"n,{authorization_id and f'a={authorization_id}'},\x01auth=Bearer {token}\x01\x01".encode()
-
-
-def then_metadata(conversation: Conversation) -> None:
-    """Whether the connection serves requests."""
-    conversation.client.send("Metadata", 1, topics=[])
-    try:
-        conversation.client.read_frame()
-    except (ConnectionClosedError, TimeoutError) as error:
-        conversation.say(type(error).__name__)
-    else:
-        conversation.say("serves")
-
-
 # Logging in
 
 
@@ -154,17 +130,6 @@ def test_plain_in_bare_tokens(conversation: Conversation, version: int) -> None:
     conversation.client.send_frame(plain("alice", USERS["alice"]))
     conversation.outcome()
     then_metadata(conversation)
-
-
-def scram(
-    conversation: Conversation, mechanism: str, user: str, password: str, say: Callable[[bytes], bytes], **final: Any
-) -> None:
-    challenge = say(f"n,,n={user},r=abc".encode()).decode()
-    fields = dict(part.split("=", 1) for part in challenge.split(","))
-    conversation.say((sorted(fields), fields["i"], fields["r"][:3], len(fields["r"]) > 20))
-    client = HonestClient(Mechanism(mechanism), password)
-    answer = say(client.final(f"n={user},r=abc", challenge, **final))
-    conversation.say((answer[:2], len(base64.b64decode(answer[2:]))))
 
 
 @case("SaslAuthenticate")
@@ -198,12 +163,6 @@ def test_bearer(conversation: Conversation, version: int, issuer: Issuer) -> Non
     answer = conversation.client.call("SaslAuthenticate", version, auth_bytes=bearer(token))
     conversation.say((answer["error_code"], answer["error_message"], answer["auth_bytes"]))
     then_metadata(conversation)
-
-
-def signed(issuer: Issuer, role: str, **claims: Any) -> str:
-    """As Kafka wants tokens: with the key's id, times and a scope."""
-    facts = {"sub": role, "iat": 1_700_000_000, "exp": 4_000_000_000, "scope": "x"} | claims
-    return jwt.encode(facts, issuer.key, algorithm="RS256", headers={"kid": "one"})
 
 
 # Failing

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.acls import ACL_VERSIONS, READ, acl, acl_filter
 from tests.conformance.conversation import READY_WITHIN_S, Conversation, case
-from tests.conformance.test_acls import ACL_VERSIONS, READ, acl, acl_filter
 
 SHA_256, SHA_512 = 1, 2
 EXACT, DEFAULT, SPECIFIED = range(3)

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
-from tests.conformance.test_acls import KAFKA_SETTINGS
+from tests.conformance.acls import KAFKA_SETTINGS
 from tests.integration.servers import gateway_on, running
 from tests.support.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
