@@ -7,26 +7,34 @@ SPARK_VERSIONS ?= 4.0.0 3.5.7
 SPARK_JOBS ?=  # all
 SPARK_IN_TEST := 4.0.0
 SPARK_JOBS_IN_TEST := batch_read headers_and_nulls stream_write available_now
+# With a Pulsar, a Kafka and a gateway each, which take some 1.5 GB. They wait much: more than cores.
+TEST_PROCESSES ?= 3
+TESTS_WITH_SERVERS := tests/faults tests/integration tests/conformance tests/fuzz
 
 .NOTPARALLEL:
-.PHONY: run test bench regions fleet soak transactions spark spark-small conformance clean python packages toolchains
+.PHONY: run test unit bench regions fleet soak transactions spark spark-small conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
 
 # `make` instead of $(MAKE) in the recipe, or -n would run it.
+# Tests that start servers: each process takes the next file, those of tests/faults first, which are the longest.
 test: packages .venv/test.stamp  ## Static checks, then all tests on a real Pulsar and a real Kafka
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m deploy.local.jars pulsar kafka
 	@mkdir -p build; \
-	timeout 900 make .venv-spark/$(SPARK_IN_TEST)/stamp > build/spark-install.log 2>&1 & installing=$$!; \
-	$(BIN)/pytest tests/integration > build/integration.log 2>&1 & beside=$$!; \
-	trap 'kill $$installing $$beside' EXIT; echo "tests/integration runs beside: build/integration.log"; \
-	$(BIN)/pytest --ignore tests/integration; failed=$$?; \
-	wait $$installing; timeout 600 make spark-small || failed=$$?; \
-	wait $$beside || failed=$$?; trap - EXIT; cat build/integration.log; exit $$failed
+	timeout 2400 make spark-small > build/spark.log 2>&1 & spark=$$!; \
+	timeout 2400 make unit > build/unit.log 2>&1 & unit=$$!; \
+	trap 'kill $$spark $$unit' EXIT; echo "beside: mypy and tests/unit (build/unit.log), PySpark jobs (build/spark.log)"; \
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS_WITH_SERVERS); servers_code=$$?; \
+	wait $$unit; unit_code=$$?; wait $$spark; spark_code=$$?; trap - EXIT; cat build/unit.log build/spark.log; \
+	echo "exit codes: tests with servers $$servers_code, make unit $$unit_code, make spark-small $$spark_code"; \
+	exit $$((servers_code | unit_code | spark_code))
+
+unit: .venv/test.stamp  ## Types, and the tests that need no servers: seconds to minutes
+	$(BIN)/mypy
+	$(BIN)/pytest tests/unit
 
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side: docs/reports/bench.md
 	$(BIN)/python -m tests.bench
