@@ -38,6 +38,7 @@ class ConnectWorker:
             "key.converter": string,
             "value.converter": string,
             "listeners": f"http://{HOST}:{self._port}",
+            "plugin.discovery": "service_load",  # looking into every class of every jar takes most of the start
             "offset.flush.interval.ms": "500",
             "session.timeout.ms": "6000",
             "heartbeat.interval.ms": "1000",
