@@ -13,7 +13,8 @@ from gateway.fleet.listener import FleetListener
 from gateway.fleet.view import ClusterFleet
 from gateway.log.registry import LogRegistry
 from gateway.requests.partition_rows import PartitionRows
-from gateway.topics.catalog import TopicCatalog, TopicListener
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.known_topics import TopicListener
 
 
 class Changes(FleetListener, TopicListener):

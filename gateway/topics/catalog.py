@@ -8,65 +8,38 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
 
-from gateway.background import run_once, to_the_end
+from gateway.background import to_the_end
 from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.errors import PulsarError, RequestTimeoutError
+from gateway.pulsar.errors import PulsarError
 from gateway.topics import topic_names
-from gateway.topics.policy_changes import PolicyChanges, policy_change
-from gateway.topics.topic import (
-    HAS_TRANSACTIONS,
-    MESSAGES_ONLY,
-    TOPIC_ID,
-    Topic,
-    config_properties,
-    read_topic,
-    stored_configs,
-    topic_id,
-)
+from gateway.topics.known_topics import KnownTopics
+from gateway.topics.policy_changes import policy_change
+from gateway.topics.topic import TOPIC_ID, Topic, config_properties
 from gateway.topics.topic_configs import DEFAULTS, check_configs, writes_messages
-from gateway.topics.topic_listing import TopicListing
 from protocol.kafka.errors import ErrorCode
 
-MAX_PARALLEL_REQUESTS = 16
 CHANGE_TIMEOUT_S = 30.0
+"""How long a client waits for a change of its topic; the change itself goes on."""
 POLICY_REACHES_ALL_S = 1.0
 """Every broker reads of changed policies by itself, within milliseconds of the one that answers."""
-"""How long a client waits for a change of its topic; the change itself goes on."""
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
 
 
-class Listing(NamedTuple):
-    topics: list[Topic]
-    """By name."""
-    unknown: list[str]
-    """Names of topics that there are, of which Pulsar could not tell more."""
-
-
-class TopicListener:
-    """What the catalog reports of topics. Listeners are called in the order in which they subscribed."""
-
-    def topic_changed(self, name: str) -> None:
-        """The topic appeared, went or is not what it was."""
-
-    def topic_gone(self, name: str) -> None:
-        """Others deleted the topic; there may be another one of that name by now."""
-
-
-class TopicCatalog:
-    """What is known of the namespace's topics, and how to change them. Methods raise KafkaError and PulsarError."""
+class TopicCatalog(KnownTopics):
+    """Methods raise KafkaError and PulsarError."""
 
     def __init__(
         self,
@@ -78,224 +51,9 @@ class TopicCatalog:
         *,
         timeout_ms: int = 10_000,
     ) -> None:
-        """``defaults`` are those of this gateway's configuration; ``timeout_ms`` is how long a lookup is waited for.
-
-        Internal topics are in ``system_namespace``, or without one in the same namespace as all others.
-        """
-        self._admin = admin
-        self._defaults = defaults
-        self._namespace = namespace
-        self._system_namespace = system_namespace or namespace
-        self.max_age_s = max_age_ms / 1000
-        self._timeout_s = timeout_ms / 1000
-        self._listing = TopicListing(admin, namespace, self._system_namespace, self.max_age_s, self._timeout_s)
-        self._policies = PolicyChanges(admin, defaults)
-        self._topics: dict[str, Topic] = {}
-        self._by_id: dict[uuid.UUID, str] = {}
-        self._refreshing: dict[str, asyncio.Task[Topic | None]] = {}
-        self._renewing: asyncio.Task[None] | None = None
-        self._renewed_at = float("-inf")
-        self._sweeping: asyncio.Task[None] | None = None
+        """As that of ``KnownTopics``."""
+        super().__init__(admin, namespace, max_age_ms, defaults, system_namespace, timeout_ms=timeout_ms)
         self._altering: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._deleting: set[str] = set()
-        self._slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
-        self._listeners: list[TopicListener] = []
-
-    def subscribe(self, listener: TopicListener) -> None:
-        self._listeners.append(listener)
-
-    async def close(self) -> None:
-        """What is not done is left to whoever loads the topics next."""
-        tasks = [*self._refreshing.values(), *(task for task in (self._renewing, self._sweeping) if task is not None)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, self._policies.close(), return_exceptions=True)
-
-    # Looking up
-
-    def cached(self, name: str) -> Topic | None:
-        """What is known without asking; old knowledge is used, and renewed in the background."""
-        topic = self._topics.get(name)
-        if topic is not None and self._is_old(topic):
-            self._refresh(name)
-        return topic
-
-    def _is_old(self, topic: Topic) -> bool:
-        return time.monotonic() - topic.loaded_at > self.max_age_s
-
-    def is_compacted(self, name: str) -> bool:
-        """As far as known."""
-        topic = self._topics.get(name)
-        return topic is not None and topic.compacts
-
-    def cached_name(self, topic_id: uuid.UUID | None) -> str | None:
-        return None if topic_id is None else self._by_id.get(topic_id)
-
-    async def get(self, name: str, *, fresh: bool = False) -> Topic | None:
-        """The topic, or None if there is no such topic."""
-        topic = None if fresh else self.cached(name)
-        if topic is not None:
-            return topic
-        if topic_names.invalid_reason(name) is not None:
-            return None
-        return await self._in_time(asyncio.shield(self._refresh(name)), f"no answer about topic {name}")
-
-    async def get_by_id(self, topic_id: uuid.UUID | None) -> Topic | None:
-        name = self.cached_name(topic_id)
-        if name is None:
-            await self._look_for_new()
-            name = self.cached_name(topic_id)
-        return None if name is None else await self.get(name)
-
-    async def list_names(self) -> set[str]:
-        """Of every topic that clients may see, as it was a moment ago."""
-        return set(await self._listing.names())
-
-    def _pulsar_name(self, name: str) -> str:
-        namespace = self._system_namespace if name in topic_names.INTERNAL_TOPICS else self._namespace
-        return f"persistent://{namespace}/{topic_names.to_pulsar(name)}"
-
-    async def all(self) -> Listing:
-        """Every topic that clients may see, as it was a moment ago; older if Pulsar does not answer in time."""
-        await self._look_for_new()
-        names = sorted((self._listing.known or set()) - self._deleting)
-        topics = [topic for name in names if (topic := self._topics.get(name)) is not None]
-        return Listing(topics, [name for name in names if name not in self._topics])
-
-    async def _look_for_new(self) -> None:
-        """Once for all who ask. Raises PulsarError if topics never were listed."""
-        if time.monotonic() - self._renewed_at > self.max_age_s or self._listing.known is None:
-            try:
-                await self._in_time(asyncio.shield(self._renewing or self._renew()), "no answer about all topics")
-            except RequestTimeoutError as error:
-                if self._listing.known is None:
-                    raise
-                log.warning("topics as they were looked up before", error=str(error))
-            self._renewed_at = time.monotonic()
-
-    def _renew(self) -> asyncio.Task[None]:
-        """Those that are known are looked at again afterwards."""
-        self._renewing = asyncio.create_task(self._look_for_topics())
-        self._renewing.add_done_callback(self._renewed)
-        return self._renewing
-
-    def _renewed(self, task: asyncio.Task[None]) -> None:
-        self._renewing = None
-        if not task.cancelled() and task.exception() is None and self._sweeping is None:
-            self._sweeping = run_once("look at topics again", self._look_again())
-
-    async def _look_for_topics(self) -> None:
-        await self._load_each(await self._listing.names(fresh=True) - self._topics.keys())
-
-    async def _look_again(self) -> None:
-        try:
-            await self._load_each(name for name, topic in self._topics.items() if self._is_old(topic))
-        finally:
-            self._sweeping = None
-
-    async def _load_each(self, names: Iterable[str]) -> None:
-        """What cannot be looked up is passed over."""
-        left = iter(tuple(names))
-
-        async def work_off() -> None:
-            for name in left:
-                await asyncio.wait([self._refresh(name)])
-
-        await asyncio.gather(*(work_off() for _ in range(MAX_PARALLEL_REQUESTS)))
-
-    def _refresh(self, name: str) -> asyncio.Task[Topic | None]:
-        task = self._refreshing.get(name)
-        if task is None:
-            task = self._refreshing[name] = asyncio.create_task(self._load(name))
-            task.add_done_callback(lambda done: self._refreshed(name, done))
-        return task
-
-    def _refreshed(self, name: str, task: asyncio.Task[Topic | None]) -> None:
-        self._refreshing.pop(name, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("cannot look up topic", topic=name, error=str(task.exception()))
-
-    async def _load(self, name: str) -> Topic | None:
-        pulsar_name, before = self._pulsar_name(name), self._topics.get(name)
-        async with self._slots:
-            try:
-                found = await read_topic(self._admin, pulsar_name)
-            except AdminError as error:
-                if not error.not_found:
-                    raise
-                found = None
-        if name in self._deleting:
-            return None
-        if self._topics.get(name) is not before:  # this gateway has changed it, and knows better
-            return self._topics.get(name)
-        if found is None:
-            self._gone(name)
-            return None
-        topic = self._remember(name, pulsar_name, found.partitions, found.properties)
-        self._policies.finish_later(pulsar_name, found.properties)
-        return topic
-
-    def _gone(self, name: str) -> None:
-        known = name in self._topics
-        self._forget(name)
-        if known:
-            for listener in self._listeners:
-                listener.topic_gone(name)
-
-    def _remember(self, name: str, pulsar_name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
-        topic = Topic(
-            name, pulsar_name, topic_id(properties.get(TOPIC_ID), pulsar_name), max(1, partitions),
-            partitions > 0, stored_configs(pulsar_name, properties), time.monotonic(), self._defaults,
-            MESSAGES_ONLY in properties, HAS_TRANSACTIONS in properties,
-        )  # fmt: skip
-        before = self._topics.get(name)
-        if before is not None and before.topic_id != topic.topic_id:
-            self._gone(name)
-        self._topics[name] = topic
-        self._by_id[topic.topic_id] = name
-        self._listing.note(name, exists=True)
-        if topic != before:
-            self._report_changed(name)
-        return topic
-
-    def forget(self, name: str, topic_id: bytes) -> bool:
-        """Some gateway has deleted the topic. False if there is another one of that name by now.
-
-        Deletions are announced again and again, and late when the fleet's log cannot be written. Older gateways do not
-        name the id.
-        """
-        known = self._topics.get(name)
-        if known is not None and topic_id and known.topic_id.bytes != topic_id:
-            return False
-        self._forget(name)
-        return True
-
-    def _forget(self, name: str) -> None:
-        self._listing.note(name, exists=False)
-        topic = self._topics.pop(name, None)
-        if topic is not None:
-            self._by_id.pop(topic.topic_id, None)
-            self._report_changed(name)
-
-    def _report_changed(self, name: str) -> None:
-        for listener in self._listeners:
-            listener.topic_changed(name)
-
-    async def stored_bytes(self, topic: Topic) -> dict[int, int]:
-        """What Pulsar keeps of each partition, once."""
-        async with self._slots:
-            if topic.partitioned:
-                return await self._admin.topics.partition_sizes(topic.pulsar_name)
-            return {0: (await self._admin.topics.stats(topic.pulsar_name))["storageSize"]}
-
-    async def _in_time(self, work: Awaitable[T], text: str, timeout_s: float | None = None) -> T:
-        try:
-            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
-                return await work
-        except TimeoutError as error:
-            raise RequestTimeoutError(text) from error
-
-    # Changing
 
     async def check_creatable(self, name: str) -> None:
         """Raises KafkaError INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS."""

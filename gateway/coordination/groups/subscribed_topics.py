@@ -18,7 +18,8 @@ from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.topic_regex import matching
 from gateway.background import report
 from gateway.pulsar.errors import PulsarError
-from gateway.topics.catalog import TopicCatalog, TopicListener
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.known_topics import TopicListener
 
 LIST_MAX_AGE_S = 30.0
 """How old the list may be that regular expressions are matched with; topics made here are in it at once."""

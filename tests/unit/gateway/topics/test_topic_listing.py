@@ -10,7 +10,8 @@ import pytest
 from gateway.errors import KafkaError
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
-from gateway.topics.catalog import MAX_PARALLEL_REQUESTS, TopicCatalog, TopicListener
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.known_topics import MAX_PARALLEL_REQUESTS, TopicListener
 from gateway.topics.topic import TOPIC_ID
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics

@@ -12,7 +12,8 @@ from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.topic_regex import InvalidRegexError
 from gateway.coordination.groups.subscribed_topics import SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
-from gateway.topics.catalog import TopicCatalog, TopicListener
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.known_topics import TopicListener
 from gateway.topics.topic import Topic
 
 TIMEOUT_S = 10.0
