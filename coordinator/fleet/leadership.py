@@ -41,6 +41,8 @@ class LeadershipState(Enum):
     CUT_OFF = "cut off"
     ALL_CUT_OFF = "all cut off"
 
+    __hash__ = object.__hash__  # that of Enum is not written in C, and these are looked up for each batch
+
     @property
     def permissions(self) -> Permissions:
         return _PERMISSIONS[self]
@@ -72,6 +74,8 @@ _PERMISSIONS: Mapping[LeadershipState, Permissions] = {
 
 class PartitionRole(Enum):
     """The role of this gateway for one partition."""
+
+    __hash__ = object.__hash__
 
     ELSEWHERE = "elsewhere"
     """The partition is placed on another gateway, or on none."""

@@ -84,7 +84,7 @@ class Roster:
 
     def apply(self, position: LogPosition, message: Message) -> None:
         """The next entry of the log."""
-        before = self.epoch
+        before, revision = self.epoch, self.revision
         match message:
             case Heartbeat():
                 self._heartbeat(message)
@@ -100,7 +100,8 @@ class Roster:
         if self.epoch != before:
             self.revision += 1
             self._views.append(self._view())
-        self._forget_drained_views()
+        if self.revision != revision:
+            self._forget_drained_views()
 
     def _heartbeat(self, heartbeat: Heartbeat) -> None:
         state = heartbeat.state
@@ -168,4 +169,4 @@ class Roster:
 
 
 def _drained(state: MemberState, epoch: int) -> MemberState:
-    return state.model_copy(update={"drained_epoch": epoch})
+    return state if state.drained_epoch == epoch else state.model_copy(update={"drained_epoch": epoch})

@@ -17,6 +17,7 @@ from coordinator.fleet.messages import (
     Message,
     Snapshot,
     decode_message,
+    decode_news,
     encode_message,
 )
 from gateway.background import TaskGroup
@@ -145,8 +146,8 @@ class FleetLog:
             found = None
             async with aclosing(read_entries(self._client, self._topic, start, self._last)) as entries:
                 async for entry in entries:
-                    message = self._decode(entry)
-                    found = message.snapshot if message is not None else found
+                    message = self._decode(entry, decode_message)
+                    found = found if message is None else message.snapshot or found
             if found is not None:
                 return found
         return None
@@ -244,7 +245,7 @@ class FleetLog:
         self._window.used(entry)
         if self._reader is not None:
             self._window.top_up(self._reader, PERMITS)
-        message = self._decode(entry)
+        message = self._decode(entry, decode_news)
         if message is not None:
             self._on_message(LogPosition(*entry.position), message)
         if entry.position >= self._last:
@@ -253,12 +254,12 @@ class FleetLog:
     def on_reader_closed(self, error: PulsarError) -> None:
         self._reader_closed.set()
 
-    def _decode(self, entry: Entry) -> Message | None:
+    def _decode(self, entry: Entry, decode: Callable[[bytes], Message]) -> Message | None:
         if entry.is_marker:
             return None
         try:
             values = [message.value for message in iter_messages(entry.metadata, entry.payload, MAX_MESSAGE_BYTES)]
-            return decode_message(bytes(values[0])) if len(values) == 1 else None
+            return decode(bytes(values[0])) if len(values) == 1 else None
         except (EntryError, MalformedMessageError) as error:
             log.warning("unreadable entry in the fleet's log", position=entry.position, error=str(error))
             return None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Producer
 
 from coordinator.fleet.membership import Identity, Membership
-from coordinator.fleet.messages import Address, LogPosition, MemberState, Snapshot, decode_message, encode_message
+from coordinator.fleet.messages import Address, LogPosition, MemberState, Snapshot, decode_news, encode_message
 from coordinator.fleet.placement import PartitionKey
 from coordinator.fleet.roster import Roster
 from coordinator.fleet.times import FleetTimes
@@ -303,7 +303,7 @@ def _heartbeat(snapshot: Snapshot) -> Any:
 
 def _read(roster: Roster, text: bytes) -> None:
     for _ in range(READS):
-        roster.apply(LogPosition(1, 1), decode_message(text))
+        roster.apply(LogPosition(1, 1), decode_news(text))
 
 
 def _place_all(snapshot: Snapshot) -> list[int | None]:
