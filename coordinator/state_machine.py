@@ -17,21 +17,13 @@ class MalformedRecordError(Exception):
 
 
 class Phase(Enum):
-    LOADING = "loading"
-    ACTIVE = "active"
-    RESIGNED = "resigned"
+    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    ACTIVE = ErrorCode.NONE
+    RESIGNED = ErrorCode.NOT_COORDINATOR
 
-    @property
-    def error(self) -> ErrorCode:
+    def __init__(self, error: ErrorCode) -> None:
+        self.error = error
         """The error that every request gets in this phase; NONE if requests are processed."""
-        return _PHASE_ERRORS[self]
-
-
-_PHASE_ERRORS = {
-    Phase.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    Phase.ACTIVE: ErrorCode.NONE,
-    Phase.RESIGNED: ErrorCode.NOT_COORDINATOR,
-}
 
 
 class Coordinator(Protocol):

@@ -58,7 +58,7 @@ from coordinator.group.offsets.group_offsets import GroupOffsets
 from coordinator.group.offsets.pending_offsets import PendingOffsets
 from coordinator.group.offsets.transactions import EndReply, OffsetTransactions, Verification
 from coordinator.group.ports import GroupTopicPartition, NewId, OffsetsListener, OwnTimes
-from coordinator.group.records.fields import MAX_STRING_BYTES
+from coordinator.group.records.fields import MAX_CHARACTER_BYTES, MAX_STRING_BYTES
 from coordinator.group.records.offset_commit import OffsetCommitValue
 from coordinator.group.timer_keys import TimerKey, TimerKind
 from coordinator.log import Log
@@ -366,6 +366,7 @@ class GroupCoordinator:
 
     def _status(self, group_id: str, may_be_unnamed: bool = False) -> ErrorCode:
         """The error that prevents serving the group. Simple consumers may use the empty id; groups need a name."""
-        if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_STRING_BYTES:
+        is_long = len(group_id) > MAX_STRING_BYTES // MAX_CHARACTER_BYTES
+        if (not group_id and not may_be_unnamed) or (is_long and len(group_id.encode()) > MAX_STRING_BYTES):
             return ErrorCode.INVALID_GROUP_ID
         return self._phase.error

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -31,8 +30,7 @@ class _Topic(Protocol):
     def partitions(self) -> Sequence[_Partition]: ...
 
 
-@dataclass(frozen=True)
-class PartitionCounts:
+class PartitionCounts(NamedTuple):
     """By topic: the partition count, 0 if there is no such topic; None if Pulsar could not tell."""
 
     by_topic: Mapping[str, int | None]
@@ -63,20 +61,23 @@ def highest_partitions(topics: Iterable[_Topic]) -> dict[str, int]:
     """By topic, the highest partition number that a request's rows name."""
     highest: dict[str, int] = {}
     for topic in topics:
-        numbers = [partition.partition_index for partition in topic.partitions]
-        highest[topic.name] = max([highest.get(topic.name, 0), *numbers])
+        number = highest.get(topic.name, 0)
+        for partition in topic.partitions:
+            number = max(number, partition.partition_index)
+        highest[topic.name] = number
     return highest
 
 
 def cached_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts | None:
     """What is known without asking; None if a topic, or its partition of the highest number, is not."""
-    found: dict[str, Topic] = {}
+    counts: dict[str, int | None] = {}
+    topic_ids: dict[str, bytes] = {}
     for name, partition in highest.items():
         topic = call.cluster.topics.cached(name)
         if topic is None or partition >= topic.partitions:
             return None
-        found[name] = topic
-    return _counts(found)
+        counts[name], topic_ids[name] = topic.partitions, topic.topic_id.bytes
+    return PartitionCounts(counts, topic_ids)
 
 
 def _counts(found: Mapping[str, Topic | int | None]) -> PartitionCounts:

@@ -112,18 +112,21 @@ class OffsetCommands(Generic[Owner]):
         on_stored: Callable[[Iterable[TopicPartition], ErrorCode], None],
     ) -> None:
         group.offsets.prepare(values)
-        self._pending.prepare(superseded)
+        records = offset_records(group.group_id, values)
+        if superseded:
+            self._pending.prepare(superseded)
+            records += pending_records(superseded)
 
         def on_done(error: ErrorCode, now_ms: int) -> None:
-            if error is not ErrorCode.NONE:
-                group.offsets.abandon(values)
-                self._pending.abandon(superseded)
-            else:  # also if the group has changed its protocol meanwhile: the offsets go on
-                self._pending.commit(superseded)
+            if superseded:
+                (self._pending.commit if error is ErrorCode.NONE else self._pending.abandon)(superseded)
+            if error is ErrorCode.NONE:  # also if the group has changed its protocol meanwhile: the offsets go on
                 self._on_changed(group.group_id, group.offsets.commit(values))
+            else:
+                group.offsets.abandon(values)
             on_stored(values, error)
 
-        self._log.append([*offset_records(group.group_id, values), *pending_records(superseded)], on_done)
+        self._log.append(records, on_done)
 
     def delete(
         self, group: Owner, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply

@@ -59,10 +59,14 @@ class GroupOffsets:
         """Returns the offsets that are in force now; one that was removed since `prepare` is not."""
         moved: dict[TopicPartition, int] = {}
         for partition, value in values.items():
-            if partition in self._pending and partition not in self._removed:
+            pending = self._pending.get(partition)
+            if pending is not None and partition not in self._removed:
                 self._durable[partition] = value
                 moved[partition] = value.offset
-        self.abandon(values)
+            if pending is value:  # else a later commit is pending by now
+                del self._pending[partition]
+            if self._removed and self._removed.get(partition) is value:
+                del self._removed[partition]
         return moved
 
     def abandon(self, values: Mapping[TopicPartition, OffsetCommitValue]) -> None:
@@ -184,4 +188,4 @@ def _expires_ms(value: OffsetCommitValue, since_ms: int | None, retention_ms: in
 
 
 def _utf16_length(text: str) -> int:
-    return len(text) + sum(char > "\uffff" for char in text)
+    return len(text) if text.isascii() else len(text) + sum(char > "\uffff" for char in text)

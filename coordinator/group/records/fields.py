@@ -28,6 +28,8 @@ from construct import (
 
 MAX_STRING_BYTES = 32_767
 """Of a string behind an int16 length."""
+MAX_CHARACTER_BYTES = 4
+"""In UTF-8."""
 
 
 class Lengthed(Construct):  # type: ignore[misc]

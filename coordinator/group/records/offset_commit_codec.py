@@ -22,6 +22,7 @@ VALUE_VERSION_WITH_ID = b"\x00\x04"
 _ID_FIELD = b"\x01\x00\x10"
 """One tagged field: tag 0, 16 bytes."""
 _ID_BYTES = 16
+_SMALL_VARINTS = [bytes([value]) for value in range(0x80)]
 _LENGTH = Struct(">H")
 _PARTITION = Struct(">i")
 _VALUE_HEAD = Struct(">2sqiH")
@@ -40,7 +41,8 @@ def encode_key(key: OffsetCommitKey) -> bytes:
 def encode_value(value: OffsetCommitValue) -> bytes:
     """ValueError if a field does not fit."""
     metadata = value.metadata.encode()
-    _length(metadata)
+    if len(metadata) > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {len(metadata)} bytes")
     try:
         if value.topic_id:
             head = _VALUE_HEAD_WITH_ID.pack(VALUE_VERSION_WITH_ID, value.offset, value.leader_epoch)
@@ -94,6 +96,8 @@ def _decode_value_with_id(data: bytes) -> OffsetCommitValue | None:
 
 
 def _varint(value: int) -> bytes:
+    if value <= 0x7F:
+        return _SMALL_VARINTS[value]
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -105,13 +109,9 @@ def _varint(value: int) -> bytes:
 def encode_string(text: str) -> bytes:
     """ValueError if it is too long."""
     encoded = text.encode()
-    return _length(encoded) + encoded
-
-
-def _length(text: bytes) -> bytes:
-    if len(text) > MAX_STRING_BYTES:
-        raise ValueError(f"a string of {len(text)} bytes")
-    return _LENGTH.pack(len(text))
+    if len(encoded) > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {len(encoded)} bytes")
+    return _LENGTH.pack(len(encoded)) + encoded
 
 
 def decode_string(data: bytes, at: int) -> tuple[str, int]:

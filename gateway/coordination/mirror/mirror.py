@@ -22,7 +22,7 @@ from gateway.coordination.group_partition import GroupPartition, iter_committed
 from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors
 from gateway.coordination.mirror.names import subscription_name
 from gateway.coordination.mirror.reads import SharedReads, Unanswered
-from gateway.coordination.mirror.schedule import MirrorKey, MirrorSchedule
+from gateway.coordination.mirror.schedule import COALESCE_MS, MirrorKey, MirrorSchedule
 from gateway.errors import KafkaError
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
@@ -102,7 +102,8 @@ class OffsetMirror:
             self._carried.pop(key, None)
             if not self._schedule.changed(key, now_ms, removed=offset is None):
                 self._metrics.mirror_dropped.inc()
-        self._arm()
+        if self._timer is None or self._timer_due_ms > now_ms + COALESCE_MS:  # no change is due before that
+            self._arm()
 
     def partition_loaded(self, loaded: GroupPartition, deleted: Iterable[GroupTopicPartition]) -> None:
         """A coordinator has taken over groups: mirror what is not yet, in the background."""

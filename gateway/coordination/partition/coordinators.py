@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from gateway.coordination.partition.clock import WallClock
@@ -62,6 +63,7 @@ class CoordinatesNothing(Coordinators[C]):
         return False
 
 
+@lru_cache(maxsize=16_384)
 def partition_of(key: str, count: int) -> int:
     """As Kafka chooses it: Java's abs(String.hashCode) % count, over UTF-16 code units."""
     units = key.encode("utf-16-be", "surrogatepass")

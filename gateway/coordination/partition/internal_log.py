@@ -40,8 +40,9 @@ knows what became of it."""
 
 class _Append(NamedTuple):
     messages: list[bytes]
+    size_bytes: int
     on_done: OnAppended
-    alone: bool = False
+    alone: bool
 
 
 @dataclass
@@ -128,7 +129,7 @@ class InternalLog:
             on_done = self.append_filter(records, on_done)
         messages = [_encode(record) for record in records]
         size = sum(map(len, messages))
-        self._queue.append(_Append(messages, on_done, alone))
+        self._queue.append(_Append(messages, size, on_done, alone))
         self._queued_bytes += size
         self.appended_bytes += size
         self._schedule_flush()
@@ -153,12 +154,11 @@ class InternalLog:
         batch: list[_Append] = []
         size = 0
         while self._queue:
-            append_bytes = sum(map(len, self._queue[0].messages))
-            apart = batch and (self._queue[0].alone or batch[-1].alone)
-            if apart or (batch and size + append_bytes > self._max_entry_bytes()):
+            head = self._queue[0]
+            if batch and (head.alone or batch[-1].alone or size + head.size_bytes > self._max_entry_bytes()):
                 break
             batch.append(self._queue.popleft())
-            size += append_bytes
+            size += head.size_bytes
         crowded = self._queued_bytes > MAX_QUEUED_BYTES
         self._queued_bytes -= size
         messages = [message for append in batch for message in append.messages]
