@@ -3,6 +3,7 @@
 import json
 import ssl
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -178,6 +179,7 @@ class AdminHttp:
         return headers
 
 
+@lru_cache(maxsize=1024)
 def quoted(segment: str) -> str:
     """A path segment, percent-encoded."""
     return quote(segment, safe="")

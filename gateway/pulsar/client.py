@@ -17,6 +17,12 @@ from gateway.pulsar.settings import PulsarSettings
 from gateway.pulsar.subscription import Subscription
 from gateway.pulsar.tls import client_ssl_context
 
+LOOKUP_AGE_S = 2.0
+"""So long the answer of a lookup is used for all that is opened on the topic. A broker refuses what has moved, but may
+need a while to learn of that."""
+MAX_LOOKUPS = 20_000
+"""Answers that are remembered."""
+
 T = TypeVar("T")
 
 
@@ -42,6 +48,8 @@ class PulsarClient:
         self._closed_last_receipt_s = -math.inf
         self._closed = False
         self._lookup = Lookup(settings, self._connection)
+        self._looked_up: dict[str, tuple[Connection, float]] = {}
+        """By topic, the connection to its broker, and until when that is not asked again (loop's clock)."""
 
     @property
     def last_receipt_s(self) -> float:
@@ -81,14 +89,13 @@ class PulsarClient:
         """
 
         async def attempt() -> Producer:
-            address = await self._lookup.find_broker(topic)
             exclusive = fencing or (predecessor is not None and predecessor.topic_epoch is not None)
-            connection = await (self._own_connection(address) if exclusive else self._connection(address))
+            connection = await (self._own_connection(topic) if exclusive else self._connection_of(topic))
             producer = Producer(topic, connection, listener, owns_connection=exclusive)
             await producer.open(fencing=fencing, properties=properties, predecessor=predecessor, name=name)
             return producer
 
-        return await self._retried(attempt, backoff_max_ms)
+        return await self._retried(attempt, backoff_max_ms, topic)
 
     async def open_reader(
         self,
@@ -106,12 +113,11 @@ class PulsarClient:
         """
 
         async def attempt() -> Reader:
-            connection = await self._connection(await self._lookup.find_broker(topic))
-            reader = Reader(topic, connection, listener)
+            reader = Reader(topic, await self._connection_of(topic), listener)
             await reader.open(start, inclusive=inclusive, read_compacted=read_compacted)
             return reader
 
-        return await self._retried(attempt, backoff_max_ms)
+        return await self._retried(attempt, backoff_max_ms, topic)
 
     async def open_subscription(
         self,
@@ -155,14 +161,28 @@ class PulsarClient:
         if self._events is not None:
             self._events.on_connection_state(connection.address.url, connection.state, error)
 
-    async def _own_connection(self, address: BrokerAddress) -> Connection:
+    async def _own_connection(self, topic: str) -> Connection:
         """For one exclusive producer. A broker does not tell it that it was fenced, and answers its next send by
         dropping the connection: nothing else may live there.
         """
+        self._looked_up.pop(topic, None)  # what fences others, and is opened behind it, relies on nothing older
+        address = await self._lookup.find_broker(topic)
         connection = await connect(address, self._settings, self, self._ssl)
         if self._closed:
             connection.close(_client_closed())
             raise _client_closed()
+        return connection
+
+    async def _connection_of(self, topic: str) -> Connection:
+        """The shared connection to the topic's broker. What cannot be opened there is looked up anew."""
+        known = self._looked_up.get(topic)
+        now_s = asyncio.get_running_loop().time()
+        if known is not None and now_s < known[1] and known[0].state is ConnectionState.READY:
+            return known[0]
+        connection = await self._connection(await self._lookup.find_broker(topic))
+        if len(self._looked_up) >= MAX_LOOKUPS:
+            self._looked_up.clear()
+        self._looked_up[topic] = connection, now_s + LOOKUP_AGE_S
         return connection
 
     async def _connection(self, address: BrokerAddress) -> Connection:
@@ -181,11 +201,14 @@ class PulsarClient:
                 raise _client_closed() from None
             raise
 
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], backoff_max_ms: int | None = None) -> T:
+    async def _retried(
+        self, attempt: Callable[[], Awaitable[T]], backoff_max_ms: int | None = None, topic: str = ""
+    ) -> T:
         failure: PulsarError | None = None
 
         def try_again(error: Exception) -> bool:
             nonlocal failure
+            self._looked_up.pop(topic, None)
             if not isinstance(error, PulsarError) or not error.retriable or self._closed:
                 return False
             failure = error

@@ -208,14 +208,17 @@ class Connection(asyncio.BufferedProtocol):
         future: asyncio.Future[BaseCommand] = self._loop.create_future()
         self._requests[request_id] = future
         self.send_command(command)
+        timer = self._loop.call_later(self._settings.request_timeout_ms / 1000, self._unanswered, future, command.type)
         try:
-            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
-                return await future
-        except TimeoutError:
-            name = BaseCommand.Type.Name(command.type)
-            raise RequestTimeoutError(f"{self.address.url} did not answer {name} in time") from None
+            return await future
         finally:
+            timer.cancel()
             self._requests.pop(request_id, None)
+
+    def _unanswered(self, future: asyncio.Future[BaseCommand], command_type: int) -> None:
+        if not future.done():
+            name = BaseCommand.Type.Name(command_type)
+            future.set_exception(RequestTimeoutError(f"{self.address.url} did not answer {name} in time"))
 
     def close(self, error: PulsarError) -> None:
         """End the connection at once. Every request, producer and consumer on it learns `error`.

@@ -42,7 +42,7 @@ def compare(revision: str, rounds: int = ROUNDS) -> None:
     """Print the table. Raises RuntimeError when there is no such revision, or a load fails."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-gateway-against-"))
     try:
-        with _sources(revision, folder / "sources") as sources, _running(folder, sources) as gateways:
+        with sources_of(revision, folder / "sources") as sources, _running(folder, sources) as gateways:
             found: Ratios = {}
             topics = {name: _topics(gateway) for name, gateway in gateways.items()}
             for number in range(rounds):
@@ -53,7 +53,7 @@ def compare(revision: str, rounds: int = ROUNDS) -> None:
 
 
 @contextmanager
-def _sources(revision: str, folder: Path) -> Iterator[Path]:
+def sources_of(revision: str, folder: Path) -> Iterator[Path]:
     """A work tree of the revision; it runs with the packages that are installed for this one."""
     _git("worktree", "add", "--detach", str(folder), revision)
     try:

@@ -13,11 +13,12 @@ from gateway.log.bounds.deleted_records import deleted_before
 from gateway.log.bounds.empty_end import end_before_open_ledger
 from gateway.log.bounds.start_search import FirstLedger, FirstOffset, is_compacted, kept_start
 from gateway.log.bounds.transaction_flag import flagged_position
-from gateway.log.entries.entry_stream import NOTHING, EntryQueue, read_entries, read_on
+from gateway.log.entries.entry_stream import NOTHING, EntryQueue, read_entry, read_on
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Reader
 
@@ -55,11 +56,14 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     reader = await client.open_reader(topic, "earliest", queue)
     try:
         last = await reader.last_position()
+        window = FlowWindow()
+        if last.entry_id >= 0:  # the first entry comes while the admin API is asked
+            window.top_up(reader, 1)
         held = await admin.topics.managed_ledger(topic)  # later: what flags an entry is written before it
         flag = flagged_position(held.properties)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # perhaps it names an entry that has expired
             return (await _without_entries(admin, topic, held, asked_at))._replace(flag=flag)
-        first = await _first(admin, topic, reader, queue, last)
+        first = await _first(admin, topic, reader, window, queue, last)
     finally:
         await reader.close()
     if first is None:
@@ -84,7 +88,7 @@ async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerIn
 
 
 async def _first(
-    admin: AdminClient, topic: str, reader: Reader, queue: EntryQueue, last: Position
+    admin: AdminClient, topic: str, reader: Reader, window: FlowWindow, queue: EntryQueue, last: Position
 ) -> _First | None:
     """By the first entry that has an index; None if none has."""
     kept_end: int | None = None
@@ -95,7 +99,7 @@ async def _first(
         return kept_end is not None
 
     skipped = False
-    async with aclosing(read_on(reader, queue, last, NOTHING, all_came)) as entries:
+    async with aclosing(read_on(reader, queue, last, NOTHING, all_came, window)) as entries:
         async for entry in entries:
             if entry.index is not None:
                 start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=not skipped)
@@ -117,14 +121,8 @@ async def _first_of_kept(admin: AdminClient, topic: str, end_offset: int | None)
 
 async def _end_offset(client: PulsarClient, admin: AdminClient, topic: str, last: Position) -> int:
     """Behind the last entry. Brokers do not name those as the last that they wrote and keep to themselves."""
-    end = 0
-    async with aclosing(read_entries(client, topic, last, last, admin=admin)) as entries:
-        async for entry in entries:
-            if entry.index is not None:
-                end = entry.index + 1
-            return end
-    kept = await admin.topics.entry(topic, last)
-    return 0 if kept is None or kept.index is None else kept.index + 1
+    found = await read_entry(client, topic, last, admin) or await admin.topics.entry(topic, last)
+    return 0 if found is None or found.index is None else found.index + 1
 
 
 async def _is_compacted(admin: AdminClient, topic: str, held: ManagedLedgerInfo) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -25,16 +26,35 @@ AllCame = Callable[[Position], Awaitable[bool]]
 
 
 class EntryQueue:
-    """An EntryListener that hands entries to whoever iterates."""
+    """An EntryListener that keeps what comes for one task."""
 
     def __init__(self) -> None:
-        self.entries: asyncio.Queue[Entry | PulsarError] = asyncio.Queue()
+        self.entries: deque[Entry | PulsarError] = deque()
+        self._waiting: asyncio.Future[bool] | None = None
 
     def on_entry(self, entry: Entry) -> None:
-        self.entries.put_nowait(entry)
+        self._put(entry)
 
     def on_reader_closed(self, error: PulsarError) -> None:
-        self.entries.put_nowait(error)
+        self._put(error)
+
+    def _put(self, came: Entry | PulsarError) -> None:
+        self.entries.append(came)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(True)
+
+    async def wait(self, seconds: float) -> bool:
+        """True when there is something; False if nothing comes for so long."""
+        if self.entries:
+            return True
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[bool] = loop.create_future()
+        self._waiting = waiting
+        timer = loop.call_later(seconds, _give_way, waiting)
+        try:
+            return await waiting
+        finally:
+            timer.cancel()
 
 
 async def read_entries(
@@ -65,14 +85,35 @@ async def read_entries(
         await reader.close()
 
 
+async def read_entry(client: PulsarClient, topic: str, position: Position, admin: AdminClient) -> Entry | None:
+    """The entry there; None if brokers keep it to themselves. Raises as ``read_entries`` does."""
+    queue = EntryQueue()
+    reader = await client.open_reader(topic, position, queue)
+
+    async def all_came(behind: Position) -> bool:
+        return await undispatched_end(admin, topic, behind, position) is not None
+
+    try:
+        reader.flow(1)
+        return await _next_entry(queue, position._replace(entry_id=position.entry_id - 1), all_came)
+    finally:
+        await reader.close()
+
+
 async def read_on(
-    reader: Reader, queue: EntryQueue, last: Position, behind: Position, all_came: AllCame
+    reader: Reader,
+    queue: EntryQueue,
+    last: Position,
+    behind: Position,
+    all_came: AllCame,
+    window: FlowWindow | None = None,
 ) -> AsyncGenerator[Entry, None]:
     """What a reader that was just opened for ``queue`` delivers, from ``behind`` an entry up to ``last``.
 
-    Raises as ``read_entries`` does. However many have come already, the event loop serves others in between.
+    ``window`` has the permits that the reader has already. However many entries have come by now, the event loop serves
+    others in between. Raises as ``read_entries`` does.
     """
-    window, permits, slices = FlowWindow(), 1, Slices()
+    window, permits, slices = window or FlowWindow(), 1, Slices()
     while True:
         await slices.pause()
         if window.top_up(reader, permits):
@@ -89,15 +130,23 @@ async def read_on(
 
 async def _next_entry(queue: EntryQueue, behind: Position, all_came: AllCame) -> Entry | None:
     """None if no other will come. Raises PulsarError and TimeoutError."""
+    if not queue.entries and not await _one_comes(queue, behind, all_came):
+        return None
+    entry = queue.entries.popleft()
+    if isinstance(entry, PulsarError):
+        raise entry
+    return entry
+
+
+async def _one_comes(queue: EntryQueue, behind: Position, all_came: AllCame) -> bool:
+    """False if none will. Raises TimeoutError."""
     async with asyncio.timeout(READ_TIMEOUT_S):
-        while True:
-            try:
-                async with asyncio.timeout(SILENT_S):
-                    entry = await queue.entries.get()
-            except TimeoutError:
-                if await all_came(behind):
-                    return None
-            else:
-                if isinstance(entry, PulsarError):
-                    raise entry
-                return entry
+        while not await queue.wait(SILENT_S):
+            if await all_came(behind) and not queue.entries:
+                return False
+    return True
+
+
+def _give_way(waiting: asyncio.Future[bool]) -> None:
+    if not waiting.done():
+        waiting.set_result(False)

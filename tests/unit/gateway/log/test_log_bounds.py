@@ -11,6 +11,7 @@ from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.bounds.start_search import StartSearch
 from gateway.log.entries import entry_stream
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
@@ -33,6 +34,20 @@ async def test_a_log_of_several_entries_takes_two_readers() -> None:
     assert found[:4] == (topic.last, 9, 0, True)
     assert len(topic.readers) == 2
     assert all(reader.closed for reader in topic.readers)
+
+
+async def test_the_first_entry_comes_while_the_admin_api_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = written(2, 3)
+    given: list[int] = []
+    ask = FakeTopic.managed_ledger
+
+    async def managed_ledger(topic: FakeTopic, name: str) -> ManagedLedgerInfo:
+        given.append(topic.readers[0].permits)
+        return await ask(topic, name)
+
+    monkeypatch.setattr(FakeTopic, "managed_ledger", managed_ledger)
+    assert (await bounds(topic))[:4] == (topic.last, 5, 0, True)
+    assert given == [1]
 
 
 async def test_a_log_of_one_entry_takes_one_reader() -> None:

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from gateway.pulsar import client as client_module
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
-from protocol.pulsar.pulsar_commands_pb2 import BaseCommand
+from protocol.pulsar.pulsar_commands_pb2 import BaseCommand, ServerError
 from tests.unit.gateway.pulsar.client_scene import TOPIC, Log, run
-from tests.unit.gateway.pulsar.fake_broker import FakeBroker, fake_broker, lookup_answer, settings_for
+from tests.unit.gateway.pulsar.fake_broker import FakeBroker, error_answer, fake_broker, lookup_answer, settings_for
 
 
 def test_lookup_follows_redirects_with_their_authority() -> None:
@@ -80,5 +81,80 @@ def test_who_was_lost_is_asked_last() -> None:
             producer = await both.open_producer(TOPIC, Log())
             assert producer.connection.address.url == second.url
             await both.close()
+
+    run(test)
+
+
+def test_one_lookup_serves_all_that_is_opened_on_a_topic() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        await client.open_reader(TOPIC, "earliest", Log())
+        await client.open_reader(TOPIC, "latest", Log())
+        await client.open_producer(TOPIC, Log())
+        assert len(broker.received_of(BaseCommand.LOOKUP)) == 1
+        await client.open_producer(TOPIC + "1", Log())
+        assert [c.lookup_topic.topic for c in broker.received_of(BaseCommand.LOOKUP)] == [TOPIC, TOPIC + "1"]
+
+    run(test)
+
+
+def test_what_has_moved_is_looked_up_again() -> None:
+    """A broker refuses what it does not serve any more."""
+
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        async with fake_broker() as second:
+            await client.open_reader(TOPIC, "earliest", Log())
+            broker.answers[BaseCommand.LOOKUP] = lambda c: lookup_answer(c, second.url)
+            broker.answers[BaseCommand.PRODUCER] = lambda c: error_answer(
+                c.producer.request_id, ServerError.ServiceNotReady
+            )
+            producer = await client.open_producer(TOPIC, Log())
+            assert producer.connection.address.url == second.url
+            reader = await client.open_reader(TOPIC, "earliest", Log())
+            assert reader.connection is producer.connection
+            await client.close()
+
+    run(test)
+
+
+def test_a_broker_that_is_gone_is_not_remembered() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        log = Log()
+        await client.open_producer(TOPIC, log)
+        broker.drop()
+        await log.heard.get()
+        await client.open_producer(TOPIC, Log())
+        assert len(broker.received_of(BaseCommand.LOOKUP)) == 2
+
+    run(test)
+
+
+def test_what_fences_others_is_looked_up_anew_and_so_is_all_behind_it() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        await client.open_reader(TOPIC, "earliest", Log())
+        await client.open_producer(TOPIC, Log(), fencing=True)
+        await client.open_reader(TOPIC, "earliest", Log())
+        assert len(broker.received_of(BaseCommand.LOOKUP)) == 3
+
+    run(test)
+
+
+def test_lookups_grow_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "LOOKUP_AGE_S", 0.0)
+
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        await client.open_producer(TOPIC, Log())
+        await client.open_producer(TOPIC, Log())
+        assert len(broker.received_of(BaseCommand.LOOKUP)) == 2
+
+    run(test)
+
+
+def test_no_more_lookups_are_remembered_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MAX_LOOKUPS", 2)
+
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        for number in range(5):
+            await client.open_producer(f"{TOPIC}{number}", Log())
+        assert len(client._looked_up) <= 2
 
     run(test)
