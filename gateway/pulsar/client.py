@@ -133,9 +133,12 @@ class PulsarClient:
         `replicated` lets a geo-replicated namespace carry it to other clusters. One attempt: a subscription that others
         use (ConsumerBusyError) may stay in use. Raises PulsarError.
         """
-        connection = await self._connection(await self._lookup.find_broker(topic))
-        subscription = Subscription(topic, name, connection, on_closed)
-        await subscription.open(from_earliest=from_earliest, replicated=replicated)
+        subscription = Subscription(topic, name, await self._connection_of(topic), on_closed)
+        try:
+            await subscription.open(from_earliest=from_earliest, replicated=replicated)
+        except PulsarError:
+            self._looked_up.pop(topic, None)
+            raise
         return subscription
 
     async def last_position(self, topic: str, *, read_compacted: bool = False) -> Position:

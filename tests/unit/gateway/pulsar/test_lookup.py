@@ -90,6 +90,7 @@ def test_one_lookup_serves_all_that_is_opened_on_a_topic() -> None:
         await client.open_reader(TOPIC, "earliest", Log())
         await client.open_reader(TOPIC, "latest", Log())
         await client.open_producer(TOPIC, Log())
+        await client.open_subscription(TOPIC, "group", lambda error: None)
         assert len(broker.received_of(BaseCommand.LOOKUP)) == 1
         await client.open_producer(TOPIC + "1", Log())
         assert [c.lookup_topic.topic for c in broker.received_of(BaseCommand.LOOKUP)] == [TOPIC, TOPIC + "1"]
@@ -112,6 +113,21 @@ def test_what_has_moved_is_looked_up_again() -> None:
             reader = await client.open_reader(TOPIC, "earliest", Log())
             assert reader.connection is producer.connection
             await client.close()
+
+    run(test)
+
+
+def test_a_subscription_that_cannot_be_opened_is_looked_up_again_the_next_time() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        await client.open_producer(TOPIC, Log())
+        broker.answers[BaseCommand.SUBSCRIBE] = lambda c: error_answer(
+            c.subscribe.request_id, ServerError.ServiceNotReady
+        )
+        with pytest.raises(ServiceNotReadyError):
+            await client.open_subscription(TOPIC, "group", lambda error: None)
+        del broker.answers[BaseCommand.SUBSCRIBE]
+        await client.open_subscription(TOPIC, "group", lambda error: None)
+        assert len(broker.received_of(BaseCommand.LOOKUP)) == 2
 
     run(test)
 
