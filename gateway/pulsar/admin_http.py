@@ -60,7 +60,11 @@ class AdminHttp:
         if settings.admin_url.startswith("https"):
             tls = client_ssl_context(settings)
         connector = aiohttp.TCPConnector(limit=settings.max_admin_connections, ssl=tls)
-        self._session = aiohttp.ClientSession(connector=connector)
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        connect_s = settings.connect_timeout_ms / 1000
+        # What may be asked again is not waited for as long as what may not: a broker can be too ill to answer.
+        self._for_reads = aiohttp.ClientTimeout(settings.request_timeout_ms / 1000, sock_connect=connect_s)
+        self._for_changes = aiohttp.ClientTimeout(settings.operation_timeout_ms / 1000, sock_connect=connect_s)
 
     async def close(self) -> None:
         await self._session.close()
@@ -144,7 +148,7 @@ class AdminHttp:
                 data=None if body is None else json.dumps(body).encode(),
                 headers=self._headers(content_type),
                 allow_redirects=False,
-                timeout=self._timeout(method),
+                timeout=self._for_reads if method in _IDEMPOTENT else self._for_changes,
             ) as response:
                 if response.status in _REDIRECTS and "Location" in response.headers:
                     url, params = urljoin(url, response.headers["Location"]), None
@@ -155,12 +159,6 @@ class AdminHttp:
                     raise AdminError(response.status, f"{method} {urlsplit(url).path}: {reason}")
                 return Response(response.headers, content)
         raise AdminError(0, f"{method} {urlsplit(url).path}: too many redirects")
-
-    def _timeout(self, method: str) -> aiohttp.ClientTimeout:
-        """What may be asked again is not waited for as long as what may not: a broker can be too ill to answer."""
-        settings = self._settings
-        total_ms = settings.request_timeout_ms if method in _IDEMPOTENT else settings.operation_timeout_ms
-        return aiohttp.ClientTimeout(total=total_ms / 1000, sock_connect=settings.connect_timeout_ms / 1000)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         limit = self._settings.max_admin_response_bytes

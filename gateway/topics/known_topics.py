@@ -84,7 +84,7 @@ class KnownTopics:
         self._renewed_at = float("-inf")
         self._sweeping: asyncio.Task[None] | None = None
         self._deleting: set[str] = set()
-        """Names of topics of which nobody hears any more."""
+        """Names of topics that are being deleted: lookups do not find them."""
         self._slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
         self._listeners: list[TopicListener] = []
 
