@@ -11,9 +11,10 @@ from gateway.authorization.table import GUARDS
 from gateway.config import FORWARDING_LISTENER
 from gateway.forwarding.forwarder import Forwarder, Forwarding
 from gateway.handlers.cluster.api_versions import UnknownVersion
+from gateway.handlers.records.known_produce import KnownProduces, Place
 from gateway.handlers.table import APIS
 from gateway.metering.meter import Meter
-from gateway.requests.call import Call
+from gateway.requests.call import Api, Call, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
 from gateway.requests.denials import DenialLog
@@ -26,6 +27,7 @@ from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.message import Throttled
+from protocol.kafka.messages.records import ProduceRequest
 from protocol.kafka.value_counts import has_more_rows
 
 API_KEY_BYTES = 2
@@ -33,6 +35,7 @@ LARGE_FRAME_BYTES = 64 * 1024
 LARGE_ANSWER_ROWS = 2_000
 """Either takes about 5 ms to decode or to encode."""
 API_VERSIONS = APIS[ApiKey.ApiVersions]
+PRODUCE = APIS[ApiKey.Produce]
 
 
 class UnsupportedRequest(MalformedRequest):
@@ -69,6 +72,9 @@ class Entrance(Protocol):
 class RequestHandler(Protocol):
     """Answers the requests of one connection."""
 
+    def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        """Handle a request that is like an earlier one of the connection. False: nothing was done, `handle` it."""
+
     def handle(self, call: Call) -> Reply: ...
 
     def close(self) -> None:
@@ -78,8 +84,15 @@ class RequestHandler(Protocol):
 class LocalHandler:
     """Of a client that chooses itself which gateway it asks."""
 
+    def __init__(self) -> None:
+        self._produces = KnownProduces()
+        self.handle_known = self._produces.handle
+
     def handle(self, call: Call) -> Reply:
-        return call.api.handle(call)
+        reply = call.api.handle(call)
+        if asks(call, ProduceRequest):  # whose topics have their names now
+            self._produces.learn(call)
+        return reply
 
     def close(self) -> None:
         """It holds nothing."""
@@ -91,6 +104,7 @@ class GuardedHandler:
     def __init__(self, handler: RequestHandler) -> None:
         """What is allowed is handled by it."""
         self._handler = handler
+        self.handle_known = handler.handle_known
 
     def handle(self, call: Call) -> Reply:
         return GUARDS[call.api.key](call, self._handler.handle)
@@ -105,6 +119,9 @@ class MeteredHandler:
     def __init__(self, handler: RequestHandler, meter: Meter) -> None:
         self._handler = handler
         self._meter = meter
+
+    def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        return not self._meter.is_needed and self._handler.handle_known(frame, context, place)
 
     def handle(self, call: Call) -> Reply:
         return self._meter.handle(call, self._handler.handle)
@@ -192,9 +209,9 @@ class Dispatcher:
             return False
         return has_more_rows(call.api.response, response, LARGE_ANSWER_ROWS)
 
-    def is_pipelined(self, frame: bytearray, before: Call) -> bool:
+    def is_pipelined(self, frame: bytearray, before: Api) -> bool:
         """Whether a request may run though the one before it is not answered."""
-        return before.api.pipelined and _api_key(frame) == before.api.key
+        return before.pipelined and frame.startswith(before.first_bytes)
 
     def complete(self, call: Call, response: Response) -> Response:
         """Count the request, and mute a client that is over its quota (KIP-219). The answer may then be another."""

@@ -103,7 +103,11 @@ class Membership:
 
     def is_placed_here(self, key: PartitionKey) -> bool:
         """The partition is placed here; the previous leader may not have released it yet. Called for each batch."""
-        return self.roster.leader(key) == self.member.node_id and self.is_member
+        member = self.member
+        known = self.roster.members.get(member.node_id)
+        if known is None or known.member.incarnation != member.incarnation or self._left:  # `is_member`, in place
+            return False
+        return self.roster.leader(key) == member.node_id
 
     def _standing(self, now_ms: int) -> Standing:
         own = self.member.incarnation

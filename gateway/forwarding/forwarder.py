@@ -26,7 +26,7 @@ from gateway.handlers.records.fetch import is_room_for_answers
 from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
-from gateway.requests.context import Client
+from gateway.requests.context import Client, RequestContext
 from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -109,6 +109,10 @@ class Forwarder:
         """The fetch that is passed on and not answered yet."""
         self._refusing: set[asyncio.Task[None]] = set()
         self._closed = False
+
+    def handle_known(self, frame: bytearray, context: RequestContext, place: object) -> bool:
+        """Who answers is to be found out first."""
+        return False
 
     def handle(self, call: Call) -> Reply:
         if asks(call, FetchRequest):

@@ -143,7 +143,8 @@ class PartitionLog:
 
         True if the batch repeats one of its producer's last five: then ``done`` gets that one's offset.
         """
-        self._check_open()
+        if self._closing is not None:
+            self._check_open()
         if header.producer_id >= 0:
             self.transactions.check(header)
         return self.writer.append(data, header, source, done, messages)

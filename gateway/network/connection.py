@@ -14,7 +14,8 @@ from gateway.login.audit import LoginAudit
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
 from gateway.network.arrivals import Arrivals
-from gateway.network.pipeline import Host, Pipeline
+from gateway.network.host import Host
+from gateway.network.pipeline import Pipeline
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, Client, Listener, Principal
 from gateway.transport.proxy import AwaitedProxyHeader

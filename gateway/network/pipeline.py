@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
-from gateway.config import Limits
-from gateway.dispatch import Dispatcher, RequestHandler, ServedCluster, UnsupportedRequest
+from gateway.dispatch import RequestHandler, ServedCluster, UnsupportedRequest
 from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.admission import Admission
+from gateway.network.answers import Answers, Place
+from gateway.network.host import Host
 from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
-from gateway.network.turns import SLICE_S, Turns
-from gateway.observability.metrics import Metrics
+from gateway.network.turns import SLICE_S
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Listener, Principal, RequestContext
@@ -34,35 +33,6 @@ from protocol.kafka.value_counts import count_values
 
 T = TypeVar("T")
 log = structlog.get_logger()
-
-
-class Host(Protocol):
-    """What all connections share."""
-
-    dispatcher: Dispatcher
-    limits: Limits
-    metrics: Metrics
-    requests: RequestBudget
-    """Of all clusters."""
-    turns: Turns
-    threads: ThreadPoolExecutor
-    """For large requests and answers. Names of hosts are looked up in others, and wait for none of these."""
-
-    def requests_of(self, served: ServedCluster) -> RequestBudget:
-        """The share of one of several clusters."""
-
-
-class _Slot:
-    """The place of one answer in the order of answers."""
-
-    __slots__ = ("buffers", "call", "request_bytes", "room_bytes")
-
-    def __init__(self, call: Call, request_bytes: int, room_bytes: int) -> None:
-        self.call = call
-        self.request_bytes = request_bytes
-        self.room_bytes = room_bytes
-        """Taken of the budget of decoded requests."""
-        self.buffers: list[Buffer] | None = None
 
 
 class Pipeline:
@@ -81,20 +51,19 @@ class Pipeline:
         self._login = login
         self._output: Output = output
         self._answers_in_order = answers_in_order
+        self._max_in_flight = host.limits.max_in_flight_requests
         self.admission = Admission(host.dispatcher, context)
         self.requests = host.requests
         """That its requests count in: the share of its cluster, once it is admitted to one of several."""
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[bytearray] = deque()
-        self._slots: deque[_Slot] = deque()
+        self._answers = Answers(host, self, in_order=answers_in_order)
         self._serial: asyncio.Task[Any] | None = None
         """What the next request waits for: decoding, or a handler's preparation."""
         self._awaited: set[asyncio.Future[Response]] = set()
-        self._encoding: set[asyncio.Future[list[Buffer]]] = set()
         self._request_bytes = self._room_bytes = 0
         """Taken of the budgets of all connections."""
-        self._flush_scheduled = False
         self._muted: asyncio.TimerHandle | None = None
         self._waits_for_turn = False
         self._closed = False
@@ -112,7 +81,7 @@ class Pipeline:
     @property
     def idle(self) -> bool:
         """Nothing of this client is being worked on."""
-        return not self._slots and not self._backlog and self._serial is None
+        return not self._answers.places and not self._backlog and self._serial is None
 
     @property
     def request_bytes(self) -> int:
@@ -165,20 +134,21 @@ class Pipeline:
         self._output.progressed()
 
     def _can_run(self, frame: bytearray) -> bool:
+        places = self._answers.places
         return (
             self._serial is None
-            and not self._encoding
             and self.ending is None
             and self._muted is None
+            and not self._answers.encoding
             and self._output.accepts_answers
-            and len(self._slots) < self._host.limits.max_in_flight_requests
-            and (not self._awaited or not self._answers_in_order or self._may_overtake(frame))
+            and (not places or not self._answers_in_order or self._may_overtake(frame))
+            and len(places) < self._max_in_flight
         )
 
     def _may_overtake(self, frame: bytearray) -> bool:
         if self._login is not None and self._login.takes(frame):  # it may end the connection
             return False
-        return self._host.dispatcher.is_pipelined(frame, self._slots[-1].call)
+        return self._host.dispatcher.is_pipelined(frame, self._answers.places[-1].api)
 
     def _run(self, frame: bytearray) -> None:
         if self._login is not None and self._login.takes(frame):
@@ -189,15 +159,19 @@ class Pipeline:
             self._backlog.appendleft(frame)
             self._serially(self.admission.choose(self._context), self._enter)
             return
+        place = Place(self._answers, len(frame) + LENGTH_BYTES)
+        if self._handler.handle_known(frame, self._context, place):
+            self._answers.add(place)
+            return
         if dispatcher.is_large(frame):
-            self._serially(self._decode_large(frame), self._start)
+            self._serially(self._decode_large(frame, place), self._start)
             return
         try:
-            call = dispatcher.begin(frame, self._context)
+            place.decoded(dispatcher.begin(frame, self._context))
         except MalformedRequest as error:
             self._end_malformed(error)
             return
-        self._start(_Slot(call, len(frame) + LENGTH_BYTES, 0))
+        self._start(place)
 
     def _take_login(self, request_bytes: int, answer: LoginAnswer) -> None:
         """What was asked before is answered."""
@@ -234,7 +208,7 @@ class Pipeline:
         before.released(held_bytes)
         requests.received(held_bytes)
 
-    async def _decode_large(self, frame: bytearray) -> _Slot:
+    async def _decode_large(self, frame: bytearray, place: Place) -> Place:
         """In a thread, where the event loop goes on, and when there is memory for what becomes of it."""
         requests = self._host.requests
         room_bytes, kept_bytes = await requests.room_to_decode(len(frame)), 0
@@ -244,38 +218,39 @@ class Pipeline:
         finally:
             requests.decoded(room_bytes, kept_bytes)
         self._room_bytes += kept_bytes
-        return _Slot(call, len(frame) + LENGTH_BYTES, kept_bytes)
+        place.decoded(call, kept_bytes)
+        return place
 
     def _decode(self, frame: bytearray) -> tuple[Call, int]:
         """The call, and how many values are in its lists."""
         call = self._host.dispatcher.begin(frame, self._context)
         return call, count_values(call.api.request, call.request)
 
-    def _start(self, slot: _Slot) -> None:
-        self._slots.append(slot)
-        self._host.metrics.in_flight.inc()
+    def _start(self, place: Place) -> None:
+        assert place.call is not None
+        self._answers.add(place)
         try:
-            reply = self._handler.handle(slot.call)
+            reply = self._handler.handle(place.call)
         except Exception as error:
-            self._fail(slot.call, error)
+            self.fail(place.call, error)
             return
-        self._take_reply(slot, reply)
+        self._take_reply(place, reply)
 
-    def _take_reply(self, slot: _Slot, reply: Reply) -> None:
+    def _take_reply(self, place: Place, reply: Reply) -> None:
         if reply.preparation is not None:
-            self._serially(reply.preparation, lambda prepared: self._take_reply(slot, prepared), slot)
+            self._serially(reply.preparation, lambda prepared: self._take_reply(place, prepared), place)
         elif reply.future is not None:
             self._awaited.add(reply.future)
-            reply.future.add_done_callback(lambda future: self._future_done(slot, future))
+            reply.future.add_done_callback(lambda future: self._future_done(place, future))
         else:
-            self._answer(slot, reply.response)
+            self._answers.take(place, reply.response)
 
-    def _serially(self, work: Coroutine[Any, Any, T], then: Callable[[T], None], slot: _Slot | None = None) -> None:
-        """Later requests of the connection wait for it. Without a slot, the request is not begun."""
+    def _serially(self, work: Coroutine[Any, Any, T], then: Callable[[T], None], place: Place | None = None) -> None:
+        """Later requests of the connection wait for it. Without a place, the request is not begun."""
         self._serial = asyncio.create_task(work)
-        self._serial.add_done_callback(lambda task: self._serial_done(task, then, slot))
+        self._serial.add_done_callback(lambda task: self._serial_done(task, then, place))
 
-    def _serial_done(self, task: asyncio.Task[T], then: Callable[[T], None], slot: _Slot | None) -> None:
+    def _serial_done(self, task: asyncio.Task[T], then: Callable[[T], None], place: Place | None) -> None:
         self._serial = None
         if self._closed:
             _forget(task)
@@ -285,7 +260,7 @@ class Pipeline:
             return
         error = task.exception()
         if error is not None:
-            self._fail(slot.call if slot is not None else None, error)
+            self.fail(place.call if place is not None else None, error)
             return
         then(task.result())
         self.run()
@@ -304,7 +279,7 @@ class Pipeline:
 
     # Answers
 
-    def _future_done(self, slot: _Slot, future: asyncio.Future[Response]) -> None:
+    def _future_done(self, place: Place, future: asyncio.Future[Response]) -> None:
         self._awaited.discard(future)
         if self._closed:
             _forget(future)
@@ -314,79 +289,28 @@ class Pipeline:
             return
         error = future.exception()
         if error is not None:
-            self._fail(slot.call, error)
+            self.fail(place.call, error)
             return
-        self._answer(slot, future.result(), later=True)
+        self._answers.take(place, future.result(), later=True)
 
-    def _answer(self, slot: _Slot, response: Response, *, later: bool = False) -> None:
-        dispatcher = self._host.dispatcher
-        try:
-            response = dispatcher.complete(slot.call, response)
-            if dispatcher.is_large_answer(slot.call, response):
-                self._encode_large(slot, response)
-                return
-            slot.buffers = dispatcher.encode(slot.call, response)
-        except Exception as error:
-            self._fail(slot.call, error)
-            return
-        self._answered(later=later)
+    def write(self, buffers: list[Buffer], request_bytes: int, room_bytes: int) -> None:
+        """The next answers, and what their requests took of the budgets."""
+        if room_bytes:
+            self._room_bytes -= room_bytes
+            self._host.requests.answered(room_bytes)
+        self.released(request_bytes)
+        self._output.write(buffers)
+        if self.ending is not None and not self._answers.places:
+            self._output.end(self.ending)
 
-    def _encode_large(self, slot: _Slot, response: Response) -> None:
-        encode = self._host.dispatcher.encode
-        encoding = self._loop.run_in_executor(self._host.threads, encode, slot.call, response)
-        self._encoding.add(encoding)
-        encoding.add_done_callback(lambda task: self._encoded(slot, task))
-
-    def _encoded(self, slot: _Slot, task: asyncio.Future[list[Buffer]]) -> None:
-        self._encoding.discard(task)
-        if self._closed or task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            self._fail(slot.call, error)
-            return
-        slot.buffers = task.result()
-        self._answered(later=True)
-
-    def _answered(self, *, later: bool) -> None:
-        if not later:
-            self._flush()
-        elif not self._flush_scheduled:
-            # One entry's receipt answers many requests: their answers leave in one system call.
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush_later)
-
-    def _flush_later(self) -> None:
-        self._flush_scheduled = False
-        self._flush()
+    def written_later(self) -> None:
+        """What waited for answers may run."""
         if self._backlog:
             self.run()
 
-    def _flush(self) -> None:
-        """Write the answers that are next in order."""
-        slots = self._slots
-        if not self._answers_in_order:
-            slots = self._slots = deque(sorted(slots, key=lambda slot: slot.buffers is None))
-        if self._closed or not slots or slots[0].buffers is None:
-            return
-        ready: list[Buffer] = []
-        request_bytes = 0
-        while slots and slots[0].buffers is not None:
-            slot = slots.popleft()
-            ready.extend(slot.buffers or ())
-            request_bytes += slot.request_bytes
-            if slot.room_bytes:
-                self._room_bytes -= slot.room_bytes
-                self._host.requests.answered(slot.room_bytes)
-            self._host.metrics.in_flight.dec()
-        self.released(request_bytes)
-        self._output.write(ready)
-        if self.ending is not None and not slots:
-            self._output.end(self.ending)
-
     # The end
 
-    def _fail(self, call: Call | None, error: BaseException) -> None:
+    def fail(self, call: Call | None, error: BaseException) -> None:
         """A defect of ours: say so in the log, and let the client come back with a new connection."""
         if isinstance(error, MalformedRequest) and call is None:
             self._end_malformed(error)
@@ -410,7 +334,7 @@ class Pipeline:
         self.ending = "unsupported request" if isinstance(error, UnsupportedRequest) else "malformed request"
         log.info("connection ends", reason=self.ending, address=self._context.client.address, error=str(error))
         self._backlog.clear()
-        if not self._slots:
+        if not self._answers.places:
             self._output.end(self.ending)
 
     def drop_backlog(self) -> None:
@@ -422,17 +346,15 @@ class Pipeline:
         self._closed = True
         self._handler.close()
         self.admission.leave()
-        self._host.metrics.in_flight.dec(len(self._slots))
-        self._slots.clear()
+        self._answers.close()
         self._backlog.clear()
         if self._muted is not None:
             self._muted.cancel()
         self.released(self._request_bytes)
         self._host.requests.answered(self._room_bytes)
         self._room_bytes = 0
-        for task in (self._serial, *self._encoding):
-            if task is not None:
-                task.cancel()
+        if self._serial is not None:
+            self._serial.cancel()
         for future in tuple(self._awaited):
             future.cancel()
         self._output = Gone()

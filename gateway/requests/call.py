@@ -54,10 +54,13 @@ class Api(Generic[Request_co, Response_co]):
     encode: Callable[[type[Response_co], int, int, Response_co], list[Buffer]] = encode_response
     """(response, version, correlation id, the response) to the frame, as buffers to be written in order."""
     key: ApiKey = field(init=False)
+    first_bytes: bytes = field(init=False)
+    """Of its requests, behind their lengths."""
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", ApiKey(self.request.API_KEY))
+        object.__setattr__(self, "first_bytes", self.request.API_KEY.to_bytes(2, "big"))
         object.__setattr__(self, "name", self.request.__name__.removesuffix("Request"))
 
 

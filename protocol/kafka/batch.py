@@ -127,7 +127,7 @@ class BatchHeader(NamedTuple):
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, its values unchecked. Raises CorruptBatch when fewer than HEADER_BYTES are there."""
     try:
-        return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        return tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
     except struct.error as error:
         raise CorruptBatch(f"no batch header fits at byte {position} of {len(buffer)}") from error
 

@@ -119,14 +119,24 @@ def check_records(body: bytes, count: int, most: int, *, whole: bool, sized: boo
     at = 0
     try:
         for _ in range(min(count, most)):
-            length, at = (_ZIGZAG[byte], at + 1) if (byte := body[at]) < 0x80 else _read_varint(body, at)
+            # Lengths up to 8191 are read in place, as a call for each would take longer than all the rest.
+            length, at = (
+                (_ZIGZAG[low], at + 1) if (low := body[at]) < 0x80
+                else ((high << 6 | (low & 0x7F) >> 1) ^ -(low & 1), at + 2) if (high := body[at + 1]) < 0x80
+                else _read_varint(body, at)
+            )  # fmt: skip
             end = at + length
             at += 1  # attributes
             at = at + 1 if body[at] < 0x80 else _read_varlong(body, at)[1]
             at = at + 1 if body[at] < 0x80 else _read_varint(body, at)[1]
-            for _ in range(2):  # key and value
-                size, at = (_ZIGZAG[byte], at + 1) if (byte := body[at]) < 0x80 else _read_varint(body, at)
-                at += max(0, size)
+            size, at = (_ZIGZAG[low], at + 1) if (low := body[at]) < 0x80 else _read_varint(body, at)
+            at += size if size > 0 else 0  # the key
+            size, at = (
+                (_ZIGZAG[low], at + 1) if (low := body[at]) < 0x80
+                else ((high << 6 | (low & 0x7F) >> 1) ^ -(low & 1), at + 2) if (high := body[at + 1]) < 0x80
+                else _read_varint(body, at)
+            )  # fmt: skip
+            at += size if size > 0 else 0  # the value
             at = at + 1 if body[at] == 0 else _read_headers(body, at)[1]
             if sized and at != end:
                 raise InvalidBatch(f"record of {length} bytes has its fields end {at - end} bytes off")

@@ -128,17 +128,32 @@ class ProduceCall:
         for topic in self.call.request.topic_data:
             if not topic.partition_data:
                 continue
-            answer = _TopicResponse(name=topic.name, topic_id=topic.topic_id)
-            self.response.responses.append(answer)
+            answer = self._answer_of(topic)
             latest = {partition.index: partition.records for partition in topic.partition_data}
             for index, records in latest.items():
-                part = _Part(PartitionAnswer(index), topic, records)
-                answer.partition_responses.append(part.answer)
-                self._parts.append(part)
+                part = self._add(answer, _Part(PartitionAnswer(index), topic, records))
                 if refused:
                     self._failed(part, KafkaError(refused))
                 elif time.monotonic() < end:
                     self._begin(part)
+
+    def _answer_of(self, topic: ProducedTopic) -> _TopicResponse:
+        answer = _TopicResponse(name=topic.name, topic_id=topic.topic_id)
+        self.response.responses.append(answer)
+        return answer
+
+    def _add(self, answer: _TopicResponse, part: _Part) -> _Part:
+        answer.partition_responses.append(part.answer)
+        self._parts.append(part)
+        return part
+
+    def refused(self, topic: Topic | None, produced: Produced, log: PartitionLog, error: Exception) -> ProduceResponse:
+        """The response to a request of one batch, which was appended and is not written."""
+        [asked] = self.call.request.topic_data
+        part = _Part(PartitionAnswer(asked.partition_data[0].index), asked, produced.data)
+        part.topic, part.produced, part.log = topic, produced, log
+        self._failed(self._add(self._answer_of(asked), part), error)
+        return self.response
 
     def _begin(self, part: _Part) -> None:
         try:

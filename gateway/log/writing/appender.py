@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.background import report, run_once
 from gateway.config import Limits
@@ -55,7 +55,7 @@ class PendingBatch:
         self.data = _unpinned(data)
         self.messages = messages
         """The records as Pulsar messages, if the topic holds those (message_entry.py)."""
-        self.size_bytes = len(data) + _size(messages)
+        self.size_bytes = len(data) if messages is None else len(data) + _size(messages)
         self.count = count
         self.sequenced = sequenced
         self.is_transactional = is_transactional
@@ -111,7 +111,8 @@ class Appender:
         self._queued_bytes = 0
         self._in_flight: dict[int, SentEntry] = {}
         self._in_flight_bytes = 0
-        self._producer: Producer | None = None
+        self.producer: Producer | None = None
+        """Through which is sent."""
         self._lost = predecessor
         self.next_tag: NextTag | None = None
         self._pump_scheduled = False
@@ -121,10 +122,6 @@ class Appender:
         self.room.set()
 
     # The producer
-
-    @property
-    def producer(self) -> Producer | None:
-        return self._producer
 
     @property
     def predecessor(self) -> Producer | None:
@@ -141,13 +138,13 @@ class Appender:
 
     def use(self, producer: Producer) -> None:
         """Send through this producer from now on; what waits goes out."""
-        self._producer, self._lost = producer, None
+        self.producer, self._lost = producer, None
         self._pump()
 
     async def close(self) -> None:
         if self._unblocking is not None:
             self._unblocking.cancel()
-        producer, self._producer = self._producer, None
+        producer, self.producer = self.producer, None
         if producer is not None:
             self._lost = producer  # until the broker says that it has forgotten it
             await producer.close()
@@ -193,7 +190,7 @@ class Appender:
         not answered reaches the broker now or never.
         """
         overdue_s = time.monotonic() - UNANSWERED_S
-        producer = self._producer or self._lost
+        producer = self.producer or self._lost
         overdue = any(sent.needs_lease and sent.sent_at < overdue_s for sent in self._in_flight.values())
         if producer is not None and overdue:
             producer.connection.close(ConnectionLostError("the lease ran out with entries in flight"))
@@ -205,7 +202,7 @@ class Appender:
             self._send(self._take_group())
 
     def _may_send(self) -> bool:
-        limits, producer = self._limits, self._producer
+        limits, producer = self._limits, self.producer
         if producer is None or producer.closed:
             return False
         if not producer.connection.writable:
@@ -231,8 +228,8 @@ class Appender:
 
     def _take_group(self) -> list[PendingBatch]:
         """The batches that fill the next entry."""
-        assert self._producer is not None
-        room = min(self._limits.append_max_entry_bytes, self._producer.max_message_bytes - METADATA_BYTES)
+        assert self.producer is not None
+        room = min(self._limits.append_max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
         group: list[PendingBatch] = []
         while self._queue and (not group or (self._queue[0].size_bytes <= room and _alike(self._queue[0], group[0]))):
             batch = self._queue.popleft()
@@ -244,16 +241,16 @@ class Appender:
         return group
 
     def _send(self, group: list[PendingBatch]) -> None:
-        assert self._producer is not None
+        assert self.producer is not None
         data: Buffer = group[0].data if len(group) == 1 else bytearray().join([batch.data for batch in group])
         sent = SentEntry(group, data)
         try:
             payload, fields = _encoded(group, data)
             if self.next_tag is not None:
-                room = self._producer.max_message_bytes - METADATA_BYTES - len(payload)
+                room = self.producer.max_message_bytes - METADATA_BYTES - len(payload)
                 tag = self.next_tag(len(payload), room)
                 fields, sent.checkpoint = fields + tag.fields, tag.checkpoint
-            sequence_id = self._producer.send(
+            sequence_id = self.producer.send(
                 (payload,), num_messages=sent.count, publish_time_ms=int(time.time() * 1000), properties=fields,
                 only_if=self._may_send_idempotent if sent.needs_lease else None,
             )  # fmt: skip
@@ -284,12 +281,12 @@ class Appender:
         self._pump()
 
     def on_producer_closed(self, error: PulsarError) -> None:
-        self._lost, self._producer = self._producer or self._lost, None
+        self._lost, self.producer = self.producer or self._lost, None
         self._listener.producer_lost(error)
 
     def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
         """An entry was read that our producer wrote, the present or the lost one: no receipt is needed any more."""
-        producer = self._producer or self._lost
+        producer = self.producer or self._lost
         if producer is None or producer.name != producer_name:
             return None
         return self._forget(sequence_id)
@@ -319,8 +316,8 @@ def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
     return (batch.messages is None) == (other.messages is None)
 
 
-def _size(messages: Messages | None) -> int:
-    return len(messages.payload if isinstance(messages, EncodedEntry) else messages or b"")
+def _size(messages: Messages) -> int:
+    return len(messages.payload if isinstance(messages, EncodedEntry) else messages)
 
 
 def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
@@ -333,4 +330,5 @@ def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
 
 def _unpinned(data: memoryview) -> memoryview:
     """The batch, copied if it would keep a much larger request in memory for as long as it is cached."""
-    return data if 2 * len(data) >= memoryview(data.obj).nbytes else memoryview(bytearray(data))
+    whole: Any = data.obj
+    return data if 2 * len(data) >= len(whole) else memoryview(bytearray(data))

@@ -10,9 +10,13 @@ from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords
 from gateway.log.entries.message_entry import Messages, encode_entry, encode_record
 from gateway.topics.topic import Topic
 from protocol.kafka.batch import (
+    COMPRESSION_MASK,
     HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
     MAGIC_V2,
+    TRANSACTIONAL_MASK,
     BatchHeader,
+    CorruptBatch,
     InvalidBatch,
     InvalidTimestamp,
     check_batch,
@@ -48,6 +52,7 @@ CHECKED_RECORDS, CHECKED_BYTES = 8, 4 * 1024
 MAX_NAMED_RECORDS = 1_000
 """Of the bad records of a batch, so many are named."""
 _ANY_NUMBER = 2**31
+_COMMON_ATTRIBUTES = COMPRESSION_MASK | TRANSACTIONAL_MASK
 
 
 class Produced(NamedTuple):
@@ -158,6 +163,42 @@ def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Pro
         return Produced(data, header, log_append_time_ms, messages)
     # To compress them takes long, too.
     return Produced(data, header, log_append_time_ms, encode_entry([(header, messages)]))
+
+
+# The common batch
+
+
+def takes_as_sent(topic: Topic) -> bool:
+    """Whether a sound batch is stored without a look at its timestamps, and nothing in it is changed."""
+    return (
+        not topic.compacts
+        and not topic.writes_messages
+        and topic.config("message.timestamp.type") != "LogAppendTime"
+        and topic.configs.get("compression.type", "") not in CODECS
+        and not any(name in topic.configs for name in (TIMESTAMP_AFTER, TIMESTAMP_BEFORE, TIMESTAMP_DIFFERENCE))
+    )
+
+
+def check_common(data: memoryview, version: int, max_bytes: int) -> BatchHeader | None:
+    """The header of a batch that `check_produced` would take for a topic that ``takes_as_sent``, of a v3+ request.
+
+    None if it might not: only that tells why.
+    """
+    size_bytes = len(data)
+    if not HEADER_BYTES <= size_bytes <= max_bytes:
+        return None
+    header = parse_header(data)
+    codec = header.attributes & COMPRESSION_MASK
+    if header.batch_length != size_bytes - LOG_OVERHEAD_BYTES or header.attributes & ~_COMMON_ATTRIBUTES:
+        return None
+    if codec == ZSTD and version < FIRST_ZSTD_VERSION:
+        return None
+    try:
+        check_batch(data, 0, header)
+        _check_start(data, header)
+    except (CorruptBatch, InvalidBatch, UndecompressableRecords, UnsupportedCompression):
+        return None
+    return header
 
 
 def _codec(topic: Topic, header: BatchHeader) -> int:

@@ -129,7 +129,7 @@ class LogWriter:
         self._queue(PendingBatch(data, 1, None, done, messages, is_transactional=True, leased=True), now_s)
 
     def _queue(self, batch: PendingBatch, now_s: float) -> None:
-        if self._idle:
+        if self._appender.idle and not self._end.unresolved:
             self._busy_since = now_s
         try:
             self._appender.append(batch)

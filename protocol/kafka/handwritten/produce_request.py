@@ -18,6 +18,7 @@ import uuid
 
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.fields import read_varint, skip_tagged_fields, take
+from protocol.kafka.lengths import array_length, encoded_string
 from protocol.kafka.messages.records import ProduceRequest
 
 FIRST_TRANSACTIONAL_VERSION = 3
@@ -27,6 +28,9 @@ MAX_PARTITIONS = 20_000
 """Java's producers put at most as many batches into a request as `max.request.size` (1 MB) holds."""
 
 _ID_BYTES = 16
+_NULL_SHORT = b"\xff\xff"
+_NO_TAGS = bytes(3)
+"""Behind the partition, the topic and the request."""
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -39,6 +43,46 @@ ProducedPartition = ProducedTopic.PartitionProduceData
 def topic_key(topic: ProducedTopic) -> str:
     """What the client calls the topic."""
     return topic.name if topic.topic_id is None else str(topic.topic_id)
+
+
+def single_batch_start(version: int, client_id: str | None, request: ProduceRequest) -> bytes:
+    """What stands between the correlation id and the length of the batch in a v3+ request of one batch."""
+    flexible = version >= FIRST_FLEXIBLE_VERSION
+    [topic], one = request.topic_data, array_length(1, flexible=flexible)
+    return b"".join((
+        _NULL_SHORT if client_id is None else encoded_string(client_id, flexible=False),
+        b"\0" if flexible else b"",
+        _nullable_string(request.transactional_id, flexible=flexible),
+        _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms),
+        one,
+        encoded_string(topic.name, flexible=flexible) if topic.topic_id is None else topic.topic_id.bytes,
+        one,
+        _INT.pack(topic.partition_data[0].index),
+    ))  # fmt: skip
+
+
+def _nullable_string(text: str | None, *, flexible: bool) -> bytes:
+    if text is None:
+        return b"\0" if flexible else _NULL_SHORT
+    return encoded_string(text, flexible=flexible)
+
+
+def single_batch(version: int, frame: memoryview, position: int) -> memoryview | None:
+    """The batch of such a request, whose length is at `position`; None if that, or what follows it, is not as usual."""
+    try:
+        if version < FIRST_FLEXIBLE_VERSION:
+            start = position + _INT.size
+            return frame[start:] if _INT.unpack_from(frame, position)[0] == len(frame) - start > 0 else None
+        if (low := frame[position]) < 0x80:
+            length, start = low, position + 1
+        elif (high := frame[position + 1]) < 0x80:
+            length, start = low & 0x7F | high << 7, position + 2
+        else:
+            length, start = read_varint(frame, position)
+        end = start + length - 1
+        return frame[start:end] if length > 1 and frame[end:] == _NO_TAGS else None
+    except (struct.error, IndexError, ValueError):
+        return None
 
 
 def decode_produce(_message: type[ProduceRequest], version: int, frame: memoryview, position: int) -> ProduceRequest:

@@ -82,8 +82,11 @@ class FakeDispatcher:
             raise RuntimeError("cannot be encoded")
         return [] if response is None else [f"{response};".encode()]
 
-    def is_pipelined(self, frame: bytearray, before: Call) -> bool:
+    def is_pipelined(self, frame: bytearray, before: object) -> bool:
         return not frame.startswith(b"n")
+
+    def handle_known(self, frame: bytearray, context: RequestContext, place: object) -> bool:
+        return False
 
     def handle(self, call: Call) -> Reply:
         text = cast(str, call.request)

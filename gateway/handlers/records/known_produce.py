@@ -1,0 +1,240 @@
+"""The straight line of Produce: requests that differ from an earlier one of their connection in their batch only.
+
+A producer sends thousands of them: one topic, one partition, one batch. What stands before the batch is compared, not
+decoded. The batch is checked and appended, and its answer is packed in one step.
+
+Whatever is not as usual takes the general way (`produce`), which begins anew: nothing was done here then. So both
+ways answer alike, and a test compares them. In particular no error is found out here.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import replace
+from typing import Protocol
+
+from coordinator.fleet.leadership import PartitionRole
+from gateway.errors import KafkaError
+from gateway.handlers.records.produce import ANSWERED_BY_THEN_S, NO_TIMESTAMP, PartitionAnswer, ProduceCall
+from gateway.log.partition_log import PartitionLog
+from gateway.log.writing.checking import Produced, check_common, takes_as_sent
+from gateway.requests.call import Call
+from gateway.requests.context import RequestContext
+from gateway.requests.policy import ALL_ALLOWED
+from gateway.requests.reply import Response
+from gateway.topics.topic import Topic
+from gateway.topics.topic_names import INTERNAL_TOPICS
+from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.batch import BatchHeader
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.handwritten.produce_request import (
+    ProducedPartition,
+    ProducedTopic,
+    single_batch,
+    single_batch_start,
+)
+from protocol.kafka.handwritten.produce_response import WrittenRow
+from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
+
+MAX_KNOWN = 1_000
+"""Of one connection, about 1 KB each."""
+MAX_LENGTHS = 8
+"""Of what stands before the batch: each is tried."""
+FIRST_VERSION = 5
+"""Older answers have no log start."""
+_TopicResponse = ProduceResponse.TopicProduceResponse
+_HEADER = struct.Struct(">hhi")
+_PATIENT_MS = int(1000 * ANSWERED_BY_THEN_S)
+"""A request that waits so long needs no timer."""
+
+
+class Place(Protocol):
+    """Of an answer, in the order of a connection's answers."""
+
+    def answer(self, frame: Buffer) -> None: ...
+
+    def respond(self, call: Call, response: Response) -> None: ...
+
+
+class KnownProduces:
+    """What the requests of one connection say before their batches."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, KnownProduce] = {}
+        self._lengths: list[int] = []
+        """Of the keys."""
+        self._last: KnownProduce | None = None
+
+    def learn(self, call: Call[ProduceRequest]) -> None:
+        """What a request said that was decoded, if it is a common one."""
+        if call.frame is None or not _is_common(call):
+            return
+        start = single_batch_start(call.version, call.client_id, call.request)
+        if not call.frame.startswith(start, _HEADER.size):
+            return
+        if len(self._known) >= MAX_KNOWN or len(self._lengths) >= MAX_LENGTHS:
+            self._known.clear()
+            self._lengths.clear()
+        if len(start) not in self._lengths:
+            self._lengths.append(len(start))
+        self._known[start] = self._last = KnownProduce(call, start)
+
+    def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        """Handle a request that is known. False: nothing was done."""
+        known = self._last
+        if known is not None and not frame.startswith(known.start, _HEADER.size):
+            known = self._find(frame)
+        if known is None:
+            return False
+        self._last = known
+        return known.handle(frame, context, place)
+
+    def _find(self, frame: bytearray) -> KnownProduce | None:
+        view = memoryview(frame)
+        for length in self._lengths:
+            known = self._known.get(bytes(view[_HEADER.size : _HEADER.size + length]))
+            if known is not None:
+                return known
+        return None
+
+
+def _is_common(call: Call[ProduceRequest]) -> bool:
+    request = call.request
+    if call.version < FIRST_VERSION or request.acks not in {-1, 1} or request.timeout_ms < _PATIENT_MS:
+        return False
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return False
+    name = request.topic_data[0].name
+    return bool(name) and name not in INTERNAL_TOPICS
+
+
+def _without_records(request: ProduceRequest) -> ProduceRequest:
+    [topic] = request.topic_data
+    rows = [ProducedPartition(index=topic.partition_data[0].index)]
+    topics = [ProducedTopic(name=topic.name, topic_id=topic.topic_id, partition_data=rows)]
+    return ProduceRequest(
+        transactional_id=request.transactional_id, acks=request.acks, timeout_ms=request.timeout_ms, topic_data=topics
+    )
+
+
+class KnownProduce:
+    """What stands before the batch, and what follows from it for as long as the topic does not change."""
+
+    def __init__(self, call: Call[ProduceRequest], start: bytes) -> None:
+        [topic] = call.request.topic_data
+        [partition] = topic.partition_data
+        self.start = start
+        self.call = call.asking(_without_records(call.request))
+        self.name, self.index = topic.name, partition.index
+        """Of the partition."""
+        rows = [PartitionAnswer(self.index)]
+        answer = _TopicResponse(name=self.name, topic_id=topic.topic_id, partition_responses=rows)
+        self.row = WrittenRow(call.version, answer)
+        self.metrics = call.cluster.metrics.request(call.api.name, call.version)
+        self._client, self._cluster = call.client, call.cluster
+        self._key = (call.api.key, call.version)
+        self._topic_id = topic.topic_id
+        self._transactional = call.request.transactional_id is not None
+        self._batch_at = _HEADER.size + len(start)
+        self.topic: Topic | None = None
+        """As it was when it was last looked at."""
+        self._max_bytes = 0
+        """0 while its batches are to be looked at more closely."""
+
+    def _look_at(self, topic: Topic) -> None:
+        """It is not what it was."""
+        self.topic, self._max_bytes = topic, 0
+        same = self._topic_id is None or self._topic_id == topic.topic_id
+        if same and self.index < topic.partitions and takes_as_sent(topic):
+            self._max_bytes = int(topic.config("max.message.bytes"))
+
+    def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        """False: nothing was done."""
+        api_key, version, correlation_id = _HEADER.unpack_from(frame)
+        if (api_key, version) != self._key or not self._is_open_to(context):
+            return False
+        log = self._cluster.logs.find(self.name, self.index)
+        data = single_batch(version, memoryview(frame), self._batch_at)
+        header = None if data is None else check_common(data, version, self._max_bytes)
+        if log is None or data is None or header is None or not self._may_append(header, log):
+            return False
+        batch = _Batch(self, place, correlation_id, log, data, header)
+        try:
+            repeats = log.append(data, header, self._client.number, batch.done)
+        except KafkaError:
+            return False
+        batch.appended(repeats=repeats)
+        return True
+
+    def _is_open_to(self, context: RequestContext) -> bool:
+        """The client may write to the partition, which is led here, and takes batches as they are."""
+        topic = self._cluster.topics.cached(self.name)
+        if topic is None:
+            return False
+        if topic is not self.topic:
+            self._look_at(topic)
+        if not self._max_bytes or not self._cluster.fleet.leads(self.name, self.index):
+            return False
+        policy = context.policy
+        return policy is ALL_ALLOWED or (
+            not self._transactional and policy.allows(AclOperation.WRITE, ResourceType.TOPIC, self.name)
+        )
+
+    def _may_append(self, header: BatchHeader, log: PartitionLog) -> bool:
+        """Without waiting for anything."""
+        client = self._client
+        if header.producer_id >= 0 or header.is_transactional:
+            role = self._cluster.fleet.role(self.name, self.index)
+            if role is not PartitionRole.LEADING or client.refused or self._transactional < header.is_transactional:
+                return False
+        return log.ready_for(header, client.number, client.arrived_s)
+
+
+class _Batch:
+    """One that is on its way."""
+
+    __slots__ = (
+        "_correlation_id", "_data", "_header", "_is_appended", "_known", "_log", "_outcome", "_place", "_started",
+        "_time_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, known: KnownProduce, place: Place, correlation_id: int, log: PartitionLog, data: memoryview,
+        header: BatchHeader,
+    ) -> None:  # fmt: skip
+        self._known = known
+        self._place = place
+        self._correlation_id = correlation_id
+        self._log = log
+        self._data = data
+        self._header = header
+        self._started = time.perf_counter()
+        self._time_ms = NO_TIMESTAMP
+        self._is_appended = False
+        self._outcome: tuple[int, Exception | None] | None = None
+
+    def appended(self, *, repeats: bool) -> None:
+        """Kafka tells the time that a repeated batch was first written with. Its offset may be known already."""
+        self._is_appended = True
+        if repeats:
+            self._time_ms = self._header.max_timestamp
+        if self._outcome is not None:
+            self.done(*self._outcome)
+
+    def done(self, base_offset: int, error: Exception | None) -> None:
+        if not self._is_appended:
+            self._outcome = base_offset, error
+        elif error is None:
+            known = self._known
+            known.metrics.answered(time.perf_counter() - self._started)
+            start = self._log.start.offset
+            self._place.answer(known.row.encode(self._correlation_id, base_offset, self._time_ms, start))
+        else:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        known = self._known
+        call = replace(known.call, correlation_id=self._correlation_id, started=self._started)
+        produced = Produced(self._data, self._header, self._time_ms)
+        self._place.respond(call, ProduceCall(call).refused(known.topic, produced, self._log, error))

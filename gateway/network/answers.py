@@ -1,0 +1,148 @@
+"""The answers of one connection: encoded, and written in the order of its requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+from gateway.dispatch import PRODUCE
+from gateway.network.host import Host
+from gateway.requests.call import Call
+from gateway.requests.reply import Response
+from protocol.kafka.buffers import Buffer
+
+
+class Place:
+    """Of one answer in the order of answers."""
+
+    __slots__ = ("_answers", "api", "buffers", "call", "request_bytes", "room_bytes")
+
+    def __init__(self, answers: Answers, request_bytes: int) -> None:
+        self._answers = answers
+        self.request_bytes = request_bytes
+        self.room_bytes = 0
+        """Taken of the budget of decoded requests."""
+        self.call: Call | None = None
+        """None while it is not decoded, nor needs to be."""
+        self.api = PRODUCE
+        self.buffers: list[Buffer] | None = None
+
+    def decoded(self, call: Call, room_bytes: int = 0) -> None:
+        self.call, self.api, self.room_bytes = call, call.api, room_bytes
+
+    def answer(self, frame: Buffer) -> None:
+        """With a frame that is encoded already."""
+        self.buffers = [frame]
+        self._answers.write_soon()
+
+    def respond(self, call: Call, response: Response) -> None:
+        """Later than the request was handled."""
+        self.call = call
+        self._answers.take(self, response, later=True)
+
+
+class AnswersOwner(Protocol):
+    """The pipeline."""
+
+    def write(self, buffers: list[Buffer], request_bytes: int, room_bytes: int) -> None:
+        """The next answers, and what their requests took of the budgets."""
+
+    def written_later(self) -> None:
+        """What waited for answers may run."""
+
+    def fail(self, call: Call | None, error: BaseException) -> None:
+        """An answer cannot be made."""
+
+
+class Answers:
+    def __init__(self, host: Host, owner: AnswersOwner, *, in_order: bool) -> None:
+        self._host = host
+        self._owner = owner
+        self._in_order = in_order
+        self._loop = asyncio.get_running_loop()
+        self._in_flight = host.metrics.in_flight
+        self.places: deque[Place] = deque()
+        """Of those that are not written."""
+        self.encoding: set[asyncio.Future[list[Buffer]]] = set()
+        """In threads."""
+        self._writes_soon = False
+        self._closed = False
+
+    def add(self, place: Place) -> None:
+        """Behind the others."""
+        self.places.append(place)
+        self._in_flight.value += 1
+
+    def take(self, place: Place, response: Response, *, later: bool = False) -> None:
+        """The response to its call, ``later`` than when that was handled."""
+        assert place.call is not None
+        dispatcher = self._host.dispatcher
+        if self._closed:
+            return
+        try:
+            response = dispatcher.complete(place.call, response)
+            if dispatcher.is_large_answer(place.call, response):
+                self._encode_large(place, place.call, response)
+                return
+            place.buffers = dispatcher.encode(place.call, response)
+        except Exception as error:
+            self._owner.fail(place.call, error)
+            return
+        if later:
+            self.write_soon()
+        else:
+            self._write()
+
+    def _encode_large(self, place: Place, call: Call, response: Response) -> None:
+        encoding = self._loop.run_in_executor(self._host.threads, self._host.dispatcher.encode, call, response)
+        self.encoding.add(encoding)
+        encoding.add_done_callback(lambda task: self._encoded(place, task))
+
+    def _encoded(self, place: Place, task: asyncio.Future[list[Buffer]]) -> None:
+        self.encoding.discard(task)
+        if self._closed or task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._owner.fail(place.call, error)
+            return
+        place.buffers = task.result()
+        self.write_soon()
+
+    def write_soon(self) -> None:
+        """One entry's receipt answers many requests: their answers leave in one system call."""
+        if not self._writes_soon:
+            self._writes_soon = True
+            self._loop.call_soon(self._write_later)
+
+    def _write_later(self) -> None:
+        self._writes_soon = False
+        self._write()
+        self._owner.written_later()
+
+    def _write(self) -> None:
+        """Those that are next in order."""
+        places = self.places
+        if not self._in_order:
+            places = self.places = deque(sorted(places, key=lambda place: place.buffers is None))
+        if not places or places[0].buffers is None:
+            return
+        ready: list[Buffer] = []
+        count = request_bytes = room_bytes = 0
+        while places and (buffers := places[0].buffers) is not None:
+            place = places.popleft()
+            ready += buffers
+            request_bytes += place.request_bytes
+            room_bytes += place.room_bytes
+            count += 1
+        self._in_flight.value -= count
+        self._owner.write(ready, request_bytes, room_bytes)
+
+    def close(self) -> None:
+        """Nobody waits for them."""
+        self._closed = True
+        self._in_flight.value -= len(self.places)
+        self.places.clear()
+        for task in self.encoding:
+            task.cancel()

@@ -1,0 +1,167 @@
+"""A gateway in this process, without sockets: its own parts from a client's bytes to its broker's and back.
+
+What it costs is the work of the gateway alone. The kernel, the load and Pulsar take no part in it, so two commits can
+be compared on a machine that does other things as well.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from coordinator.fleet.membership import Identity, Membership
+from coordinator.fleet.messages import Address, LogPosition
+from gateway.clusters.services import ClusterServices, ProcessParts
+from gateway.config import Config
+from gateway.dispatch import Dispatcher
+from gateway.fleet.clock import lease_now_ms
+from gateway.fleet.fleet import Fleet
+from gateway.log.shared import Shared
+from gateway.network.connection import KafkaConnection
+from gateway.network.server import KafkaServer
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.broker_address import BrokerAddress
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.connection import Connection
+from gateway.pulsar.producer import Producer
+from gateway.pulsar.reader import Reader
+from gateway.requests.cluster import Cluster
+from gateway.requests.context import Listener
+from tests.bench.inside.broker import FakeAdminTopics, FakeBroker
+
+FLEET = {"lease_ms": 600_000, "dead_after_ms": 700_000, "cut_off_ms": 800_000}
+"""A tool that runs the scene may slow it down a hundred times."""
+TURNS = 3
+"""Of the event loop, in which all that came is worked off: to the handler, to the log's writer, to the socket."""
+ANSWERED_S = 10
+
+
+class Scene:
+    """Made in the event loop that it uses."""
+
+    def __init__(self, broker: FakeBroker | None = None) -> None:
+        config = Config.model_validate({"fleet": FLEET})
+        self._namespace = config.pulsar.full_namespace
+        self.broker = broker or FakeBroker()
+        self._admin_topics = FakeAdminTopics(self.broker)
+        admin = cast(AdminClient, SimpleNamespace(topics=self._admin_topics))
+        metrics = Metrics()
+        client = _Client(config, self.broker)
+        self.fleet = _Fleet(client, admin, config)
+        shared = Shared(client, admin, config.limits, metrics, self.fleet.may_send_idempotent, self.fleet)
+        self._services = ClusterServices(config, self.fleet, ProcessParts(client, admin, shared, None, metrics))
+        self.server = KafkaServer(config, Dispatcher(*self._services.served), metrics)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._services.served.cluster
+
+    def add_topic(self, name: str) -> None:
+        """With one partition."""
+        self._admin_topics.names.add(f"persistent://{self._namespace}/{name}")
+
+    def connect(self) -> "FakeClient":
+        return FakeClient(KafkaConnection(self.server, Listener("default")))
+
+    async def run(self, turns: int = TURNS) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    async def until_answered(self, clients: "Iterable[FakeClient]") -> None:
+        """The broker confirms at once. Raises TimeoutError."""
+        async with asyncio.timeout(ANSWERED_S):
+            while not all(client.connection.idle for client in clients):
+                self.broker.say(self.broker.answers())
+                await asyncio.sleep(0)
+
+
+class FakeClient(asyncio.Transport):
+    """The other end of one connection."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        super().__init__({"peername": ("127.0.0.1", 50_000)})
+        self.connection = connection
+        self.received: list[Any] = []
+        """Buffers, to be taken out from time to time."""
+        self.writes = 0
+        self.closed = False
+        """By the gateway."""
+        connection.connection_made(self)
+
+    def ask(self, data: bytes) -> None:
+        """As a socket: into the buffer that the connection gives."""
+        connection, left = self.connection, memoryview(data)
+        while left:
+            buffer = connection.get_buffer(-1)
+            size = min(len(buffer), len(left))
+            buffer[:size] = left[:size]
+            left = left[size:]
+            connection.buffer_updated(size)
+
+    def write(self, data: Any) -> None:
+        self.writelines([data])
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.writes += 1
+        self.received += list_of_data
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """It takes everything."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        """It sends what the scene says."""
+
+    def resume_reading(self) -> None:
+        """As `pause_reading`."""
+
+    def close(self) -> None:
+        self.closed = True
+        asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
+
+    abort = close
+
+
+class _Fleet(Fleet):
+    """Of this gateway alone, which has joined: only what is written and read back is left out."""
+
+    def __init__(self, client: PulsarClient, admin: AdminClient, config: Config) -> None:
+        super().__init__(client, admin, config.pulsar.full_namespace, config.fleet)
+        identity = Identity(0, "scene", {"default": Address(host="127.0.0.1", port=9092)}, 0)
+        self._membership = Membership(identity, config.fleet.times, lambda: "incarnation", lease_now_ms())
+        self._entry_id = 0
+        self.beat()
+
+    def beat(self) -> None:
+        """To be called from time to time."""
+        assert self._membership is not None
+        now_ms = lease_now_ms()
+        for message in self._membership.due(now_ms):
+            self._entry_id += 1
+            self._membership.read(LogPosition(0, self._entry_id), message, now_ms)
+
+
+class _Client(PulsarClient):
+    """With one broker, and a connection to it that is there already."""
+
+    def __init__(self, config: Config, broker: FakeBroker) -> None:
+        super().__init__(config.pulsar)
+        self._only = Connection(BrokerAddress("pulsar://broker:6650"), config.pulsar, self)
+        broker.connection = self._only
+        self._only.connection_made(broker)
+
+    async def open_producer(self, topic: str, listener: Any, **options: Any) -> Producer:
+        producer = Producer(topic, self._only, listener, owns_connection=False)
+        await producer.open(fencing=False, properties=(), predecessor=None, name=options.get("name", ""))
+        return producer
+
+    async def open_reader(self, topic: str, start: Any, listener: Any, **options: Any) -> Reader:
+        reader = Reader(topic, self._only, listener)
+        await reader.open(start, inclusive=True, read_compacted=False)
+        return reader

@@ -1,0 +1,85 @@
+"""Two commits in turns, each in a process of its own: slices of some milliseconds, first one and then the other.
+
+What else the machine does makes single slices slower, never faster. So the quickest quarter of them tells what the
+work costs.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import fmean, median
+from typing import NamedTuple
+
+from tests.bench.inside.worker import READY
+from tests.support.gateway_process import REPOSITORY
+
+ROUNDS = 40
+PLACES = 4
+"""The quickest of so many slices count, by one."""
+
+
+class Cost(NamedTuple):
+    """µs of CPU a batch, of each round."""
+
+    before: list[float]
+    after: list[float]
+
+    @property
+    def ratio(self) -> float:
+        return quickest(self.after) / quickest(self.before)
+
+    @property
+    def median_ratio(self) -> float:
+        """Of single rounds."""
+        return median(after / before for before, after in zip(self.before, self.after, strict=True))
+
+
+def quickest(costs: Sequence[float]) -> float:
+    return fmean(sorted(costs)[: max(1, len(costs) // PLACES)])
+
+
+def compare(before: Path, cases: Sequence[str], rounds: int = ROUNDS) -> dict[str, Cost]:
+    """`before` is a work tree of the other commit. Raises RuntimeError when a side fails."""
+    found = {case: Cost([], []) for case in cases}
+    with ExitStack() as stack:
+        sides = [stack.enter_context(_worker(sources)) for sources in (before, REPOSITORY)]
+        for number in range(rounds):
+            for case, cost in found.items():
+                pairs = list(zip(cost, sides, strict=True))
+                for costs, worker in pairs if number % 2 else reversed(pairs):
+                    costs.append(_slice(worker, case))
+    return found
+
+
+@contextmanager
+def _worker(sources: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs the commit's own scene. One from before there was any runs this one."""
+    command = [sys.executable, "-P", "-m", "tests.bench.inside.worker"]
+    environment = {"PYTHONPATH": f"{sources}:{REPOSITORY}", "PYTHONHASHSEED": "0"}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        try:
+            _expect_line(process)
+            yield process
+        finally:
+            process.stdin.close()
+
+
+def _slice(worker: subprocess.Popen[str], case: str) -> float:
+    assert worker.stdin is not None
+    worker.stdin.write(f"{case}\n")
+    worker.stdin.flush()
+    return float(_expect_line(worker))
+
+
+def _expect_line(worker: subprocess.Popen[str]) -> str:
+    """The next one that is not a log line."""
+    assert worker.stdout is not None
+    for line in worker.stdout:
+        if line.startswith(READY):
+            return line.removeprefix(READY)
+    raise RuntimeError("the worker has ended")

@@ -1,0 +1,81 @@
+"""One commit's side of a comparison: reads names of cases, and answers each with a slice's CPU, in µs a batch.
+
+Run with the commit's own sources first in PYTHONPATH.
+"""
+
+import sys
+import time
+
+import uvloop
+
+from gateway.garbage_collection import GarbageCollection
+from tests.bench.inside.cases import CASES, Load
+from tests.bench.inside.instructions import BEGIN, DUMP, START, TOGGLE, Counter
+from tests.bench.inside.scene import Scene
+
+SLICE_BATCHES = 300
+COUNTED_BATCHES = 200
+WARM_UP_STEPS = 6
+READY = "ready"
+
+
+class Worker:
+    """Made in the event loop."""
+
+    def __init__(self) -> None:
+        self.scene = Scene()
+        GarbageCollection().start()
+        self._loads: dict[str, Load] = {}
+
+    async def load(self, name: str) -> Load:
+        """Of the case; its log is open, and every client was answered."""
+        load = self._loads.get(name)
+        if load is None:
+            load = self._loads[name] = CASES[name](self.scene)
+        self.scene.fleet.beat()
+        for _ in range(WARM_UP_STEPS):
+            await load.next_step().run()
+            await load.settle()
+        return load
+
+    async def slice(self, name: str) -> float:
+        """µs of CPU a batch."""
+        load, batches, used_ns = await self.load(name), 0, 0
+        while batches < SLICE_BATCHES:
+            step = load.next_step()
+            begun_ns = time.thread_time_ns()
+            await step.run()
+            used_ns += time.thread_time_ns() - begun_ns
+            batches += step.batches
+        await load.settle()
+        return used_ns / batches / 1000
+
+    async def count(self, name: str, counter: Counter) -> int:
+        """Have the instructions of some batches counted. Returns how many."""
+        load, batches = await self.load(name), 0
+        while batches < COUNTED_BATCHES:
+            step = load.next_step()
+            counter.request(TOGGLE)
+            await step.run()
+            counter.request(TOGGLE)
+            batches += step.batches
+        counter.request(DUMP)
+        await load.settle()
+        return batches
+
+
+async def _serve() -> None:
+    worker = Worker()
+    if sys.argv[1:] == [BEGIN]:
+        counter = Counter()
+        counter.request(START)
+        for line in sys.stdin:
+            print(BEGIN, await worker.count(line.strip(), counter))
+        return
+    print(READY, flush=True)
+    for line in sys.stdin:
+        print(READY, await worker.slice(line.strip()), flush=True)
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve())
