@@ -35,6 +35,7 @@ from gateway.handlers.records import (
     list_offsets,
     offset_for_leader_epoch,
     produce,
+    produce_answers,
     write_txn_markers,
 )
 from gateway.handlers.security import (
@@ -77,7 +78,7 @@ def _answer_api_versions(call: Call[cluster.ApiVersionsRequest]) -> cluster.ApiV
 _ROWS = (
     Api(
         records.ProduceRequest, records.ProduceResponse, 0, 13, produce.handle,
-        route=routes.PRODUCE, pipelined=True, decode=decode_produce, encode=produce.encode,
+        route=routes.PRODUCE, pipelined=True, decode=decode_produce, encode=produce_answers.encode,
     ),
     Api(records.FetchRequest, records.FetchResponse, 0, 18, fetch.handle),
     Api(

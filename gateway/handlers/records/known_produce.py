@@ -16,7 +16,8 @@ from typing import Protocol
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError
-from gateway.handlers.records.produce import ANSWERED_BY_THEN_S, NO_TIMESTAMP, PartitionAnswer, ProduceCall
+from gateway.handlers.records.produce import ANSWERED_BY_THEN_S
+from gateway.handlers.records.produce_answers import NO_TIMESTAMP, PartitionAnswer, refused_response
 from gateway.log.partition_log import PartitionLog
 from gateway.log.writing.checking import Produced, check_common, takes_as_sent
 from gateway.requests.call import Call
@@ -128,7 +129,7 @@ class KnownProduce:
         self.call = call.asking(_without_records(call.request))
         self.name, self.index = topic.name, partition.index
         """Of the partition."""
-        rows = [PartitionAnswer(self.index)]
+        rows: list[_TopicResponse.PartitionProduceResponse] = [PartitionAnswer(self.index)]
         answer = _TopicResponse(name=self.name, topic_id=topic.topic_id, partition_responses=rows)
         self.row = WrittenRow(call.version, answer)
         self.metrics = call.cluster.metrics.request(call.api.name, call.version)
@@ -237,4 +238,5 @@ class _Batch:
         known = self._known
         call = replace(known.call, correlation_id=self._correlation_id, started=self._started)
         produced = Produced(self._data, self._header, self._time_ms)
-        self._place.respond(call, ProduceCall(call).refused(known.topic, produced, self._log, error))
+        assert known.topic is not None
+        self._place.respond(call, refused_response(call, known.topic, produced, self._log, error))

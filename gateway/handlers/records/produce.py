@@ -17,13 +17,12 @@ import structlog
 
 from coordinator.fleet.leadership import PartitionRole
 from coordinator.topics import TopicPartition
-from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords, error_code
+from gateway.errors import KafkaError
 from gateway.fan_out import Slices, fan_out
-from gateway.handlers.records.verification import UnverifiedBatchError, refused_as_whole, unverified, verify
-from gateway.log.partition_log import PartitionLog
+from gateway.handlers.records.produce_answers import Part, add_topic, refuse
+from gateway.handlers.records.verification import refused_as_whole, unverified, verify
 from gateway.log.transactions.verifications import VerificationLostError
 from gateway.log.writing.checking import (
-    FIRST_BATCH_VERSION,
     IN_THE_LOOP,
     Effort,
     HeavyRecordsError,
@@ -32,21 +31,15 @@ from gateway.log.writing.checking import (
 )
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.producer import STALLED_S
-from gateway.requests.brokers import Brokers, check_leader
+from gateway.requests.brokers import check_leader
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.reply import Reply
-from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
-from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_header
-from protocol.kafka.buffers import Buffer
-from protocol.kafka.codec import encode_response
+from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.handwritten.produce_request import ProducedTopic, topic_key
-from protocol.kafka.handwritten.produce_response import encode_written
+from protocol.kafka.handwritten.produce_request import ProducedTopic
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 
-NO_OFFSET = NO_TIMESTAMP = -1
-LEADER_HINT_VERSION = 10
 TOPIC_ID_VERSION = 13
 MIN_TIMEOUT_S = 1.0
 """What Kafka's leader answers at once goes to Pulsar here: a timeout of some milliseconds is too short for that."""
@@ -59,54 +52,8 @@ ADMIN_CLIENT_ID = "__admin_client"
 """Kafka lets only this client id write to internal topics."""
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
 
-_TopicResponse = ProduceResponse.TopicProduceResponse
-_PartitionResponse = _TopicResponse.PartitionProduceResponse
 
 log = structlog.get_logger()
-
-
-_FOUND_IN_BATCH = InvalidBatch | RejectedRecords | UndecompressableRecords
-_FOUND_WHILE_APPENDING = {
-    ErrorCode.INVALID_TIMESTAMP,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-}
-"""Errors whose answers carry the log start, as Kafka's do."""
-
-
-class PartitionAnswer(_PartitionResponse):
-    """A row of the response, made quickly: there are many."""
-
-    __slots__ = ()
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.error_code = 0
-        self.base_offset = self.log_append_time_ms = self.log_start_offset = NO_OFFSET
-        self.record_errors = []
-        self.error_message = None
-        self.current_leader = None
-
-
-class _Part:
-    """One partition of the request, on its way."""
-
-    __slots__ = ("answer", "is_heavy", "key", "log", "name", "produced", "records", "tells_start", "topic", "waits")
-
-    def __init__(self, answer: PartitionAnswer, topic: ProducedTopic, records: memoryview | None) -> None:
-        self.answer = answer
-        self.name = topic.name
-        self.key = topic_key(topic)
-        self.records = records
-        self.topic: Topic | None = None
-        self.produced: Produced | None = None
-        self.log: PartitionLog | None = None
-        self.is_heavy = False
-        """Its records are to be looked at in a thread."""
-        self.tells_start = False
-        """The error was found in the batch: its answer names the log start, as Kafka's does."""
-        self.waits = False
-        """It is appended, and its offset not known yet."""
 
 
 class ProduceCall:
@@ -116,7 +63,7 @@ class ProduceCall:
         self.call = call
         self.response = ProduceResponse()
         self.future: asyncio.Future[ProduceResponse | None] = asyncio.get_running_loop().create_future()
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         self._open = 1
         self._waits_since = call.started
         """For Pulsar."""
@@ -128,42 +75,26 @@ class ProduceCall:
         for topic in self.call.request.topic_data:
             if not topic.partition_data:
                 continue
-            answer = self._answer_of(topic)
+            answer = add_topic(self.response, topic)
             latest = {partition.index: partition.records for partition in topic.partition_data}
             for index, records in latest.items():
-                part = self._add(answer, _Part(PartitionAnswer(index), topic, records))
+                part = Part(topic, index, records)
+                answer.partition_responses.append(part.answer)
+                self._parts.append(part)
                 if refused:
-                    self._failed(part, KafkaError(refused))
+                    refuse(self.call, self.response, part, KafkaError(refused))
                 elif time.monotonic() < end:
                     self._begin(part)
 
-    def _answer_of(self, topic: ProducedTopic) -> _TopicResponse:
-        answer = _TopicResponse(name=topic.name, topic_id=topic.topic_id)
-        self.response.responses.append(answer)
-        return answer
-
-    def _add(self, answer: _TopicResponse, part: _Part) -> _Part:
-        answer.partition_responses.append(part.answer)
-        self._parts.append(part)
-        return part
-
-    def refused(self, topic: Topic | None, produced: Produced, log: PartitionLog, error: Exception) -> ProduceResponse:
-        """The response to a request of one batch, which was appended and is not written."""
-        [asked] = self.call.request.topic_data
-        part = _Part(PartitionAnswer(asked.partition_data[0].index), asked, produced.data)
-        part.topic, part.produced, part.log = topic, produced, log
-        self._failed(self._add(self._answer_of(asked), part), error)
-        return self.response
-
-    def _begin(self, part: _Part) -> None:
+    def _begin(self, part: Part) -> None:
         try:
             self._find(part)
             if part.topic is not None:
                 self._judge(part)
         except _STORAGE_ERRORS as error:
-            self._failed(part, error)
+            refuse(self.call, self.response, part, error)
 
-    def _find(self, part: _Part) -> None:
+    def _find(self, part: Part) -> None:
         name, index = part.name, part.answer.index
         if not name and self.call.version >= TOPIC_ID_VERSION:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -180,13 +111,13 @@ class ProduceCall:
         part.topic = topic
         part.log = self.call.cluster.logs.find(name, index)
 
-    def _judge(self, part: _Part) -> None:
+    def _judge(self, part: Part) -> None:
         try:
             part.produced = self._checked(part, IN_THE_LOOP)
         except HeavyRecordsError:
             part.is_heavy = True
 
-    def _checked(self, part: _Part, effort: Effort | None) -> Produced | None:
+    def _checked(self, part: Part, effort: Effort | None) -> Produced | None:
         assert part.topic is not None
         return check_produced(
             part.records, self.call.version, part.topic, self.call.cluster.config.limits, int(time.time() * 1000),
@@ -224,7 +155,7 @@ class ProduceCall:
         timeout_s: float = max(MIN_TIMEOUT_S, self.call.request.timeout_ms / 1000)
         return max(0.0, timeout_s - (time.perf_counter() - self._waits_since))
 
-    async def _prepare(self, part: _Part) -> None:
+    async def _prepare(self, part: Part) -> None:
         if part.answer.error_code and not part.tells_start:
             return
         try:
@@ -235,16 +166,16 @@ class ProduceCall:
             async with asyncio.timeout(self._left_s):
                 await self._open_log(part)
         except _STORAGE_ERRORS as error:
-            self._failed(part, error)
+            refuse(self.call, self.response, part, error)
 
-    async def _look_up(self, part: _Part) -> None:
+    async def _look_up(self, part: Part) -> None:
         if part.topic is None and not part.answer.error_code:
             if await self.call.cluster.topics.get(part.name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._find(part)
             self._judge(part)
 
-    async def _decode(self, part: _Part) -> None:
+    async def _decode(self, part: Part) -> None:
         """However long it takes, as in Kafka, whose time begins when a batch is appended: a batch that takes longer
         would else be sent again for ever.
         """
@@ -252,7 +183,7 @@ class ProduceCall:
         part.produced = await self.call.cluster.logs.decoding.run(work, self.call.client.number)
         self._waits_since = time.perf_counter()
 
-    async def _open_log(self, part: _Part) -> None:
+    async def _open_log(self, part: Part) -> None:
         logs = self.call.cluster.logs
         if part.tells_start and part.topic is not None:
             part.log = await logs.open(part.topic, part.answer.index, urgent=True)
@@ -283,7 +214,7 @@ class ProduceCall:
             self._append(part)
         return self._appended()
 
-    def _append(self, part: _Part) -> None:
+    def _append(self, part: Part) -> None:
         if part.produced is None or part.answer.error_code or part.log is None:
             return
         self._open += 1
@@ -299,9 +230,9 @@ class ProduceCall:
         except _STORAGE_ERRORS as error:
             part.waits = False
             if isinstance(error, VerificationLostError):
-                self._failed(part, unverified(self.call.version, error.code))
+                refuse(self.call, self.response, part, unverified(self.call.version, error.code))
             else:
-                self._failed(part, error)
+                refuse(self.call, self.response, part, error)
             self._open -= 1
 
     def _appended(self) -> Reply:
@@ -317,11 +248,11 @@ class ProduceCall:
         """As in Kafka, what is not written by now is answered all the same, and may be written later."""
         for part in self._parts:
             if part.waits:
-                self._failed(part, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+                refuse(self.call, self.response, part, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
         if not self.future.done():
             self.future.set_result(self.response)
 
-    def _check_leader(self, part: _Part, header: BatchHeader) -> None:
+    def _check_leader(self, part: Part, header: BatchHeader) -> None:
         """Once more: it may have changed meanwhile. And two must not judge the same idempotent producer."""
         check_leader(self.call, part.name, part.answer.index)
         if header.producer_id < 0:
@@ -329,13 +260,13 @@ class ProduceCall:
         if self.call.cluster.fleet.role(part.name, part.answer.index) is not PartitionRole.LEADING:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _done(self, part: _Part) -> Callable[[int, Exception | None], None]:
+    def _done(self, part: Part) -> Callable[[int, Exception | None], None]:
         def done(base_offset: int, error: Exception | None) -> None:
             if self.future.done():  # the answer is on its way
                 return
             part.waits = False
             if error is not None:
-                self._failed(part, error)
+                refuse(self.call, self.response, part, error)
             else:
                 assert part.log is not None and part.produced is not None
                 part.answer.base_offset = base_offset
@@ -354,66 +285,6 @@ class ProduceCall:
             self.future.set_exception(ClosesConnection("a batch with acks=0 was refused"))
         else:
             self.future.set_result(None)
-
-    def _failed(self, part: _Part, error: BaseException) -> None:
-        code = error_code(error)
-        part.answer.error_code = code
-        part.answer.log_append_time_ms = NO_TIMESTAMP
-        part.answer.error_message = error.text if isinstance(error, KafkaError) else None
-        if isinstance(error, RejectedRecords):
-            row = _PartitionResponse.BatchIndexAndErrorMessage
-            part.answer.record_errors = [
-                row(batch_index=index, batch_index_error_message=text) for index, text in error.reasons.items()
-            ]
-        found_in_batch = isinstance(error, _FOUND_IN_BATCH) or code in _FOUND_WHILE_APPENDING
-        verified = not isinstance(error, UnverifiedBatchError)
-        part.tells_start = found_in_batch and verified and part.topic is not None
-        if part.tells_start and part.log is not None:
-            part.answer.log_start_offset = part.log.start.offset
-        header = _header(part)
-        if header is not None and self.call.version >= FIRST_BATCH_VERSION:
-            self.call.client.refused.refuse(part.key, part.answer.index, header, code)
-        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            self._point_to_leader(part)
-        self.call.count_error(code)
-        if not isinstance(error, KafkaError):
-            log.info(
-                "produce refused", client_id=self.call.client_id, address=self.call.client.address,
-                topic=part.name, partition=part.answer.index, error=str(error),
-            )  # fmt: skip
-
-    def _point_to_leader(self, part: _Part) -> None:
-        brokers = Brokers(self.call)
-        node = brokers.hint(part.name, part.answer.index)
-        if node is not None and self.call.version >= LEADER_HINT_VERSION:
-            hint = _PartitionResponse.LeaderIdAndEpoch(leader_id=node.node_id, leader_epoch=brokers.epoch)
-            part.answer.current_leader = hint
-            endpoint = ProduceResponse.NodeEndpoint(
-                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
-            )
-            if endpoint not in self.response.node_endpoints:
-                self.response.node_endpoints.append(endpoint)
-
-
-def _header(part: _Part) -> BatchHeader | None:
-    """The header of the batch, also of one that has not been judged yet; None if there is none to be read."""
-    if part.produced is not None:
-        return part.produced.header
-    try:
-        return parse_header(part.records) if part.records is not None else None
-    except CorruptBatch:
-        return None
-
-
-def encode(
-    kind: type[ProduceResponse], version: int, correlation_id: int, response: ProduceResponse
-) -> list[Buffer]:
-    for topic in response.responses:
-        for row in topic.partition_responses:
-            if row.error_code:
-                return encode_response(kind, version, correlation_id, response)
-    return [encode_written(version, correlation_id, response.responses, response.throttle_time_ms)]
-
 
 def handle(call: Call[ProduceRequest]) -> Reply:
     return _handle_named(call) if names_known(call) else Reply.after(_handle_when_named(call))

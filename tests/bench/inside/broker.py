@@ -108,8 +108,8 @@ class FakeBroker(asyncio.Transport):
             self._topics[command.subscribe.consumer_id] = command.subscribe.topic
         for field in ("subscribe", "close_producer", "close_consumer", "seek"):
             if command.HasField(cast(Any, field)):
-                success = CommandSuccess(request_id=getattr(command, field).request_id)
-                return BaseCommand(type=BaseCommand.SUCCESS, success=success)
+                done = CommandSuccess(request_id=getattr(command, field).request_id)
+                return BaseCommand(type=BaseCommand.SUCCESS, success=done)
         return None
 
     def take(self, send: CommandSend, frame: memoryview, end: int) -> BaseCommand:

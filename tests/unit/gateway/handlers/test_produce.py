@@ -11,7 +11,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.handlers.records import produce as produce_handler
-from gateway.handlers.records.produce import PartitionAnswer, ProduceCall, _Part
+from gateway.handlers.records.produce import ProduceCall
+from gateway.handlers.records.produce_answers import Part
 from gateway.log.transactions.verifications import VerificationLostError
 from gateway.requests.call import ClosesConnection
 from protocol.kafka.errors import ErrorCode
@@ -39,7 +40,7 @@ def produce(acks: int, timeout_ms: int = 30_000) -> tuple[ProduceCall, Log]:
         client=SimpleNamespace(number=1, address="a", refused=nothing), cluster=SimpleNamespace(fleet=fleet),
     )  # fmt: skip
     found, log = ProduceCall(cast(Any, call)), Log()
-    part = _Part(PartitionAnswer(0), ProducedTopic(name="t"), None)
+    part = Part(ProducedTopic(name="t"), 0, None)
     header = SimpleNamespace(producer_id=-1, max_timestamp=0)
     part.produced = cast(Any, SimpleNamespace(header=header, data=b"", messages=None, log_append_time_ms=-1))
     part.log = cast(Any, log)
@@ -115,11 +116,11 @@ async def test_acks_0_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_partition_that_does_not_open_costs_only_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce_handler, "MIN_TIMEOUT_S", 0)
     call, log = produce(-1, timeout_ms=50)
-    slow = _Part(PartitionAnswer(1), ProducedTopic(name="t"), None)
+    slow = Part(ProducedTopic(name="t"), 1, None)
     slow.produced = call._parts[0].produced
     call._parts.append(slow)
 
-    async def prepare(part: _Part) -> None:
+    async def prepare(part: Part) -> None:
         if part is slow:
             await asyncio.Event().wait()
 
@@ -158,7 +159,7 @@ async def test_records_that_take_longer_than_the_time_are_appended_all_the_same(
         await asyncio.sleep(0.1)
         return decoded
 
-    async def opened(part: _Part) -> None:
+    async def opened(part: Part) -> None:
         part.log = cast(Any, log)
 
     cast(Any, call.call.cluster).logs = SimpleNamespace(decoding=SimpleNamespace(run=decode))
@@ -211,7 +212,7 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
 
     judged_in: list[int] = []
 
-    def judge(part: _Part) -> None:
+    def judge(part: Part) -> None:
         time.sleep(0.001)
         judged_in.append(turns)
 
