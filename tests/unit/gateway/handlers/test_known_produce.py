@@ -14,7 +14,7 @@ import pytest
 from crc32c import crc32c
 
 from coordinator.fleet.leadership import PartitionRole
-from gateway import dispatch
+from gateway.dispatch import Dispatcher
 from gateway.fleet.fleet import Fleet
 from gateway.handlers.records.known_produce import FIRST_VERSION, MAX_LENGTHS, KnownProduces, Place
 from gateway.handlers.records.produce import TOPIC_ID_VERSION
@@ -320,7 +320,7 @@ async def test_rights_count_at_once(both: BothWays, monkeypatch: pytest.MonkeyPa
         def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
             return name in allowed
 
-    monkeypatch.setattr(dispatch, "_policy", lambda *_: Some())
+    monkeypatch.setattr(Dispatcher, "_policy", lambda *_: Some())
     both.each(Way.reconnect)
     both.taken = 0
     frames = [request(9, batch(), topic=topic) for topic in (TOPIC, OTHER)]
