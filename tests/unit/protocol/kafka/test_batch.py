@@ -146,6 +146,15 @@ def test_batches_are_numbered_in_turn_and_stay_valid() -> None:
     assert all(each.validate_crc() for each in stamped)
 
 
+@pytest.mark.parametrize(("position", "value"), [(16, 1), (16, 3), (23, 0x80)], ids=["old", "unknown", "no offsets"])
+def test_only_batches_are_numbered(position: int, value: int) -> None:
+    """Any producer may say that its entry holds batches."""
+    data = make_batch(3) + make_batch(1)
+    data[len(make_batch(3)) + position] = value
+    with pytest.raises(CorruptBatch):
+        batch.stamp_offsets(data, 100)
+
+
 def test_numbering_works_through_a_view() -> None:
     data = make_batch()
     assert batch.stamp_offsets(memoryview(data), 2**40) == 2**40 + 3
