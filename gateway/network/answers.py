@@ -118,8 +118,9 @@ class Answers:
 
     def _write_later(self) -> None:
         self._writes_soon = False
-        self._write()
-        self._owner.written_later()
+        if not self._closed:
+            self._write()
+            self._owner.written_later()
 
     def _write(self) -> None:
         """Those that are next in order."""
@@ -146,3 +147,4 @@ class Answers:
         self.places.clear()
         for task in self.encoding:
             task.cancel()
+        del self._owner  # as it refers to this: it would stay until garbage is looked for

@@ -24,6 +24,7 @@ from gateway.pulsar.errors import (
     TopicClosedError,
     error_from_server,
 )
+from gateway.pulsar.handlers import ConsumerHandler, ProducerHandler
 from gateway.pulsar.keepalive import Keepalive
 from gateway.pulsar.login import auth_response, connect_command
 from gateway.pulsar.position import Position
@@ -32,9 +33,7 @@ from protocol.framing import FrameReceiver
 from protocol.pulsar.frames import FRAME_PADDING_BYTES, Buffer, FrameError, encode_command, parse_command
 from protocol.pulsar.pulsar_commands_pb2 import (
     BaseCommand,
-    CommandMessage,
     CommandPong,
-    CommandSendError,
 )
 
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
@@ -74,23 +73,6 @@ class ConnectionOwner(Protocol):
     """Whoever made the connection learns of its states."""
 
     def on_connection_state(self, connection: "Connection", error: PulsarError | None) -> None: ...
-
-
-class ProducerHandler(Protocol):
-    """Receives what the broker sends to one producer. What it raises is its own end, and not the connection's."""
-
-    def handle_receipt(self, sequence_id: int, position: Position) -> None: ...
-    def handle_send_error(self, command: CommandSendError) -> None: ...
-    def handle_closed(self, error: PulsarError) -> None: ...
-    def fail(self, error: PulsarError) -> None: ...
-
-
-class ConsumerHandler(Protocol):
-    """Receives what the broker sends to one consumer. What it raises is its own end, and not the connection's."""
-
-    def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None: ...
-    def handle_closed(self, error: PulsarError) -> None: ...
-    def fail(self, error: PulsarError) -> None: ...
 
 
 async def connect(

@@ -49,6 +49,7 @@ TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
 
 CHECKED_RECORDS, CHECKED_BYTES = 8, 4 * 1024
 """The start of a batch's records that is looked at before they are stored as they came."""
+_CHECKED_END = HEADER_BYTES + CHECKED_BYTES
 MAX_NAMED_RECORDS = 1_000
 """Of the bad records of a batch, so many are named."""
 _ANY_NUMBER = 2**31
@@ -258,14 +259,17 @@ def _check_start(data: memoryview, header: BatchHeader) -> None:
     """Kafka looks at every record. That would cost more than all else that is done with a batch, so it is the first
     few here: what is no record at all, or counts wrongly in a small batch, is refused.
     """
-    body = data[HEADER_BYTES:]
+    codec = header.attributes & COMPRESSION_MASK
+    if codec == NONE:
+        start, whole = bytes(data[HEADER_BYTES:_CHECKED_END]), len(data) <= _CHECKED_END
+        check_records(start, header.record_count, CHECKED_RECORDS, whole=whole, sized=True)
+        return
     try:
-        start = decompress_start(header.compression, body, CHECKED_BYTES)
+        found = decompress_start(codec, data[HEADER_BYTES:], CHECKED_BYTES)
     except DecompressionError as error:
         raise UndecompressableRecords(str(error)) from error
-    if start is not None:
-        sized = header.compression == NONE
-        check_records(start.plain, header.record_count, CHECKED_RECORDS, whole=start.whole, sized=sized)
+    if found is not None:
+        check_records(found.plain, header.record_count, CHECKED_RECORDS, whole=found.whole, sized=False)
 
 
 def _plain(data: memoryview, header: BatchHeader, max_bytes: int) -> bytes:

@@ -143,12 +143,12 @@ async def test_a_lost_connection_is_freed_at_once() -> None:
     conversation = Conversation()
     conversation.feed(frame("n1") + frame("f2") + frame("s3"))
     await settle()
-    lost = weakref.ref(conversation.connection)
+    lost = [weakref.ref(each) for each in (conversation.connection, conversation.connection._pipeline)]
     gc.disable()
     try:
         conversation.lose()
         await settle()
         del conversation
-        assert lost() is None
+        assert [each() for each in lost] == [None, None]
     finally:
         gc.enable()
