@@ -18,14 +18,14 @@ _NAMES = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
-"""Other settings have no meaning here."""
+"""Other settings are ignored."""
 _MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 _JAAS_OPTION = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _PEM = "PEM"
 
 
 class UnfitProperties(Exception):
-    """A file that cannot be used; the text says why, without what is secret in it."""
+    """A file that cannot be used; the text has the reason, without secrets."""
 
 
 def read_client_properties(path: Path) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def read_client_properties(path: Path) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> dict[str, str]:
-    """The lines of Java's properties that such files have; a backslash continues a line."""
+    """The properties of a file in Java's format; a backslash continues a line."""
     lines = (line.strip() for line in re.sub(r"\\\r?\n\s*", "", text).splitlines())
     pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
     return {name.strip(): value.strip() for name, _, value in pairs}

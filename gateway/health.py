@@ -39,7 +39,7 @@ class HealthServer:
     ) -> None:
         """``broken`` gives the reason why the process has to end, ``ready`` why clients are not served, or None.
 
-        ``clusters`` says why others than the fleet's own are not served. One of them ends nothing for the rest.
+        ``clusters`` returns the reason for each other cluster that is not served. It does not change the status.
         """
         self._host = settings.host
         self._port = settings.port

@@ -9,7 +9,7 @@
 | none | nothing | one, for one cluster | that one |
 | none | nothing | several, or one for all of a tenant | refused: it has to ask for one |
 
-One that is asked for by a user of the cluster's own (SCRAM) is that one, whoever else has the name.
+A user that was created in a cluster (SCRAM) uses this cluster, also if another user has the same name.
 
 A principal that sections name may use their clusters. One that none names may use the fleet's own, and those of
 everybody (`*`). Super users may use all. Who has not logged in may use what a listener is for.
@@ -52,9 +52,9 @@ def choose(
 
 
 def home_of(config: Config, fixed: str | None, user: str) -> str | None:
-    """The cluster whose own user this may be; None if it is none but the fleet's own.
+    """The cluster whose own users may have this name; None if only the fleet's own cluster may.
 
-    No tenant makes a super user: these are super users in every cluster.
+    Names of super users are excluded, because a super user may use every cluster.
     """
     principal = Principal(name=user)
     if str(principal) in config.authorization.super_users:

@@ -1,7 +1,7 @@
 """The clusters of a gateway besides the fleet's own: each is opened when its first client comes.
 
-It is closed when nobody has used it for a while. It is used by clients of this gateway, by transactions that are open
-here, and as long as other gateways ask for it, which do so while it is used there. Those of listeners stay open.
+A cluster is closed after an idle time without clients of this gateway, without open transactions here, and without
+requests of other gateways, which remind this one while they use the cluster. Clusters of listeners stay open.
 
 | state of a cluster | entered when | who asks for it |
 | --- | --- | --- |
@@ -42,9 +42,9 @@ from gateway.security.pulsar_authorizer import UnfitAuthorizer
 OPEN_S = 20.0
 """A client waits no longer; the opening goes on."""
 LOOK_S = 5.0
-"""How often it is looked whether clusters are used."""
+"""How often the use of clusters is checked."""
 REMINDERS = 3
-"""Of other gateways, in the time after which they would close a cluster that is used here."""
+"""Sent to each gateway within the idle time, for a cluster that is used here."""
 TRY_AGAIN_S = 3.0
 """What has failed is not tried again before: refused clients come back at once."""
 
@@ -69,15 +69,15 @@ class Clusters:
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._views: dict[str, ClusterView] = {}
         self._asked_s: dict[str, float] = {}
-        """When each was asked for last, by whoever it was; or used."""
+        """When each was last requested, by a client or another gateway, or used."""
         self._used_s: dict[str, float] = {}
-        """When it was used last by clients of this gateway, or by what they have left."""
+        """When clients of this gateway, or their transactions, last used it."""
         self._usage_before: dict[str, Usage] = {}
-        """Of those that were closed: what they use is counted on."""
+        """Of closed clusters: their counters continue when they are opened again."""
         self._idle_s = config.kafka.cluster_limits.idle_ms / 1_000
         self._of_listeners = {each.cluster for each in config.kafka.all_listeners if each.cluster is not None}
         self.end_connections: Callable[[Cluster], None] = lambda cluster: None
-        """Of a cluster that is being closed; only other gateways have some. The server sets it."""
+        """Closes the connections of a cluster, which only other gateways still have. The server sets it."""
         self._tasks = TaskGroup()
         self._stopping = False
         if config.kafka.clusters:
@@ -89,7 +89,7 @@ class Clusters:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why clusters are not served, as far as the last attempt tells."""
+        """Why clusters are not served, by name, from the last attempt."""
         loading = {name: services.load_failure for name, services in self._made.items()}
         return {name: why for name, (_, why) in self._failed.items()} | {
             name: why for name, why in loading.items() if why is not None
@@ -119,7 +119,7 @@ class Clusters:
         return await self.open(name)
 
     async def home(self, listener: Listener, user: str) -> ServedCluster | None:
-        """Where one who logs in may be a user of the cluster's own. Raises ClusterRefused."""
+        """The cluster whose own users may have this name. Raises ClusterRefused."""
         name = home_of(self._config, listener.cluster, user)
         return None if name is None else await self.open(name)
 
@@ -197,7 +197,7 @@ class Clusters:
             await asyncio.sleep(TRY_AGAIN_S)
 
     async def _keep_open_elsewhere(self) -> None:
-        """What is used here is to be open at all gateways: clients may go that leave something to be ended."""
+        """Keeps clusters that are used here open at all gateways: a client may leave an open transaction."""
         reminded_s: dict[tuple[str, Member], float] = {}
         while True:
             old_s = _now() - self._idle_s / REMINDERS
@@ -229,7 +229,7 @@ class Clusters:
                     self._begin_to_close(name)
 
     def _begin_to_close(self, name: str) -> None:
-        """From now on, who asks for it has it opened anew."""
+        """A request for the cluster opens it again, after it is closed."""
         services, view = self._made.pop(name), self._views.pop(name)
         for known in (self._open, self._asked_s, self._used_s):
             known.pop(name, None)

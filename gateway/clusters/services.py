@@ -129,7 +129,7 @@ class ClusterServices:
         self._tasks.keep_running("reconciliation of transactions", self._reconciliation.follow)
 
     def begin_to_start(self) -> None:
-        """Start without being waited for."""
+        """Start in the background."""
         self._starting.run_once("start of a cluster", self.start())
 
     async def open_elsewhere(self, member: Member) -> bool:
@@ -157,7 +157,7 @@ class ClusterServices:
 
     @property
     def is_busy(self) -> bool:
-        """Clients have left transactions that are to be ended here."""
+        """Transactions are open that are coordinated here."""
         return self._transactions.count_open() > 0
 
     @property

@@ -30,9 +30,9 @@ class Identity(NamedTuple):
     expires_s: float | None = None
     """When its token does, in seconds since 1970."""
     cluster: str | None = None
-    """`tenant/namespace` that the client has named, or whose user it is."""
+    """`tenant/namespace` that the client requested, or in which the user was created."""
     is_own_user: bool = False
-    """It is one of the cluster's own: nowhere else is it anybody."""
+    """The user was created in this cluster, and can use no other."""
 
 
 class Step(NamedTuple):
@@ -46,14 +46,14 @@ class Step(NamedTuple):
 class KnownUser(NamedTuple):
     credential: ScramCredential
     cluster: str | None = None
-    """`tenant/namespace` of the cluster whose own user it is."""
+    """`tenant/namespace` of the cluster in which the user was created; None for other users."""
 
     def identity(self, name: str) -> Identity:
         return Identity(name, cluster=self.cluster, is_own_user=self.cluster is not None)
 
 
 class Users(Protocol):
-    """Those as whom the clients of one connection may log in."""
+    """The users of one connection."""
 
     async def find(self, user: str, mechanism: ScramMechanism) -> KnownUser | None:
         """None if there is none, or it has no password for this mechanism. Raises LoginFailed."""

@@ -1,4 +1,4 @@
-"""Who guesses passwords is slow: failed logins of one address have a bound, however many connections it has."""
+"""Slows down password guessing: bounds the failed logins of each address, over all its connections."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from gateway.security.address_quotas import address_of
 from gateway.security.quota_rates import TokenBucket
 
 FAILURE_DELAY_S = 0.1
-"""Kafka's `connection.failed.authentication.delay.ms`: the answer to a failed login comes after it."""
+"""Kafka's `connection.failed.authentication.delay.ms`: a failed login is answered after this time."""
 FAILURES_PER_S = 1 / FAILURE_DELAY_S
-"""Of one address: as many as one connection after the other may have. Those of eleven seconds may come at once."""
+"""Of one address: as many as a client reaches that fails on one connection after the other. A burst may have those of
+eleven seconds."""
 MAX_ADDRESSES = 10_000
-"""Above it, the address that has been quiet for longest is forgotten."""
+"""Above it, the address whose last failure is oldest is forgotten."""
 IPV6_SITE_BITS = 64
-"""One client may have all addresses behind them."""
+"""One client may own all addresses with this prefix."""
 
 Source = IPv4Address | IPv6Network | str
 
 
 class FailedLogins:
-    """Of a gateway. No user is locked out: only the address waits, before any password is looked at."""
+    """Shared by all listeners. No user is locked out: only the address waits, before a password is checked."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[Source, TokenBucket] = OrderedDict()
 
     def count(self, host: str) -> None:
-        """One more has failed."""
+        """Record a failed login."""
         source = _source(host)
         bucket = self._buckets.setdefault(source, TokenBucket())
         bucket.take(1, FAILURES_PER_S, _now_ms())
@@ -38,7 +39,7 @@ class FailedLogins:
             self._buckets.popitem(last=False)
 
     def wait_s(self, host: str) -> float:
-        """Before the address may try again."""
+        """Seconds until the address may try again."""
         bucket = self._buckets.get(_source(host))
         return 0.0 if bucket is None else bucket.throttle_time_ms(FAILURES_PER_S, _now_ms()) / 1_000
 

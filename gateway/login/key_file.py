@@ -25,7 +25,7 @@ class KeyFile:
         self._tasks = TaskGroup()
 
     async def find(self, key_id: str | None) -> TokenKey | None:
-        """Whatever the token says."""
+        """The same key for every token."""
         return self._key
 
     def keep_fresh(self) -> None:

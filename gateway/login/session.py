@@ -93,7 +93,7 @@ class Logins(NamedTuple):
     max_reauth_ms: int
     audit: LoginAudit
     failures: FailedLogins
-    """Those of all listeners."""
+    """Shared by all listeners."""
     failure_delay_s: float = FAILURE_DELAY_S
 
 
@@ -113,7 +113,7 @@ class LoginSession:
         self._begun_again_s = -math.inf
 
     def comes_by(self, context: RequestContext) -> None:
-        """The connection knows now by which name its client came, and who its certificate says it is."""
+        """Set the context: the listener depends on the host name that the client requested."""
         self._context = context
 
     def takes(self, frame: bytearray) -> bool:

@@ -1,4 +1,4 @@
-"""As whom the clients of a connection may log in: users of the configuration, of the cluster, or of the fleet's own."""
+"""Finds the users of a connection: those of the configuration, of its cluster, and of the fleet's own cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.sasl.scram import ScramMechanism
 
 
 class UsersHere:
-    """Who has a name in several places is whom the configuration knows, then the cluster, then the fleet's own."""
+    """If several have the same name, the configuration comes first, then the cluster, then the fleet's own cluster."""
 
     def __init__(self, mechanisms: Mechanisms, entrance: Entrance | None, listener: Listener) -> None:
         self._mechanisms = mechanisms
@@ -30,7 +30,7 @@ class UsersHere:
         return None if own is None else KnownUser(own)
 
     async def _find_in_cluster(self, user: str, mechanism: ScramMechanism) -> KnownUser | None:
-        """In that of the listener, or the one that names the user."""
+        """Looks in the cluster of the listener, or in the only one whose `users` have the name."""
         if self._entrance is None:
             return None
         try:

@@ -50,7 +50,7 @@ class Arrivals:
         return True
 
     def throttle_time_s(self, host: str) -> float:
-        """Of a new connection: 0 if it is welcome. Else it is to be closed after this time, without a word."""
+        """Record a new connection. 0: accept it. Otherwise close it after this time, without an answer."""
         return 0.0 if self._quotas is None else self._quotas.throttle_time_ms(host, time.monotonic() * 1_000) / 1_000
 
     def left(self, host: str) -> None:

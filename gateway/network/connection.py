@@ -66,7 +66,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """With `proxies`, a PROXY header comes first, and only peers in these networks may send one.
 
         With `tls_at_proxy`, it has to say that the client speaks TLS. With `logins`, the client has to log in.
-        It is not `new` if its address was welcome already, before TLS.
+        With `is_new`, it counts for the quota of its address; behind TLS that was done before.
         """
         self._owner = owner
         self.listener = listener
@@ -85,7 +85,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._pipeline = Pipeline(owner, context, self, answers_in_order=answers_in_order, login=login)
         self._is_new = is_new and listener.name != FORWARDING_LISTENER
         self._deadline: asyncio.TimerHandle | None = None
-        """For its login; or the end of one that is not welcome."""
+        """Closes the connection: at the end of the time for its login, or because its address connects too often."""
         self._arrived_from: str | None = None
         """Counted by the server, until the client has logged in."""
         self._write_paused = False
@@ -113,7 +113,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._await_login()
 
     def _connects_too_often(self) -> bool:
-        """As in Kafka, the client hears nothing, and its connection is closed after a while (KIP-612)."""
+        """As in Kafka, the client gets no answer, and the connection is closed after a while (KIP-612)."""
         if not self._is_new or self._transport is None or self._transport.is_closing():
             return False
         throttle_time_s = self._owner.arrivals.throttle_time_s(self._host)

@@ -195,7 +195,7 @@ class KafkaServer:
         unread.size_bytes += size_bytes
 
     def end_connections(self, cluster: Cluster) -> None:
-        """The cluster is being closed: who comes again has it opened."""
+        """Close the connections of a cluster that is being closed. A new connection opens the cluster again."""
         for connection in tuple(self._connections):
             if connection.cluster is cluster:
                 connection.close("cluster closed")

@@ -163,7 +163,7 @@ class Metrics(Collector):
         return other
 
     def forget_cluster(self, name: str) -> None:
-        """Nothing more of it is told."""
+        """Remove the metrics of a cluster."""
         self._collectors[:] = [each for each in self._collectors if each[0] != name]
 
     def register(self, collector: Collector) -> None:

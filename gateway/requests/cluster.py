@@ -58,7 +58,7 @@ class Usage:
     bytes_out: int = 0
 
     def count_on(self, before: Usage | None) -> None:
-        """From what it was before the cluster was closed."""
+        """Continue the counters from before the cluster was closed."""
         if before is not None:
             self.bytes_in += before.bytes_in
             self.bytes_out += before.bytes_out

@@ -67,12 +67,12 @@ class Listener:
     protocol: str = "PLAINTEXT"
     """Kafka's name for what its clients speak."""
     cluster_hosts: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """The cluster that clients use who ask for one of these host names, by TLS (SNI)."""
+    """The cluster of each host name that clients may request with TLS (SNI)."""
     host: str | None = None
-    """Such a name: all gateways are at it, for the clients that came by it."""
+    """The host name that the client used: the advertised host of all gateways."""
 
     def as_asked_for(self, server_name: str | None) -> Listener:
-        """As it is for a client that asks for this host name. Case does not matter, nor does a dot at the end."""
+        """The listener for a client that requested this host name. Case, and a dot at the end, do not matter."""
         host = (server_name or "").lower().removesuffix(".")
         cluster = self.cluster_hosts.get(host)
         return self if cluster is None else replace(self, cluster=cluster, host=host)
@@ -107,5 +107,5 @@ class RequestContext:
 
     @property
     def requester(self) -> Requester:
-        """As ACLs and the audit name who asks."""
+        """The client as ACLs and the audit name it."""
         return Requester(str(self.principal), self.client.ip)

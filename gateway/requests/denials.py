@@ -1,4 +1,4 @@
-"""Who was denied what: a line of the log each, but few a second, because clients cause them."""
+"""The audit of denials: a log line for each, with a bounded rate, because clients cause them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.kafka.errors import ErrorCode
 
 LINES_PER_S = 20
 MAX_NAME_CHARACTERS = 249
-"""Of a resource. Kafka's topics have no longer names; clients may ask for anything."""
+"""Longer names of resources are cut. Names of topics have at most so many; a request may have longer ones."""
 DENIALS = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -23,7 +23,7 @@ Denied = tuple[AclOperation, ResourceType, str]
 
 
 class DenialLog:
-    """Of all connections of a gateway."""
+    """Shared by all connections of a gateway."""
 
     def __init__(self) -> None:
         self._log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)

@@ -43,7 +43,7 @@ class Policy(Protocol):
     def group_operations(self, group_id: str) -> Set[AclOperation]: ...
 
     def audit_denial(self, api: str) -> None:
-        """The client is told that it may not do what was asked last."""
+        """Log the last denied decision: the client gets an authorization error for it."""
 
 
 class Charges(Protocol):
@@ -93,7 +93,7 @@ class Authorized:
         self._find_requester = find_requester
         self._denials = denials
         self._denied: Denied | None = None
-        """The last decision that was a denial."""
+        """The last denied decision."""
         self._requester: Requester | None = None
         self._known: dict[tuple[AclOperation, ResourceType, str], bool] = {}
         self._version = -1

@@ -1,4 +1,4 @@
-"""How often one address may connect: Kafka's quota `connection_creation_rate` (KIP-612)."""
+"""Limits the new connections of each address: Kafka's quota `connection_creation_rate` (KIP-612)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from gateway.security.quota_rates import WINDOW_MS, Rate
 from gateway.security.state import SecurityState
 
 MAX_ADDRESSES = 10_000
-"""Above it, the address that has been quiet for longest is forgotten."""
+"""Above it, the address whose last connection is oldest is forgotten."""
 
 Address = IPv4Address | IPv6Address
 
 
 class AddressQuotas:
-    """Each address has a rate of its own, also under the quota of all addresses."""
+    """Counts each address separately, also when the default quota of all addresses applies."""
 
     def __init__(self, state: SecurityState) -> None:
         self._state = state
         self._version = -1
         self._bounds: dict[Address | None, float] = {}
-        """None is every address that is not named."""
+        """Connections a second. The key None is the default."""
         self._rates: OrderedDict[Address, Rate] = OrderedDict()
 
     def throttle_time_ms(self, host: str, now_ms: float) -> int:
-        """Of a new connection: 0 if it is welcome. Else it is to be closed after this time, and counts for nothing."""
+        """Record a new connection. 0: accept it. Otherwise close it after this time; it is not counted then."""
         if self._version != self._state.quotas_version:
             self._read_bounds()
         if not self._bounds:
@@ -64,7 +64,7 @@ class AddressQuotas:
 
 
 def address_of(host: str) -> Address | None:
-    """One address is written in several ways; None if this is none."""
+    """The address in one form: it can be written in several ways. None if the text is not an address."""
     try:
         found = ip_address(host.partition("%")[0])
     except ValueError:

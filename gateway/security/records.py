@@ -98,7 +98,7 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Subject, Value] | No
 
 
 def described(record: Record) -> str:
-    """In words, and without what proves a password."""
+    """The record in words, without salts and keys of passwords."""
     decoded = decode_record(*record)
     if decoded is None:
         return "something of a newer gateway"

@@ -21,7 +21,7 @@ from gateway.security.state import SecurityState
 from protocol.sasl.scram import ScramCredential, ScramMechanism
 
 MAX_LOGGED = 50
-"""Changes that one line of the log names."""
+"""Changes that one log line lists."""
 
 log = structlog.get_logger()
 

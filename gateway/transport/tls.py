@@ -31,7 +31,7 @@ class Watcher(Protocol):
         """False if it is one too many."""
 
     def throttle_time_s(self, host: str) -> float:
-        """0, or after what time a new connection is to be closed: the address connects too often."""
+        """0, or the time after which a new connection is closed, because its address connects too often."""
 
     def left(self, host: str) -> None:
         """One that was let in has finished its handshake, or is gone."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LOOK_S = 2.0
-"""How often they are looked at."""
+"""How often they are checked."""
 
 
 class WatchedFiles:
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Make it before the files are read: what changes meanwhile is seen then."""
+        """Create it before the files are read, so that no change is missed."""
         self.paths = tuple(paths)
         self._seen = self._look()
 
@@ -29,7 +29,7 @@ class WatchedFiles:
                 return
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        """What tells whether a file is the same: also one that a link now leads to."""
+        """Identifies the content of each file, also behind a link that has changed."""
         return [_fingerprint(path) for path in self.paths]
 
 
