@@ -18,6 +18,7 @@ from coordinator.fleet.messages import (
     MemberState,
     Snapshot,
     decode_message,
+    decode_news,
     encode_message,
 )
 from coordinator.group.config import GroupConfig
@@ -172,7 +173,9 @@ def check_message(data: bytes) -> str:
         message = decode_message(data)
     except MalformedMessageError as error:
         return reason(error)
-    assert decode_message(encode_message(message)) == message
+    encoded = encode_message(message)
+    assert decode_message(encoded) == message
+    assert decode_news(encoded) == message.model_copy(update={"snapshot": None})
     return type(message).__name__
 
 
