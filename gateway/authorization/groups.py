@@ -263,7 +263,10 @@ DELETE_GROUPS = needs_each("groups_names", _may_delete, "results", _refused_dele
 
 
 def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle) -> Reply:
-    """By name; of what an expression matches, the client hears only what it may describe (KAFKA-18813)."""
+    """By name; the coordinator lets expressions match only what the client may describe (KAFKA-18813).
+
+    The coordinator of a forwarded heartbeat does not know the client's rights: what it assigns beyond them is left out.
+    """
     request = call.request
     if not all(_may_describe_topic(call, name or "") for name in request.subscribed_topic_names or ()):
         call.count_error(_TOPIC_DENIED)
