@@ -16,6 +16,12 @@ CAUSES: tuple[tuple[str, str, str], ...] = (
         "on Apache Kafka as well, kafka-python 3 forgets its assignment for good when a poll times out while SyncGroup"
         " is answered",
     ),
+    (
+        "kafka-go",
+        "timestamps/of_the_server",
+        "kafka-go reads the client's time of a batch with LogAppendTime: the same on Apache Kafka, unless a batch is"
+        " appended within the millisecond in which it was made",
+    ),
 )
 """Patterns of client and feature/case, and the cause of a failure there."""
 
