@@ -12,7 +12,7 @@ TEST_PROCESSES ?= 3
 TESTS_WITH_SERVERS := tests/faults tests/integration tests/conformance tests/fuzz
 
 .NOTPARALLEL:
-.PHONY: run test unit bench regions fleet soak transactions spark spark-small conformance clean python packages toolchains
+.PHONY: run test unit bench regions fleet security soak transactions spark spark-small conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
@@ -45,6 +45,9 @@ regions: packages .venv/test.stamp  ## Whole topologies as local processes, with
 
 fleet: packages .venv/test.stamp  ## Deaths of gateways, and what a fleet costs: docs/reports/fleet.md
 	$(BIN)/python -m tests.bench.fleet
+
+security: packages .venv/test.stamp  ## What authorization and quotas cost: docs/reports/security.md
+	$(BIN)/python -m tests.bench.security
 
 soak: packages .venv/test.stamp  ## Two hours of mixed load with restarts: docs/reports/soak.md
 	$(BIN)/python -m tests.soak

@@ -19,7 +19,7 @@ from coordinator.fleet.roster import Roster
 from coordinator.fleet.times import FleetTimes
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
-from tests.bench.fleet.figures import Figures
+from tests.bench.figures import Figures
 from tests.bench.meter import Result
 from tests.bench.process import cpu_seconds, resident_mb
 from tests.bench.servers import run_load

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Message, Producer
 
 from deploy.local.standalone import PulsarStandalone
-from tests.bench.fleet.figures import Figures
+from tests.bench.figures import Figures
 from tests.bench.fleet.network import Unpluggable, unpluggable, why_not
 from tests.integration.confluent import create_topic
 from tests.support.gateway_process import HOST, GatewayProcess
