@@ -38,8 +38,8 @@ from protocol.kafka.handwritten.produce_request import (
 from protocol.kafka.handwritten.produce_response import WrittenRow
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 
-MAX_KNOWN = 1_000
-"""Of one connection, about 1 KB each."""
+MAX_KNOWN, MAX_START_BYTES = 100, 400
+"""Of one connection: about 300 KB at the most, and 3 KB for a producer that writes to one partition."""
 MAX_LENGTHS = 8
 """Of what stands before the batch: each is tried."""
 FIRST_VERSION = 5
@@ -72,7 +72,7 @@ class KnownProduces:
         if call.frame is None or not _is_common(call):
             return
         start = single_batch_start(call.version, call.client_id, call.request)
-        if not call.frame.startswith(start, _HEADER.size):
+        if len(start) > MAX_START_BYTES or not call.frame.startswith(start, _HEADER.size):
             return
         if len(self._known) >= MAX_KNOWN or len(self._lengths) >= MAX_LENGTHS:
             self._known.clear()
@@ -107,7 +107,7 @@ def _is_common(call: Call[ProduceRequest]) -> bool:
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return False
     name = request.topic_data[0].name
-    return bool(name) and name not in INTERNAL_TOPICS
+    return name not in INTERNAL_TOPICS and call.cluster.topics.cached(name) is not None
 
 
 def _without_records(request: ProduceRequest) -> ProduceRequest:

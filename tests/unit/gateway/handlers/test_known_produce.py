@@ -250,6 +250,12 @@ async def test_more_kinds_of_requests_than_are_known(both: BothWays) -> None:
     await both.ask(*frames, *frames)
 
 
+async def test_what_takes_much_memory_is_not_kept(both: BothWays) -> None:
+    for frame in (request(9, batch(), client_id="c" * 500), request(9, batch(), topic="unknown")):
+        await both.ask(frame, frame)
+    assert both.taken == 0
+
+
 async def test_sequences(both: BothWays) -> None:
     def ask(*sequences: int, epoch: int = 0) -> list[bytes]:
         return [request(9, idempotent(each, epoch)) for each in sequences]
