@@ -1,4 +1,4 @@
-"""Which cluster a connection is for, and that it is counted there."""
+"""Chooses the cluster of a connection, and counts the connection there."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from gateway.requests.context import RequestContext
 
 
 class Admission:
-    """Of one connection. It is for the fleet's own cluster until it is admitted to another one."""
+    """The admission of one connection. It belongs to the fleet's own cluster until it is admitted to another one."""
 
     def __init__(self, dispatcher: Dispatcher, context: RequestContext) -> None:
         self.served = dispatcher.own
         self.is_awaited = dispatcher.entrance is not None
-        """It has to be admitted before its first request is run; those of a login aside."""
+        """The connection must be admitted before its first request runs. Login requests are the exception."""
         self._is_peer = context.listener.name == FORWARDING_LISTENER
-        """Its clients, and what they use, are counted where they came."""
+        """The clients of another gateway, and what they use, are counted on that gateway."""
         self.usage = Usage() if self._is_peer else self.served.cluster.usage
-        """To which its bytes are added."""
+        """The connection's bytes are added here."""
         self._dispatcher = dispatcher
         self._asked: str | None = None
         self._is_counted = False
 
     def ask_for(self, cluster: str) -> None:
-        """Its requests are for this one."""
+        """The connection's requests are for this cluster."""
         self._asked = cluster
         self.is_awaited = True
 
     async def choose(self, context: RequestContext) -> ServedCluster:
-        """To be admitted to. Raises ClusterRefused."""
+        """Return the cluster that the connection is to be admitted to. Raises ClusterRefused."""
         entrance = self._dispatcher.entrance
         if entrance is None:
             raise ClusterRefused("a cluster that is not served")
@@ -47,6 +47,6 @@ class Admission:
         return self.usage.connections <= served.cluster.config.limits.max_connections
 
     def leave(self) -> None:
-        """The client has gone."""
+        """The client has disconnected."""
         if self._is_counted:
             self.usage.connections -= 1

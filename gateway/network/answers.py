@@ -14,7 +14,7 @@ from protocol.kafka.buffers import Buffer
 
 
 class Place:
-    """Of one answer in the order of answers."""
+    """The place of one answer in the order of answers."""
 
     __slots__ = ("_answers", "api", "buffers", "call", "request_bytes", "room_bytes")
 
@@ -22,9 +22,9 @@ class Place:
         self._answers = answers
         self.request_bytes = request_bytes
         self.room_bytes = 0
-        """Taken of the budget of decoded requests."""
+        """Bytes reserved in the budget of decoded requests."""
         self.call: Call | None = None
-        """None while it is not decoded, nor needs to be."""
+        """None while the request is not decoded, and for a request that needs no decoding."""
         self.api = PRODUCE
         self.buffers: list[Buffer] | None = None
 
@@ -32,12 +32,12 @@ class Place:
         self.call, self.api, self.room_bytes = call, call.api, room_bytes
 
     def answer(self, frame: Buffer) -> None:
-        """With a frame that is encoded already."""
+        """Answer with a frame that is already encoded."""
         self.buffers = [frame]
         self._answers.write_soon()
 
     def respond(self, call: Call, response: Response) -> None:
-        """Later than the request was handled."""
+        """Answer after the handler has returned."""
         self.call = call
         self._answers.take(self, response, later=True)
 
@@ -46,13 +46,13 @@ class AnswersOwner(Protocol):
     """The pipeline."""
 
     def write(self, buffers: list[Buffer], request_bytes: int, room_bytes: int) -> None:
-        """The next answers, and what their requests took of the budgets."""
+        """Write the next answers. The sizes are what their requests hold in the budgets."""
 
     def written_later(self) -> None:
-        """What waited for answers may run."""
+        """Answers were written: requests that waited for them may run."""
 
     def fail(self, call: Call | None, error: BaseException) -> None:
-        """An answer cannot be made."""
+        """An answer cannot be produced."""
 
 
 class Answers:
@@ -63,19 +63,19 @@ class Answers:
         self._loop = asyncio.get_running_loop()
         self._in_flight = host.metrics.in_flight
         self.places: deque[Place] = deque()
-        """Of those that are not written."""
+        """The places of the answers that are not written yet."""
         self.encoding: set[asyncio.Future[list[Buffer]]] = set()
-        """In threads."""
+        """Answers that are being encoded in threads."""
         self._writes_soon = False
         self._closed = False
 
     def add(self, place: Place) -> None:
-        """Behind the others."""
+        """Append a place behind the others."""
         self.places.append(place)
         self._in_flight.value += 1
 
     def take(self, place: Place, response: Response, *, later: bool = False) -> None:
-        """The response to its call, ``later`` than when that was handled."""
+        """Encode the response to the call of a place. ``later``: the response came after the handler had returned."""
         assert place.call is not None
         dispatcher = self._host.dispatcher
         if self._closed:
@@ -111,7 +111,7 @@ class Answers:
         self.write_soon()
 
     def write_soon(self) -> None:
-        """One entry's receipt answers many requests: their answers leave in one system call."""
+        """One entry's receipt answers many requests: writing in the next turn sends them in one system call."""
         if not self._writes_soon:
             self._writes_soon = True
             self._loop.call_soon(self._write_later)
@@ -123,7 +123,7 @@ class Answers:
             self._owner.written_later()
 
     def _write(self) -> None:
-        """Those that are next in order."""
+        """Write the answers that are next in order."""
         places = self.places
         if not self._in_order:
             places = self.places = deque(sorted(places, key=lambda place: place.buffers is None))
@@ -141,10 +141,10 @@ class Answers:
         self._owner.write(ready, request_bytes, room_bytes)
 
     def close(self) -> None:
-        """Nobody waits for them."""
+        """The client has disconnected and waits for no answers."""
         self._closed = True
         self._in_flight.value -= len(self.places)
         self.places.clear()
         for task in self.encoding:
             task.cancel()
-        del self._owner  # as it refers to this: it would stay until garbage is looked for
+        del self._owner  # the owner refers to this object: the cycle would stay until the garbage collector runs

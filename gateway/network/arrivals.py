@@ -1,6 +1,6 @@
-"""Connections whose clients have not said who they are: so many, from one address few, and they hold little memory.
+"""Limits for connections whose clients have not logged in: their number, their number per address, and their memory.
 
-Nobody takes the place of those who have logged in, nor the memory of their requests.
+They cannot displace clients that have logged in, nor use up the memory of those clients' requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.observability.metrics import Metrics
 from gateway.security.address_quotas import AddressQuotas
 
 MEMORY_SHARE = 8
-"""They hold this part of the memory of all requests, at the most."""
+"""These connections hold at most 1/MEMORY_SHARE of the memory of all requests."""
 
 log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ class Stranger(Protocol):
 
 class Arrivals:
     def __init__(self, limits: Limits, metrics: Metrics, quotas: AddressQuotas | None = None) -> None:
-        """Without `quotas`, an address may connect as often as it likes."""
+        """Without `quotas`, the connection rate of an address is not limited."""
         self._quotas = quotas
         self._max_per_address = limits.max_unauthenticated_per_address
         self._max_connections = limits.max_connections
@@ -42,7 +42,7 @@ class Arrivals:
         self._held_bytes = 0
 
     def arrived(self, host: str) -> bool:
-        """False when there are too many, or from there. Give each that was counted to `left`."""
+        """False if there are too many such connections, in total or from this host. If True, call `left` later."""
         if self._by_host[host] >= self._max_per_address or self._count >= self._max_connections:
             return False
         self._by_host[host] += 1
@@ -54,17 +54,18 @@ class Arrivals:
         return 0.0 if self._quotas is None else self._quotas.throttle_time_ms(host, time.monotonic() * 1_000) / 1_000
 
     def left(self, host: str) -> None:
-        """One has logged in, or is gone."""
+        """A client that was counted has logged in or disconnected."""
         self._count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
 
     def holds(self, stranger: Stranger, size_bytes: int) -> None:
-        """So much of what it has sent is in memory. Those that have held some longest go when it is too much."""
+        """Set how many bytes of what a connection has sent are in memory. Above the budget, the connections that have
+        held memory for the longest time are closed."""
         self._held_bytes += size_bytes - self._held.get(stranger, 0)
         if size_bytes:
-            self._held[stranger] = size_bytes  # keeps its place
+            self._held[stranger] = size_bytes  # keeps its position in the dict
         else:
             self._held.pop(stranger, None)
         while self._held_bytes > self._budget_bytes:
@@ -73,6 +74,6 @@ class Arrivals:
             asyncio.get_running_loop().call_soon(longest.abort, "holds memory before its login")
 
     def refused(self, reason: str, address: str, **facts: Any) -> None:
-        """Before its connection was one of the server's."""
+        """Count and log a connection that was closed before it became one of the server's connections."""
         self._metrics.connections_closed.labels(reason).inc()
         log.info("connection closed", reason=reason, address=address, **facts)

@@ -25,7 +25,7 @@ from protocol.proxy.header import MalformedProxyHeaderError, ProxyHeader
 
 READ_BUFFER_BYTES = 256 * 1024
 SHORT_READ_BYTES = 4_096
-"""While memory is short: even a connection that is about to be paused may read once."""
+"""Read size while memory is short: even a connection that is about to be paused may read once."""
 WRITE_HIGH_BYTES = 256 * 1024
 
 log = structlog.get_logger()
@@ -46,11 +46,11 @@ class Owner(Host, Protocol):
 
 
 def _nothing_to_end(reason: str) -> None:
-    """The connection is gone already."""
+    """The connection is already closed."""
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
-    """Reads frames for its pipeline, and writes what that answers."""
+    """Reads frames for its pipeline, and writes the pipeline's answers."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     ) -> None:
         """With `proxies`, a PROXY header comes first, and only peers in these networks may send one.
 
-        With `tls_at_proxy`, it has to say that the client speaks TLS. With `logins`, the client has to log in.
-        With `is_new`, it counts for the quota of its address; behind TLS that was done before.
+        With `tls_at_proxy`, the header must say that the client uses TLS. With `logins`, the client must log in.
+        With `is_new`, the connection counts for the quota of its address; a TLS connection was counted before.
         """
         self._owner = owner
         self.listener = listener
@@ -85,18 +85,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._pipeline = Pipeline(owner, context, self, answers_in_order=answers_in_order, login=login)
         self._is_new = is_new and listener.name != FORWARDING_LISTENER
         self._deadline: asyncio.TimerHandle | None = None
-        """Closes the connection: at the end of the time for its login, or because its address connects too often."""
+        """Closes the connection when the time for its login expires, or because its address connects too often."""
         self._arrived_from: str | None = None
-        """Counted by the server, until the client has logged in."""
+        """The host under which the server counts this connection, until the client has logged in."""
         self._write_paused = False
         self._reading = True
         self._ended_by_client = False
         self.last_activity = self._loop.time()
 
-    # Coming in
+    # Opening
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        transport = cast(asyncio.Transport, transport)  # uvloop has its own transport class
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._client.address = f"{peer[0]}:{peer[1]}" if peer else "unknown"
@@ -106,7 +106,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif self._proxy_header is not None and not (peer and self._proxy_header.may_come_from(peer[0])):
             self.end("not a trusted proxy")
         elif self._owner.requests.exhausted:
-            self._loop.call_soon(self.regulate_reading)  # reading begins behind this call
+            self._loop.call_soon(self.regulate_reading)  # reading begins after this call
         if self._proxy_header is None and self._connects_too_often():
             return
         if self._has_to_log_in:
@@ -120,9 +120,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not throttle_time_s:
             return False
         self._forget_login()
-        self._arrive()  # so that few of one address wait for their end
+        self._arrive()  # so that only a bounded number of connections from one address wait to be closed
         self._pipeline.ending = "connects too often"
-        self._loop.call_soon(self.regulate_reading)  # reading begins behind this call
+        self._loop.call_soon(self.regulate_reading)  # reading begins after this call
         self._deadline = self._loop.call_later(throttle_time_s, self.end, self._pipeline.ending)
         return True
 
@@ -157,7 +157,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._arrived_from = None
 
     def become(self, principal: Principal, server_name: str | None, address: str) -> None:
-        """As TLS has told, here or at a load balancer."""
+        """Set the principal and the server name that TLS provided, here or at a load balancer."""
         self._pipeline.become(principal, self.listener.as_asked_for(server_name))
         if principal != ANONYMOUS:
             self._owner.audit.named(address, self.listener.name, principal.name)
@@ -179,12 +179,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._proxy_header is not None:
             self._take_proxy_header(self._proxy_header, self._owner.read_buffer[:nbytes])
         else:
-            # What is no frame ends the connection in its turn, behind good requests.
+            # A malformed frame ends the connection in its turn, after the valid requests before it.
             self._pipeline.take(self._receiver.buffer_updated(nbytes))
         self._pipeline.run()
 
     def _take_proxy_header(self, awaited: AwaitedProxyHeader, data: memoryview) -> None:
-        """Once it is whole; frames may follow at once."""
+        """Take the PROXY header when it is complete. Frames may follow it in the same bytes."""
         try:
             found = awaited.take(data)
         except MalformedProxyHeaderError as error:
@@ -200,7 +200,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._pipeline.take(self._receiver.cut(memoryview(found.rest)))
 
     def _is_let_in(self, header: ProxyHeader) -> bool:
-        """By how often its address connects, and by what a load balancer says that has ended TLS."""
+        """Check how often the address connects, and the certificate name from a load balancer that terminates TLS."""
         if header.source is not None and self._connects_too_often():
             return False
         if header.cluster is not None and self.listener.name == FORWARDING_LISTENER:
@@ -223,7 +223,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if want:
             want = self._pipeline.requests.may_read(self)
         else:
-            self._pipeline.requests.forget(self)  # others may read while it works
+            self._pipeline.requests.forget(self)  # others may read while this connection works
         if want == self._reading:
             return
         self._reading = want
@@ -248,7 +248,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.write(buffers[0])
         elif buffers:
             self._transport.writelines(buffers)
-        if self._write_paused:  # the answers to what was already being handled
+        if self._write_paused:  # answers to requests that were already being handled
             self._count_unread()
         if self._ended_by_client and self.idle and self._pipeline.ending is None:
             self.end("end of stream")
@@ -259,7 +259,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.regulate_reading()
 
     def pause_writing(self) -> None:
-        # A client that does not read gets no further request answered, so that what it pins stays bounded.
+        # While a client does not read, none of its further requests run, so that the memory of its answers stays
+        # bounded.
         self._write_paused = True
         self._count_unread()
         self.regulate_reading()
@@ -277,27 +278,27 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def cluster(self) -> Cluster:
-        """The one that it is for."""
+        """The cluster that this connection is for."""
         return self._pipeline.admission.served.cluster
 
     @property
     def idle(self) -> bool:
-        """Nothing of this client is being worked on."""
+        """No request of this client waits or is being handled."""
         return self._pipeline.idle
 
     @property
     def mid_frame(self) -> bool:
-        """A part of a request has come, or of the PROXY header before the first one."""
+        """A part of a request has arrived, or a part of the PROXY header before the first request."""
         return (self._proxy_header is not None and self._proxy_header.begun) or self._receiver.mid_frame
 
     def close(self, reason: str, **facts: Any) -> None:
         if self._transport is not None and self._transport.is_closing():
-            self._transport.abort()  # the client does not even take its last answers
+            self._transport.abort()  # the client does not even read its last answers
         else:
             self.end(reason, **facts)
 
     def abort(self, reason: str) -> None:
-        """Give up what the client has not taken."""
+        """Close the connection and discard the answers that the client has not read."""
         self.end(reason)
         if self._transport is not None:
             self._transport.abort()
@@ -312,7 +313,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def eof_received(self) -> bool:
-        """A client that has sent all may still want its answers. True keeps our side open until they are written."""
+        """A client that has sent all its requests may still want the answers. True keeps our side open until they are
+        written."""
         if self.idle:
             return False
         self._ended_by_client = True
@@ -327,4 +329,5 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._pipeline.requests.forget(self)
         self._pipeline.close()
         self._owner.closed(self)
-        self._client.close = _nothing_to_end  # it would hold this connection until garbage is looked for
+        # The client would keep this connection in memory until the garbage collector runs.
+        self._client.close = _nothing_to_end

@@ -19,10 +19,10 @@ class Host(Protocol):
     limits: Limits
     metrics: Metrics
     requests: RequestBudget
-    """Of all clusters."""
+    """The budget of all clusters."""
     turns: Turns
     threads: ThreadPoolExecutor
-    """For large requests and answers. Names of hosts are looked up in others, and wait for none of these."""
+    """Threads for large requests and answers. Host names are resolved in other threads, and never wait for these."""
 
     def requests_of(self, served: ServedCluster) -> RequestBudget:
-        """The share of one of several clusters."""
+        """Return the budget of one of several clusters."""

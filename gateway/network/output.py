@@ -12,21 +12,21 @@ class Output(Protocol):
 
     @property
     def accepts_answers(self) -> bool:
-        """It is open, and its client reads."""
+        """The connection is open, and its client reads."""
 
     def write(self, buffers: list[Buffer]) -> None: ...
 
     def progressed(self) -> None:
-        """Requests were run or answered: reading may go on, or the connection be at its end."""
+        """Requests were run or answered: check whether the connection may read."""
 
     def logged_in(self) -> None:
-        """What comes now is no stranger's."""
+        """The client has logged in: the limits for unauthenticated clients no longer apply."""
 
     def end(self, reason: str, **facts: Any) -> None: ...
 
 
 class Gone:
-    """In place of a connection that is lost: a pipeline would hold it until garbage is looked for."""
+    """Replaces a lost connection: the pipeline would keep that in memory until the garbage collector runs."""
 
     accepts_answers = False
 

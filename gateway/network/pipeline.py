@@ -1,7 +1,7 @@
-"""The requests of one connection: run in their order, answered in their order.
+"""The requests of one connection, run in their order and answered in their order.
 
-A request is run when those before it are answered, as Kafka does: what its answer tells is then not older than what the
-client was told before. Requests of APIs that only add may run behind others of their kind (`Api.pipelined`).
+A request runs when those before it are answered, as in Kafka: its answer is then never older than an earlier answer.
+Requests of APIs that only add data may run while earlier requests of the same API are unanswered (`Api.pipelined`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Pipeline:
         answers_in_order: bool,
         login: LoginSession | None = None,
     ) -> None:
-        """`login` answers until the client has logged in, and when it does so again."""
+        """`login` answers until the client has logged in, and when the client logs in again."""
         self._host = host
         self._context = context
         self._login = login
@@ -54,42 +54,43 @@ class Pipeline:
         self._max_in_flight = host.limits.max_in_flight_requests
         self.admission = Admission(host.dispatcher, context)
         self.requests = host.requests
-        """That its requests count in: the share of its cluster, once it is admitted to one of several."""
+        """The budget that counts its requests: the share of its cluster, once it is admitted to one of several
+        clusters."""
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[bytearray] = deque()
         self._answers = Answers(host, self, in_order=answers_in_order)
         self._serial: asyncio.Task[Any] | None = None
-        """What the next request waits for: decoding, or a handler's preparation."""
+        """The work that the next request waits for: a login, an admission, decoding, or a handler's preparation."""
         self._awaited: set[asyncio.Future[Response]] = set()
         self._request_bytes = self._room_bytes = 0
-        """Taken of the budgets of all connections."""
+        """Bytes that this connection holds in the budgets of all connections."""
         self._muted: asyncio.TimerHandle | None = None
         self._waits_for_turn = False
         self._closed = False
         self.ending: str | None = None
-        """Why nothing more is run; the connection closes when what was run is answered."""
+        """Why no more requests run; the connection closes when the running requests are answered."""
         context.client.mute = self.mute
 
     # Requests
 
     @property
     def has_backlog(self) -> bool:
-        """Requests that were read are not run yet."""
+        """There are requests that were read but do not run yet."""
         return bool(self._backlog)
 
     @property
     def idle(self) -> bool:
-        """Nothing of this client is being worked on."""
+        """No request of this client waits or is being handled."""
         return not self._answers.places and not self._backlog and self._serial is None
 
     @property
     def request_bytes(self) -> int:
-        """Of this client, in memory."""
+        """Bytes of this client's requests in memory."""
         return self._request_bytes
 
     def received(self, size_bytes: int) -> None:
-        """Of requests, or a part of one; they are held until they are answered."""
+        """Count received bytes of requests, or of parts of requests. They are held until the requests are answered."""
         self._request_bytes += size_bytes
         self.requests.received(size_bytes)
 
@@ -98,11 +99,11 @@ class Pipeline:
         self.requests.released(size_bytes)
 
     def take(self, frames: Iterable[bytearray]) -> None:
-        """To be run with the next `run`."""
+        """Queue frames for the next `run`."""
         self._backlog.extend(frames)
 
     def run(self) -> None:
-        """Run the requests that have been read, until one has to be waited for, or others have their turn."""
+        """Run the requests that were read, until one must be waited for or other connections get their turn."""
         if self._backlog and not self._waits_for_turn:
             if self._host.turns.may_run(self._cluster):
                 self._run_slice()
@@ -146,7 +147,7 @@ class Pipeline:
         )
 
     def _may_overtake(self, frame: bytearray) -> bool:
-        if self._login is not None and self._login.takes(frame):  # it may end the connection
+        if self._login is not None and self._login.takes(frame):  # the login may end the connection
             return False
         return self._host.dispatcher.is_pipelined(frame, self._answers.places[-1].api)
 
@@ -174,7 +175,7 @@ class Pipeline:
         self._start(place)
 
     def _take_login(self, request_bytes: int, answer: LoginAnswer) -> None:
-        """What was asked before is answered."""
+        """Finish a login request; all earlier requests are answered."""
         self.released(request_bytes)
         if answer.principal is not None:
             self.become(answer.principal)
@@ -186,7 +187,7 @@ class Pipeline:
             self._output.end(answer.ends)
 
     def become(self, principal: Principal, listener: Listener | None = None) -> None:
-        """What is asked from now on is asked by this one, by this listener if one is given."""
+        """Later requests come from this principal, and from this listener if one is given."""
         context, served = self._context, self.admission.served
         listener = listener or context.listener
         self._context = self._host.dispatcher.context(context.client, listener, principal, served)
@@ -209,7 +210,7 @@ class Pipeline:
         requests.received(held_bytes)
 
     async def _decode_large(self, frame: bytearray, place: Place) -> Place:
-        """In a thread, where the event loop goes on, and when there is memory for what becomes of it."""
+        """Decode in a thread, once there is memory for the decoded request; the event loop continues."""
         requests = self._host.requests
         room_bytes, kept_bytes = await requests.room_to_decode(len(frame)), 0
         try:
@@ -222,7 +223,7 @@ class Pipeline:
         return place
 
     def _decode(self, frame: bytearray) -> tuple[Call, int]:
-        """The call, and how many values are in its lists."""
+        """Return the call, and the number of values in its lists."""
         call = self._host.dispatcher.begin(frame, self._context)
         return call, count_values(call.api.request, call.request)
 
@@ -246,7 +247,7 @@ class Pipeline:
             self._answers.take(place, reply.response)
 
     def _serially(self, work: Coroutine[Any, Any, T], then: Callable[[T], None], place: Place | None = None) -> None:
-        """Later requests of the connection wait for it. Without a place, the request is not begun."""
+        """Later requests of the connection wait for this work. Without a place, the request has not begun."""
         self._serial = asyncio.create_task(work)
         self._serial.add_done_callback(lambda task: self._serial_done(task, then, place))
 
@@ -255,7 +256,7 @@ class Pipeline:
         if self._closed:
             _forget(task)
             return
-        if task.cancelled():  # if not because this connection is lost, then because a log it waited for was closed
+        if task.cancelled():  # the connection is still open, so a log that the task waited for was closed
             self._output.end("interrupted")
             return
         error = task.exception()
@@ -266,7 +267,8 @@ class Pipeline:
         self.run()
 
     def mute(self, throttle_time_ms: int) -> None:
-        """No request is run for so long, or longer if it is muted already; the answers to those that run go out."""
+        """Run no request for this time, or longer if the client is already muted for longer. Requests that already run
+        are answered."""
         end_s = self._loop.time() + throttle_time_ms / 1000
         if self._muted is not None:
             end_s = max(end_s, self._muted.when())
@@ -294,7 +296,7 @@ class Pipeline:
         self._answers.take(place, future.result(), later=True)
 
     def write(self, buffers: list[Buffer], request_bytes: int, room_bytes: int) -> None:
-        """The next answers, and what their requests took of the budgets."""
+        """Write the next answers. The sizes are what their requests hold in the budgets."""
         if room_bytes:
             self._room_bytes -= room_bytes
             self._host.requests.answered(room_bytes)
@@ -304,14 +306,15 @@ class Pipeline:
             self._output.end(self.ending)
 
     def written_later(self) -> None:
-        """What waited for answers may run."""
+        """Answers were written: requests that waited for them may run."""
         if self._backlog:
             self.run()
 
     # The end
 
     def fail(self, call: Call | None, error: BaseException) -> None:
-        """A defect of ours: say so in the log, and let the client come back with a new connection."""
+        """A failure of the gateway is logged and closes the connection; the client may connect again. Malformed
+        requests and refusals are no such failures."""
         if isinstance(error, MalformedRequest) and call is None:
             self._end_malformed(error)
             return
@@ -330,7 +333,7 @@ class Pipeline:
         self._output.end("internal error")
 
     def _end_malformed(self, error: MalformedRequest) -> None:
-        """Read nothing more, and close when the requests before the bad one are answered."""
+        """Read nothing more, and close when the requests before the malformed one are answered."""
         self.ending = "unsupported request" if isinstance(error, UnsupportedRequest) else "malformed request"
         log.info("connection ends", reason=self.ending, address=self._context.client.address, error=str(error))
         self._backlog.clear()
@@ -342,7 +345,7 @@ class Pipeline:
         self._backlog.clear()
 
     def close(self) -> None:
-        """The client has gone: nobody waits for its answers."""
+        """The client has disconnected and waits for no answers."""
         self._closed = True
         self._handler.close()
         self.admission.leave()
@@ -362,11 +365,11 @@ class Pipeline:
 
 
 def _not_muted(throttle_time_ms: int) -> None:
-    """There is nothing more to run."""
+    """No requests are left to run."""
 
 
 def _forget(work: asyncio.Future[Any]) -> None:
-    """The client has gone: what comes of its request, or of what the handler still waits for, is nobody's."""
+    """The client has disconnected: discard the outcome of its request, and cancel what the handler still waits for."""
     if work.cancelled() or work.exception() is not None:
         return
     outcome = work.result()

@@ -1,7 +1,7 @@
 """The memory of all requests: those that are being received, that wait, and that are handled.
 
-Above the budget the gateway stops reading, and goes on when requests are answered. One connection that has sent a part
-of a request is read all the same, so that there is always one that gets whole; it has a limited time for that.
+Above the budget the gateway stops reading, and continues when requests are answered. One connection that has sent a
+part of a request is still read, so that at least one request always becomes complete; it has a limited time for that.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Protocol
 from gateway.observability.metrics import Tally
 
 RESUME_BELOW = 0.75
-"""Of the budget: not every answer wakes everybody."""
+"""Waiting connections are woken below this fraction of the budget, so that not every answer wakes all of them."""
 RESUME_S = 1.0
-"""While what is held stays between that and the budget, those who wait are woken so often."""
+"""While the held bytes stay between that fraction and the budget, waiting connections are woken at this interval."""
 RECEIVE_S = 10.0
-"""A client has so long for the rest of its request while others wait for the memory."""
+"""The time that a client has for the rest of its request while others wait for the memory."""
 DECODED_FACTOR = 40
-"""A decoded request takes so many times its size, at the most (measured: names and numbers become objects)."""
+"""A decoded request takes at most this many times its size (measured: names and numbers become objects)."""
 VALUE_BYTES = 256
-"""Of each value of its lists, at the most: a name, or a row of such."""
+"""Maximum size of each value of its lists: a name, or a row of values."""
 
 
 class Reading(Protocol):
@@ -36,14 +36,14 @@ class Reading(Protocol):
 
 
 class RequestBudget:
-    """Bytes are counted from when they were received until their request is answered."""
+    """Bytes count from when they are received until their request is answered."""
 
     def __init__(
         self, budget_bytes: int, held_bytes: Tally, on_exhausted: Callable[[], None], whole: RequestBudget | None = None
     ) -> None:
         """`on_exhausted` is called when all connections have to `regulate_reading`.
 
-        With a `whole`, it is the share of one cluster: what it holds counts there, too, and both have to have room.
+        With a `whole`, this is the share of one cluster: its bytes count in `whole`, too, and both must have room.
         """
         self._whole = whole
         self._budget_bytes = budget_bytes
@@ -81,11 +81,11 @@ class RequestBudget:
 
     @property
     def is_short(self) -> bool:
-        """Here, or of all clusters."""
+        """This budget is exhausted, or that of all clusters."""
         return self.exhausted or (self._whole is not None and self._whole.exhausted)
 
     def may_read(self, connection: Reading) -> bool:
-        """False: it is asked to `regulate_reading` again when there is room."""
+        """False: the connection's `regulate_reading` is called when there is room."""
         has_turn = self._may_read(connection)
         if self._whole is None:
             return has_turn
@@ -95,7 +95,7 @@ class RequestBudget:
         return self._whole.may_read(connection)
 
     def leave_to_share(self, connection: Reading) -> None:
-        """Its share lets it wait. When there is room in that, it asks again."""
+        """The connection waits for its share of the budget. It calls `may_read` again when the share has room."""
         self._waiting.pop(connection, None)
         if self._first is connection:
             self._end_first()
@@ -114,7 +114,7 @@ class RequestBudget:
         return False
 
     def forget(self, connection: Reading) -> None:
-        """It was closed, or reads nothing before it has worked."""
+        """The connection was closed, or does not read until it has handled its requests."""
         if self._whole is not None:
             self._whole.forget(connection)
         self._waiting.pop(connection, None)
@@ -157,7 +157,7 @@ class RequestBudget:
     # Decoded requests
 
     async def room_to_decode(self, frame_bytes: int) -> int:
-        """Wait, first in first out, until a request of so many bytes may be decoded. Give the result to `decoded`."""
+        """Wait, first in first out, until a request of this size may be decoded. Pass the result to `decoded`."""
         wanted = DECODED_FACTOR * frame_bytes
         if self._decoding or not self._fits(wanted):
             turn = asyncio.get_running_loop().create_future()
@@ -165,7 +165,7 @@ class RequestBudget:
             try:
                 await turn
             except asyncio.CancelledError:
-                if self._decoding.pop(turn, None) is None:  # it had its turn already
+                if self._decoding.pop(turn, None) is None:  # the request already had its turn
                     self.decoded(wanted, 0)
                 else:
                     self._let_decode()
@@ -175,23 +175,23 @@ class RequestBudget:
         return wanted
 
     def decoded(self, room_bytes: int, kept_bytes: int) -> None:
-        """It is decoded, and holds only so much of its room. Give that to `answered`."""
+        """The request is decoded and keeps only `kept_bytes` of its room. Pass these to `answered`."""
         self._being_decoded -= 1
         self.answered(room_bytes - kept_bytes)
 
     def answered(self, kept_bytes: int) -> None:
-        """The request was."""
+        """The request was answered."""
         self._decoded_bytes -= kept_bytes
         self._let_decode()
 
     @staticmethod
     def decoded_bytes(frame_bytes: int, values: int) -> int:
-        """What a decoded request takes at the most, by the values in its lists."""
+        """The maximum memory of a decoded request, from the number of values in its lists."""
         return 2 * frame_bytes + VALUE_BYTES * values
 
     def _let_decode(self) -> None:
         for turn, wanted in list(self._decoding.items()):
-            if turn.cancelled():  # who waited has not seen it yet
+            if turn.cancelled():  # the waiting task has not seen it yet
                 continue
             if not self._fits(wanted):
                 return
@@ -204,7 +204,7 @@ class RequestBudget:
         self._decoded_bytes += room_bytes
 
     def _fits(self, wanted: int) -> bool:
-        """While there is memory at all, one that is decoded alone always does."""
+        """A request that is decoded alone always fits while any memory is left."""
         if self._being_decoded == 0:
             return self._decoded_bytes < self._budget_bytes
         return self._decoded_bytes + wanted <= self._budget_bytes

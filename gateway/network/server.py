@@ -34,7 +34,7 @@ from gateway.transport.tls import TlsConnection
 SWEEP_S = 10.0
 BACKLOG = 4_096
 CODEC_THREADS = 2
-"""They share one interpreter: more would be no faster."""
+"""The threads share one interpreter: more threads would not be faster."""
 
 log = structlog.get_logger()
 
@@ -70,7 +70,7 @@ class KafkaServer:
         self._kafka = config.kafka
         self._forwarding = config.fleet.forwarding
         self._unread: dict[KafkaConnection, tuple[Unread, int]] = {}
-        """Of which cluster, and how much."""
+        """The unread answers of each connection: the counters of its cluster, and its number of bytes."""
         self._unread_bytes = 0
         self._connections: set[KafkaConnection] = set()
         self._of_peers = 0
@@ -78,7 +78,7 @@ class KafkaServer:
         self._tasks = TaskGroup()
 
     async def bind(self) -> dict[str, int]:
-        """Take the ports and return them by listener; nobody can connect before `start`.
+        """Bind the ports and return them by listener. Clients cannot connect before `start`.
 
         Raises OSError, or UnfitCertificate.
         """
@@ -89,7 +89,7 @@ class KafkaServer:
         return ports
 
     def _entrance(self, settings: NamedListenerSection) -> Callable[[], asyncio.BufferedProtocol]:
-        """What takes a new connection of a listener. Raises UnfitCertificate."""
+        """Return the factory of new connections of a listener. Raises UnfitCertificate."""
         hosts = cluster_hosts(self._kafka.clusters) if settings.may_choose_by_host else {}
         listener = Listener(settings.name, settings.single_address, settings.cluster, settings.protocol, hosts)
         proxies = settings.trusted_proxies if settings.proxy_protocol else None
@@ -110,7 +110,8 @@ class KafkaServer:
         )  # fmt: skip
 
     def _peer_entrance(self, settings: ForwardingSection) -> Callable[[], asyncio.BufferedProtocol]:
-        """The same of other gateways' connections, which say in a PROXY header of their own for whom they ask."""
+        """As `_entrance`, for connections of other gateways. Their own PROXY header names the client that they forward
+        for."""
         make = partial(
             KafkaConnection, self, Listener(FORWARDING_LISTENER), proxies=settings.trusted_peers, answers_in_order=False
         )
@@ -141,7 +142,7 @@ class KafkaServer:
             self._tasks.keep_running("certificates", certificates.keep_fresh)
 
     async def stop(self) -> None:
-        """Accept nothing more, let requests in flight be answered for a moment, then close."""
+        """Accept no more connections, give requests in flight a moment to be answered, then close."""
         for server in self._listening:
             server.close()
         await self._tasks.close()
@@ -162,21 +163,22 @@ class KafkaServer:
         return share
 
     def opened(self, connection: KafkaConnection) -> bool:
-        """False when there are too many: the connection closes itself."""
+        """False if there are too many connections: the connection then closes itself."""
         self.metrics.connections_total.inc()
         self._connections.add(connection)
         self.metrics.connections.set(len(self._connections))
-        if connection.listener.name == FORWARDING_LISTENER:  # those clients are counted where they came
+        if connection.listener.name == FORWARDING_LISTENER:  # counted on the gateway that its client connected to
             self._of_peers += 1
             return True
         return len(self._connections) - self._of_peers <= self.limits.max_connections
 
     def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None:
-        """So much of a connection's answers is not taken. Those that have stood longest go when it is too much."""
+        """Set the size of a connection's answers that its client has not read. Above the budget, the connections that
+        have held answers for the longest time are closed."""
         unread, before = self._unread.get(connection) or (connection.cluster.unread, 0)
         self._count_unread(unread, size_bytes - before)
         if size_bytes:
-            self._unread[connection] = unread, size_bytes  # keeps its place
+            self._unread[connection] = unread, size_bytes  # keeps its position in the dict
         else:
             self._unread.pop(connection, None)
         while self._unread_bytes > self.limits.unread_budget_bytes:
@@ -222,7 +224,7 @@ class KafkaServer:
 def _carried(
     names: CertificateNames | None, make: Callable[[], KafkaConnection], tls: TlsConnection
 ) -> KafkaConnection | None:
-    """The connection of a client that TLS lets in."""
+    """Return the connection of a TLS client; None if its certificate maps to no principal."""
     assert names is not None
     principal = names.principal(tls.certificate)
     if principal is None:
@@ -233,7 +235,7 @@ def _carried(
 
 
 def _raise_file_limit() -> None:
-    """Each connection needs a file descriptor: take all that the system allows."""
+    """Each connection needs a file descriptor: raise the limit to all that the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
