@@ -1,4 +1,4 @@
-"""A partition of `__consumer_offsets`: its coordinator, and every offset that is committed in it."""
+"""A partition of `__consumer_offsets`: its coordinator, and all offsets that are committed in it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from coordinator.topics import TopicPartition
 from gateway.coordination.partition.coordinator_partition import CoordinatorPartition
 
 BARRIER = encode_record(GroupMetadataKey(""), None)
-"""The tombstone of a group that cannot be: groups with members have names. Every reader passes it over."""
+"""The tombstone of a group that cannot exist: groups with members have names. Every reader skips it."""
 
 GroupPartition = CoordinatorPartition[GroupCoordinator]
 
 
 async def iter_committed(partition: GroupPartition) -> AsyncIterator[tuple[str, dict[TopicPartition, int]]]:
-    """(group id, some of its offsets); nothing for a group that has gone meanwhile. Other work runs in between."""
+    """Yields (group id, some of its offsets); nothing for a group deleted in the meantime. Other work can run."""
     counter = SliceCounter()
     for group_id in partition.run(lambda coordinator, now_ms: coordinator.group_ids()):
         committed = partition.run(lambda coordinator, now_ms, group_id=group_id: coordinator.committed(group_id))  # type: ignore[misc]

@@ -1,7 +1,8 @@
-"""Adding partitions to a transaction, which may come while the markers of the one before are still being written.
+"""Adding partitions to a transaction while the markers of the previous transaction may still be in flight.
 
-Kafka answers CONCURRENT_TRANSACTIONS then, and clients try again after 20 to 100 ms. Pulsar takes longer to store a
-marker than a client to begin its next transaction, so that answer would be the rule: the request waits a while instead.
+Kafka answers CONCURRENT_TRANSACTIONS in this case, and clients retry after 20 to 100 ms. Pulsar takes longer to
+store a marker than a client takes to begin its next transaction, so this answer would be the rule. Therefore the
+request waits for a short time instead.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ PATIENCE_S = 0.1
 
 
 async def add_at_once(coordinators: Coordinators[TransactionCoordinator], request: AddPartitionsRequest) -> ErrorCode:
-    """For leaders of partitions: markers that are written while they wait tell them to ask again (`verification`)."""
+    """For partition leaders, which do not wait here: a marker that is written in the meantime makes them retry
+    (`handlers.records.verification`).
+    """
     return await coordinators.ask(
         request.transactional_id,
         lambda coordinator, now_ms, reply: coordinator.add_partitions(request, now_ms, reply),
@@ -26,7 +29,7 @@ async def add_at_once(coordinators: Coordinators[TransactionCoordinator], reques
 
 
 async def add_when_free(coordinators: Coordinators[TransactionCoordinator], request: AddPartitionsRequest) -> ErrorCode:
-    """What the coordinator says when it has no other transition of the id under way, or will not wait for it longer."""
+    """The coordinator's answer; CONCURRENT_TRANSACTIONS if another transition of the id outlasts PATIENCE_S."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + PATIENCE_S
     while True:
@@ -38,7 +41,7 @@ async def add_when_free(coordinators: Coordinators[TransactionCoordinator], requ
 
 
 async def _free(coordinators: Coordinators[TransactionCoordinator], transactional_id: str, at_most_s: float) -> None:
-    """Also when the coordinator is lost, after so long: it says nothing then."""
+    """Waits until no transition of the id runs, at most for this time: a lost coordinator does not call back."""
     freed = asyncio.Event()
     told = freed.set
     coordinators.run(transactional_id, lambda coordinator, now_ms: coordinator.tell_when_free(transactional_id, told))

@@ -1,8 +1,9 @@
-"""Over which links other gateways may still have markers written: the newest of each, and no older one.
+"""The links over which other gateways may write markers: only the newest link of each gateway.
 
-A coordinator that has given up an answer asks again by a new link. What comes by the old one after that, because it lay
-in a socket's buffer or waited for a log to be opened, must not be written: the next transaction may have begun. So it
-is asked here in the same turn in which a marker is appended. Clients that abort transactions have no such links.
+A coordinator that has stopped waiting for an answer retries over a new link. A marker that arrives over the old link
+after that, because it was in a socket's buffer or waited for a log to be opened, must not be written: the next
+transaction may have begun. Therefore the link is checked in the same turn of the event loop in which a marker is
+appended. Clients that abort transactions have no such links.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from collections.abc import Iterator
 from itertools import count
 
 MAX_GATEWAYS = 10_000
-"""More than a fleet ever has: those that were heard of last."""
+"""The limit of known gateways, more than a fleet ever has. Those that sent markers last are kept."""
 _CLIENT_ID = re.compile(r"markers:(?P<process>[0-9a-f]{32}):(?P<number>[0-9]{1,18})")
 
 
 def client_ids() -> Iterator[str]:
-    """What the requests of this process carry by one link after the other."""
+    """The client ids that this process sends in its requests: a new one for each link."""
     process = uuid.uuid4().hex
     return (f"markers:{process}:{number}" for number in count(1))
 

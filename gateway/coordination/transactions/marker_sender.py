@@ -1,25 +1,26 @@
-"""Leads the markers of ended transactions to the leaders of their partitions: WriteTxnMarkers (key 27), v1 and v2.
+"""Sends the markers of ended transactions to the leaders of their partitions: WriteTxnMarkers (key 27), v1 and v2.
 
-A request holds what one moment has for one gateway; this gateway's own share stays here. The answer, or that there is
-none, is the outcome of each marker:
+A request holds all markers for one gateway that are written in one turn of the event loop; markers for this
+gateway's own partitions are written directly. The answer, or a missing answer, decides the outcome of each marker:
 
 | the leader's answer | outcome |
 | --- | --- |
 | NONE | WRITTEN |
-| UNKNOWN_TOPIC_OR_PARTITION, and Pulsar knows no such partition either | GONE |
+| UNKNOWN_TOPIC_OR_PARTITION, and Pulsar does not know the partition either | GONE |
 | those of `ports.MARKER_OUTCOMES` | as there |
 | any other, none, or an unreadable one | FAILED |
 
 FAILED must mean that the marker is not written later, because a client that keeps its epoch may have begun its next
-transaction in the partition by then. What is on its way when an answer is given up is stopped by the first of these
-that meets it:
+transaction in the partition by then. Markers that are in flight when the wait for an answer ends are stopped by the
+first of these that they reach:
 
-- The link. It ends with the answer that did not come, and the leader handles nothing of a link that has ended, nor of
-  one that a newer link of the same gateway has replaced (`MarkerLinks`). So the next attempt is never overtaken.
-- The partition's log. A marker that it has queued is joined by the next attempt, not written twice.
-- Leadership. When it has moved, the old leader refuses: it appends markers only while it leads.
-- The coordinator's epoch. Markers of a coordinator that was replaced are refused where its successor's have been.
-- The lease. A gateway that has slept sends none: a leader may have forgotten by then which coordinator was the last.
+- The link. It is closed when an answer is missing. The leader handles nothing from a closed link, nor from a link that
+  a newer link of the same gateway has replaced (`MarkerLinks`). So the next attempt is never overtaken.
+- The partition's log. If it has already queued the marker, the next attempt joins this marker: it is not written twice.
+- Leadership. After a move, the old leader refuses markers: it appends them only while it leads.
+- The coordinator's epoch. Markers of a replaced coordinator are refused where its successor has written markers.
+- The lease. A gateway that was suspended sends no markers without it: by then, a leader may have forgotten which
+  coordinator was the last.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 ANSWER_S = 45.0
-"""Longer than a leader takes to open the partition's log, and to learn that Pulsar does not answer."""
+"""Longer than a leader needs to open the partition's log, and to detect that Pulsar does not answer."""
 MAX_PARTITIONS = 1_000
-"""Of one request."""
+"""The limit of one request."""
 VERSION, EPOCH_BUMP_VERSION = 1, 2
-"""Version 2 tells the markers' `transaction.version`; the fleet has one of 2 when every gateway reads that."""
+"""Version 2 carries the markers' `transaction.version`. The fleet uses 2 only if every gateway can read version 2."""
 
 WriteHere = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
-"""As the leader of partitions, this gateway writes the markers."""
+"""Writes markers to partitions that this gateway leads."""
 InTurn = Callable[[str, Callable[[int], None]], None]
-"""(transactional id, call): calls with the time of day, and heeds the timers that its coordinator sets in it."""
+"""(transactional id, call): runs the call with the time of day, then sets the timers that its coordinator needs."""
 log = structlog.get_logger()
 
 
 class _Share(NamedTuple):
-    """What one leader gets of a transaction's markers."""
+    """The markers of one transaction for one leader."""
 
     markers: TransactionMarkers
     partitions: Sequence[TopicPartition]
@@ -78,7 +79,7 @@ class MarkerSender:
         in_turn: InTurn,
         serves: Callable[[str], bool],
     ) -> None:
-        """`serves`: this gateway coordinates the transactional id at this moment, and no other does."""
+        """`serves`: this gateway coordinates the transactional id at this moment, and no other gateway does."""
         self._fleet = fleet
         self._topics = topics
         self._peers = peers
@@ -99,7 +100,7 @@ class MarkerSender:
             self._waiting.setdefault(leader, []).append(_Share(markers, partitions, on_outcome))
 
     async def close(self) -> None:
-        """When the coordinators have resigned. Markers under way have FAILED: the next coordinators send them again."""
+        """Call this when the coordinators have resigned. Markers in flight get FAILED: the next coordinators retry."""
         await self._tasks.close()
 
     def _flush(self) -> None:
@@ -129,7 +130,7 @@ class MarkerSender:
     def _report_all_but(
         self, unknown: Set[_Key], shares: Sequence[_Share], outcomes: Mapping[_Key, MarkerOutcome]
     ) -> list[_Share]:
-        """What is left: other transactions do not wait until topics are looked up."""
+        """Returns the shares that are not reported yet: other transactions do not wait until topics are looked up."""
         left = []
         for share in shares:
             known: list[TopicPartition] = []
@@ -152,7 +153,7 @@ class MarkerSender:
         return await self._peers.ask(leader, version, request, WriteTxnMarkersResponse, ANSWER_S)
 
     async def _ask_here(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """A marker that is queued when this is given up is joined by the next attempt, as one of another gateway is."""
+        """If this times out while a marker is queued, the next attempt joins that marker, as on other gateways."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await self._write_here(request)
@@ -160,12 +161,12 @@ class MarkerSender:
             raise PeerLostError(f"not written here within {ANSWER_S:.0f} s") from None
 
     async def _gone(self, unknown: Set[_Key]) -> list[_Key]:
-        """Those of which Pulsar says so, too."""
+        """The partitions among them that Pulsar does not know either."""
         counts = {name: await self._count_partitions(name) for name in {partition.topic for _, partition in unknown}}
         return [key for key in unknown if (count := counts[key[1].topic]) is not None and key[1].partition >= count]
 
     async def _count_partitions(self, name: str) -> int | None:
-        """As Pulsar has it now, 0 of a topic that is not there; None if Pulsar cannot tell."""
+        """The partition count as Pulsar has it now: 0 if the topic does not exist, None if Pulsar cannot be asked."""
         try:
             topic = await self._topics.get(name, fresh=True)
         except PulsarError as error:
@@ -181,12 +182,12 @@ class MarkerSender:
 
         try:
             self._in_turn(share.markers.transactional_id, tell)
-        except Exception as defect:  # of ours: the other transactions are told all the same
+        except Exception as defect:  # a defect in the gateway: the other transactions get their outcomes nevertheless
             report("outcome of markers", defect)
 
 
 def _in_requests(shares: Sequence[_Share]) -> Iterator[list[_Share]]:
-    """Whole shares together while they are few; a large one is cut."""
+    """Small shares are combined into one request; a share that is too large is split."""
     some: list[_Share] = []
     count = 0
     for share in shares:

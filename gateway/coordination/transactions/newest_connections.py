@@ -1,8 +1,8 @@
-"""By which connection each transactional producer was heard of last: its EndTxn counts by no older one (KAFKA-17754).
+"""The newest connection of each transactional producer: EndTxn from an older connection is refused (KAFKA-17754).
 
-A client that waited in vain asks again by a new connection, and may then begin its next transaction. What it sent by
-the old one can still lie in a gateway that was stopped for a moment, and would end that transaction. Clients that use
-version 5 of EndTxn have another epoch in each transaction, and need nothing of this.
+A client that got no answer retries over a new connection, and may then begin its next transaction. An EndTxn that it
+sent over the old connection can still be in a gateway that was suspended for a moment, and would end that
+transaction. Clients that use version 5 of EndTxn have a new epoch in each transaction, and do not need this.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from coordinator.transaction.messages import Producer
 
 MAX_PRODUCERS = 100_000
-"""Those that were heard of last."""
+"""The producers that sent a request last are kept."""
 
 
 class NewestConnections:
@@ -20,7 +20,7 @@ class NewestConnections:
         self._numbers: OrderedDict[Producer, int] = OrderedDict()
 
     def hear(self, producer: Producer, connection: int) -> bool:
-        """`connection` is a number that rises with each one. False if the producer has used a newer one."""
+        """`connection` is a number that increases with each connection. False if the producer has used a newer one."""
         newest = self._numbers[producer] = max(connection, self._numbers.get(producer, -1))
         self._numbers.move_to_end(producer)
         if len(self._numbers) > MAX_PRODUCERS:

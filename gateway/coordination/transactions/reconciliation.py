@@ -1,11 +1,11 @@
-"""Transactions that no coordinator will end: found, counted, and aborted in the partitions that this gateway leads.
+"""Finds and counts transactions that no coordinator will end, and aborts them in partitions that this gateway leads.
 
-Verification lets none begin. One remains when its coordinator has lost its state: `__transaction_state` was deleted,
-say. Consumers of committed records would never get past it. What is open for longer than a transaction may last is
-doubted: its producer's batches are verified again. Then all gateways are asked for the producer's transaction
-(ListTransactions and DescribeTransactions). One that twice in a row none of them knows to have the partition is aborted
-there, unless a batch was verified since it was doubted. While a gateway does not answer, or leaders move, nothing is
-concluded.
+Verification prevents such transactions. One remains if its coordinator has lost its state, for example because
+`__transaction_state` was deleted. Consumers that read only committed records would be blocked there for ever. A
+transaction that is open for longer than the longest timeout is doubted: its producer's batches are verified again.
+Then all gateways are asked for the producer's transaction (ListTransactions and DescribeTransactions). If, twice in
+a row, no gateway knows the partition as part of an open transaction, the transaction is aborted there, unless one of
+its batches was verified after the doubt. While a gateway does not answer, or leaders move, nothing is decided.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from protocol.kafka.messages.transactions import (
 
 CHECK_S = 60.0
 GRACE_S = 60.0
-"""Coordinators have ended a transaction so long after the longest that one may last."""
+"""Coordinators have ended a transaction by this time after the longest transaction timeout."""
 ANSWER_S = 30.0
 _OPEN_STATES = frozenset(state.value for state in PREPARED | {TransactionState.ONGOING})
 
 WriteIfWanted = Callable[[WriteTxnMarkersRequest, Callable[[], bool]], Awaitable[WriteTxnMarkersResponse]]
-"""As the leader, this gateway writes the markers, each if it is wanted in the moment in which it is appended."""
+"""Writes markers as the partitions' leader. A marker is skipped if it is no longer wanted when it is appended."""
 log = structlog.get_logger()
 
 
@@ -52,20 +52,20 @@ class Doubted(Protocol):
     """The transactions of a partition that this gateway leads."""
 
     def doubt(self, producer_id: int) -> None:
-        """Have what it does verified again, though its transaction is open."""
+        """Lets the producer's batches be verified again, although its transaction is open."""
 
     def is_doubted(self, producer_id: int, first_offset: int) -> bool:
-        """The transaction that began there is open still, and nothing of it was verified since it was doubted."""
+        """The transaction that began there is still open, and none of its batches was verified after the doubt."""
 
     def coordinator_epoch(self, producer_id: int) -> int:
-        """That of the producer's last marker; -1 if it is not known."""
+        """The coordinator epoch of the producer's last marker; -1 if it is not known."""
 
 
 class OfGroups(Doubted, Protocol):
-    """Those of a partition of `__consumer_offsets`."""
+    """The transactions of a partition of `__consumer_offsets`."""
 
     def opened(self) -> Iterable[tuple[int, int, int]]:
-        """(producer id, its epoch, where the transaction began); none if this gateway does not lead it."""
+        """(producer id, its epoch, where the transaction began); nothing if this gateway does not lead it."""
 
 
 class _Open(NamedTuple):
@@ -78,7 +78,7 @@ class _Open(NamedTuple):
 
 
 class _Unknown(Exception):
-    """Not every coordinator has answered; the text says why."""
+    """Not every coordinator has answered; the text gives the reason."""
 
 
 class Reconciliation:
@@ -104,9 +104,9 @@ class Reconciliation:
         self._metrics = metrics
         self._now_s = now_s
         self._seen_s: dict[_Open, float] = {}
-        """When this gateway first saw it open."""
+        """When this gateway first saw each transaction open."""
         self._suspects: frozenset[_Open] = frozenset()
-        """Those that no coordinator knew when they were last asked, and the fleet's epoch then."""
+        """The transactions that no coordinator knew at the last check, followed by the fleet's epoch at that time."""
         self._suspected_in = -1
 
     async def follow(self) -> None:

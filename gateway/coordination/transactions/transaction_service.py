@@ -1,4 +1,4 @@
-"""Transactions of this gateway: their coordinators, over `__transaction_state`."""
+"""The transactions of this gateway: their coordinators, and the topic `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRANSACTION_VERSION = 2
 """The highest of Kafka's `transaction.version` that this gateway serves."""
 
 REPORTED = 5
-"""Transactions that lack markers, and partitions of each: a line for every one would be too many."""
+"""How many transactions that lack markers are logged, and how many partitions of each: there may be thousands."""
 log = structlog.get_logger()
 
 _RESULTS = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLETE_ABORT: "abort"}
@@ -53,7 +53,7 @@ class TransactionService:
         write_here: WriteHere,
         metrics: Metrics,
     ) -> None:
-        """`write_here` writes markers to the partitions that this gateway leads, `peers` those to others."""
+        """`write_here` writes markers to the partitions that this gateway leads; `peers` sends the others."""
         self._fleet = fleet
         self._config = _transaction_config(config)
         self._producer_ids = producer_ids
@@ -85,7 +85,7 @@ class TransactionService:
         await self._markers.close()
 
     def count_open(self) -> int:
-        """Transactions coordinated here that are not complete."""
+        """The number of transactions coordinated here that are not complete."""
         return sum(len(partition.run(_open_transactions)) for partition in self.coordinators.partitions)
 
     def _oldest_s(self) -> float:
@@ -114,7 +114,7 @@ class TransactionService:
 
 
 def _report_slow(slow: Sequence[SlowTransaction]) -> None:
-    """Those that have waited longest: all of them may wait for the same partition."""
+    """Logs the transactions that have waited longest: all of them may wait for the same partition."""
     for each in sorted(slow, key=lambda each: each.seconds, reverse=True)[:REPORTED]:
         missing = [f"{topic}-{number}" for topic, number in sorted(each.partitions)]
         log.warning(

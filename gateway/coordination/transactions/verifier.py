@@ -1,7 +1,8 @@
-"""Whether a batch belongs to an open transaction: the partition's leader asks the coordinator (KIP-890).
+"""Checks whether a batch belongs to an open transaction: the partition's leader asks the coordinator (KIP-890).
 
-Without it, a batch that comes late would begin a transaction in the partition that nobody ever ends. A coordinator on
-another gateway is asked by AddPartitionsToTxn (key 24) v5, which holds what one moment has for it.
+Without this check, a batch that arrives late would begin a transaction in the partition that no coordinator ever
+ends. A coordinator on another gateway is asked by AddPartitionsToTxn (key 24) v5. A request holds all questions for
+one gateway that come up in one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddP
 ANSWER_S = 10.0
 VERSION = 5
 ADDS_VERSION = 2
-"""The `transaction.version` of clients that leave it to leaders to add partitions."""
+"""The `transaction.version` of clients that do not add partitions themselves: the leaders add them."""
 
 _Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 log = structlog.get_logger()
@@ -37,7 +38,7 @@ log = structlog.get_logger()
 
 @dataclass
 class _Question:
-    """About one transaction; who asks for the same partition waits for the same answer."""
+    """A question about one transaction. Batches for the same partition wait for the same answer."""
 
     transactional_id: str
     producer: Producer
@@ -54,7 +55,7 @@ class _Question:
 
 
 _Batch = dict[str, _Question]
-"""By transactional id, which a request names once."""
+"""The questions by transactional id: a request names each id only once."""
 
 
 class Verifier:
@@ -66,16 +67,16 @@ class Verifier:
         self._tasks = TaskGroup()
 
     async def close(self) -> None:
-        """Questions under way are answered NETWORK_EXCEPTION."""
+        """Open questions are answered NETWORK_EXCEPTION."""
         await self._tasks.close()
 
     async def verify(
         self, transactional_id: str, producer: Producer, partition: TopicPartition, *, add: bool
     ) -> ErrorCode:
-        """NONE if the partition is part of the producer's open transaction; with `add`, it becomes one.
+        """NONE if the partition is part of the producer's open transaction. With `add`, the partition is added first.
 
-        Other codes are those of AddPartitionsToTxn's newest version, or NETWORK_EXCEPTION if the coordinator could not
-        be asked. What clients are told instead is in `coordinator.transaction.version_errors`.
+        Other codes are those of AddPartitionsToTxn's newest version, or NETWORK_EXCEPTION if the coordinator could
+        not be asked. `coordinator.transaction.version_errors` has the errors that clients get instead.
         """
         number = self._coordinators.partition_of(transactional_id)
         if number is None:
@@ -98,7 +99,7 @@ class Verifier:
         )
 
     def _question(self, coordinator: Member, transactional_id: str, producer: Producer, *, add: bool) -> _Question:
-        """One that is not sent yet. A second producer of a transactional id has its question in another request."""
+        """A question that is not sent yet. Another producer of the same id has its question in a separate request."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
         batches = self._waiting.setdefault(coordinator, [])
@@ -121,7 +122,7 @@ class Verifier:
                     self._tasks.run_once("verification of transactions", self._send(coordinator, batch))
 
     async def _add_here(self, question: _Question) -> None:
-        """All partitions at once: while one is being added, others would be refused."""
+        """Adds all partitions at once: while one is being added, others would be refused."""
         asked = AddPartitionsRequest(
             question.transactional_id, question.producer, frozenset(question.answers), ADDS_VERSION
         )
@@ -177,6 +178,6 @@ def _codes(response: AddPartitionsToTxnResponse) -> dict[str, dict[TopicPartitio
 
 
 def _refusal(response: AddPartitionsToTxnResponse) -> ErrorCode:
-    """Of the whole request. Clients are not to hear that this gateway lacks a right."""
+    """The error of the whole request. Clients must not learn that this gateway lacks a right."""
     code = ErrorCode(response.error_code)
     return ErrorCode.INVALID_TXN_STATE if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code
