@@ -1,8 +1,8 @@
-"""Large native messages that their producer split over several entries (PIP-37), put together again.
+"""Joins large native messages that their producer split into chunks over several entries (PIP-37).
 
-Each piece has an index, hence an offset, of its own. The record stands whole at the offset of the last piece; the
-offsets of the others stay empty, as those of Kafka's control batches do. Pulsar's consumers too get the message when
-its last piece comes.
+Each chunk has its own index, hence its own offset. The whole record gets the offset of the last chunk; the offsets of
+the other chunks stay empty, like those of Kafka's control batches. Pulsar's consumers also get the message when its
+last chunk arrives.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from gateway.pulsar.reader import Entry
 from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 
 MAX_PENDING = 10
-"""Messages under way at the same time in one log; Pulsar's consumers have the same default."""
+"""The most incomplete messages of one log at the same time; Pulsar's consumers have the same default."""
 
 log = SparseLog(structlog.get_logger())
 
 
 def is_piece(entry: Entry) -> bool:
-    """Encrypted pieces stay apart: each is encrypted for itself."""
+    """Whether the entry is a chunk to be joined. Encrypted chunks are not joined: each is encrypted separately."""
     return entry.metadata.num_chunks_from_msg > 1 and not entry.metadata.encryption_keys
 
 
 class ChunkedMessages:
-    """The pieces that one reader has come across, in the order of the log."""
+    """The chunks that one reader has read, in the order of the log."""
 
     def __init__(self, max_bytes: int) -> None:
         self.size_bytes = 0
-        """Of the pieces that wait for others."""
+        """The size of the chunks that wait for others."""
         self._max_bytes = max_bytes
         self._pending: OrderedDict[bytes, list[memoryview]] = OrderedDict()
 
     def lacks_pieces(self, entry: Entry) -> bool:
-        """This is the last piece of a message whose other ones were not all read: the reader began behind them."""
+        """Whether this is a message's last chunk, and the reader began after some of its earlier chunks."""
         metadata = entry.metadata
         return (
             _is_last(metadata)
@@ -45,14 +45,14 @@ class ChunkedMessages:
         )
 
     def join(self, entry: Entry) -> Entry | None:
-        """The whole message in place of its last piece; None for the pieces before, and if some are missing."""
+        """The whole message in place of its last chunk; None for earlier chunks, and if chunks are missing."""
         metadata = entry.metadata
         pieces = self._pending.get(metadata.uuid, [])
         if metadata.chunk_id == len(pieces) and metadata.total_chunk_msg_size <= self._max_bytes:
             return self._add(metadata.uuid, pieces, entry)
         if _is_last(metadata):
             log.error("a native message lacks pieces, or is too large", position=entry.position)
-        if metadata.chunk_id > len(pieces):  # else it was sent twice
+        if metadata.chunk_id > len(pieces):  # otherwise the chunk is a duplicate
             self._forget(metadata.uuid)
         return None
 

@@ -1,6 +1,7 @@
-"""Records that take long to unfold or to look at: in threads, while the event loop goes on.
+"""Converts entries that take long to decompress or to parse in threads, so that the event loop continues meanwhile.
 
-A few bytes may unfold to as much as `max_decompressed_bytes`, and an entry may hold hundreds of thousands of messages.
+A few bytes may decompress to as much as `max_decompressed_bytes`, and an entry may hold hundreds of thousands of
+messages.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from gateway.pulsar.reader import Entry
 
 HEAVY_MESSAGES = 1_000
 HEAVY_BYTES = 1024 * 1024
-"""What a native entry may have, and unfold to, that is converted in the event loop: a few milliseconds of work."""
+"""Native entries up to this count and decompressed size are converted in the event loop: a few milliseconds of work."""
 
 T = TypeVar("T")
 
 
 class DecodingThreads:
-    """So much work at the same time. What comes meanwhile waits, and those for whom it is done take turns."""
+    """Runs a bounded amount of work at the same time. Further work waits, and its owners (`whose`) take turns."""
 
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, "decoding")
         self._free = count
         self._waiting: OrderedDict[Hashable, OrderedDict[asyncio.Future[None], None]] = OrderedDict()
-        """By whom the work is for, in the order of their turns."""
+        """The waiting work, by owner, in the order of the owners' turns."""
 
     async def run(self, work: Callable[[], T], whose: Hashable) -> T:
-        """Raises what the work raises. If its waiter is cancelled, it is not begun, and goes on if it has begun."""
+        """Raises what the work raises. If the caller is cancelled, waiting work is dropped; running work continues."""
         await self._turn(whose)
         loop = asyncio.get_running_loop()
 
@@ -82,7 +83,7 @@ class DecodingThreads:
 
 
 def is_heavy(entry: Entry) -> bool:
-    """Kafka's own batches are numbered, and not unfolded."""
+    """Whether to convert the entry in a thread. Batches in Kafka's format only get offsets, without decompression."""
     metadata = entry.metadata
     large = max(metadata.uncompressed_size, metadata.total_chunk_msg_size) > HEAVY_BYTES
     return (large or metadata.num_messages_in_batch > HEAVY_MESSAGES) and not is_kafka_format(entry)
@@ -95,7 +96,7 @@ async def converted(
 
 
 class OrderedConversions:
-    """The entries of one reader, converted and handed on in the order in which they came."""
+    """Converts the entries of one reader and delivers them in the order in which they arrived."""
 
     def __init__(
         self,
@@ -107,9 +108,10 @@ class OrderedConversions:
         wanted: Callable[[Entry], bool] = lambda entry: True,
         drained: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wanted` is asked in an entry's turn. `fail` hears of an exception of `deliver` that nobody else gets.
+        """``wanted`` is called for an entry just before its conversion.
 
-        `drained` is called when entries had to wait, and all are delivered.
+        ``fail`` gets exceptions that occur for entries that had to wait: no caller is left to get them.
+        ``drained`` is called when entries had to wait and none is left.
         """
         self._threads = threads
         self._convert = convert
@@ -120,11 +122,11 @@ class OrderedConversions:
         self._waiting: deque[Entry] = deque()
         self._task: asyncio.Task[None] | None = None
         self._messages_this_turn = 0
-        """Converted in this turn of the event loop."""
+        """The messages that were converted in this turn of the event loop."""
 
     @property
     def busy(self) -> bool:
-        """An entry is being converted, and perhaps others wait: no more should come."""
+        """An entry is being converted, and others may wait: the broker should send no more."""
         return self._task is not None
 
     def take(self, entry: Entry) -> None:
@@ -137,7 +139,7 @@ class OrderedConversions:
             self._task = asyncio.create_task(self._work_off())
 
     def _fits_this_turn(self, entry: Entry) -> bool:
-        """Many small entries, read together, are as much work as a heavy one."""
+        """Whether to convert the entry at once. Many small entries, read together, are as much work as a heavy one."""
         if is_kafka_format(entry):
             return True
         if not self._messages_this_turn:
@@ -149,7 +151,7 @@ class OrderedConversions:
         self._messages_this_turn = 0
 
     def clear(self) -> None:
-        """Forget the entries that wait."""
+        """Drop the waiting entries."""
         self._waiting.clear()
 
     def close(self) -> None:
@@ -162,7 +164,7 @@ class OrderedConversions:
         try:
             while self._waiting:
                 await slices.pause()
-                if not self._waiting:  # they were forgotten meanwhile
+                if not self._waiting:  # they were dropped in the meantime
                     break
                 entry = self._waiting.popleft()
                 if self._wanted(entry):

@@ -18,15 +18,15 @@ from gateway.pulsar.reader import Entry, Reader, Start
 
 MAX_PERMITS = 1_000
 PERMITS_GROWTH = 4
-"""To begin with, one message is asked for: most want one entry, and the broker reads a hundred if it may."""
+"""The first request is for one message: most callers want one entry, but a broker reads a hundred if permitted."""
 READ_TIMEOUT_S = 10.0
 NOTHING = Position(-1, -1)
 AllCame = Callable[[Position], Awaitable[bool]]
-"""Whether nothing will come from behind that entry, asked when nothing came for a while."""
+"""Returns whether no entry will arrive after the given one; called when none has arrived for a while."""
 
 
 class EntryQueue:
-    """An EntryListener that keeps what comes for one task."""
+    """An EntryListener that queues entries for one task."""
 
     def __init__(self) -> None:
         self.entries: deque[Entry | PulsarError] = deque()
@@ -44,7 +44,7 @@ class EntryQueue:
             self._waiting.set_result(True)
 
     async def wait(self, seconds: float) -> bool:
-        """True when there is something; False if nothing comes for so long."""
+        """True when there is an entry or an error; False if none arrives within this time."""
         if self.entries:
             return True
         loop = asyncio.get_running_loop()
@@ -66,9 +66,9 @@ async def read_entries(
     read_compacted: bool = False,
     admin: AdminClient | None = None,
 ) -> AsyncGenerator[Entry, None]:
-    """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, TimeoutError when none comes.
+    """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, and TimeoutError when no entry arrives.
 
-    ``admin`` is asked, when none comes, whether brokers keep the rest to themselves: then it ends there.
+    If no entry arrives, ``admin`` shows whether brokers dispatch none of the remaining entries: then the stream ends.
     """
     queue = EntryQueue()
     reader = await client.open_reader(topic, start, queue, read_compacted=read_compacted)
@@ -86,7 +86,7 @@ async def read_entries(
 
 
 async def read_entry(client: PulsarClient, topic: str, position: Position, admin: AdminClient) -> Entry | None:
-    """The entry there; None if brokers keep it to themselves. Raises as ``read_entries`` does."""
+    """The entry at ``position``; None if brokers do not dispatch it. Raises the errors of ``read_entries``."""
     queue = EntryQueue()
     reader = await client.open_reader(topic, position, queue)
 
@@ -108,10 +108,10 @@ async def read_on(
     all_came: AllCame,
     window: FlowWindow | None = None,
 ) -> AsyncGenerator[Entry, None]:
-    """What a reader that was just opened for ``queue`` delivers, from ``behind`` an entry up to ``last``.
+    """The entries after ``behind``, up to ``last``, from a reader that was just opened for ``queue``.
 
-    ``window`` has the permits that the reader has already. However many entries have come by now, the event loop serves
-    others in between. Raises as ``read_entries`` does.
+    ``window`` counts the permits that the reader already has. Other tasks can run between entries, however many of them
+    have already arrived. Raises the errors of ``read_entries``.
     """
     window, permits, slices = window or FlowWindow(), 1, Slices()
     while True:
@@ -129,7 +129,7 @@ async def read_on(
 
 
 async def _next_entry(queue: EntryQueue, behind: Position, all_came: AllCame) -> Entry | None:
-    """None if no other will come. Raises PulsarError and TimeoutError."""
+    """The next entry; None if no other will arrive. Raises PulsarError and TimeoutError."""
     if not queue.entries and not await _one_comes(queue, behind, all_came):
         return None
     entry = queue.entries.popleft()
@@ -139,7 +139,7 @@ async def _next_entry(queue: EntryQueue, behind: Position, all_came: AllCame) ->
 
 
 async def _one_comes(queue: EntryQueue, behind: Position, all_came: AllCame) -> bool:
-    """False if none will. Raises TimeoutError."""
+    """True when an entry has arrived; False if none will arrive. Raises TimeoutError."""
     async with asyncio.timeout(READ_TIMEOUT_S):
         while not await queue.wait(SILENT_S):
             if await all_came(behind) and not queue.entries:

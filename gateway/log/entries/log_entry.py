@@ -1,10 +1,11 @@
-"""One Pulsar entry as a piece of a Kafka log: whole record batches, numbered.
+"""One Pulsar entry as a part of a Kafka log: whole record batches with their offsets.
 
-The broker entry index of an entry is that of its last message: ``base = index - num_messages + 1``. An entry whose
-property ``entry.format`` is ``kafka`` holds record batches as they came, and one where it is ``pulsar`` the messages of
-such batches (message_entry.py). Any other is what a native producer wrote, and becomes one record batch. What has no
-records (a replication marker, say) becomes an empty batch, as compaction in Kafka leaves them, so that consumers step
-over its offsets. So does what cannot be read: native producers may write anything, with any properties.
+The broker entry index of an entry is that of its last message: ``base = index - num_messages + 1``. If the property
+``entry.format`` of an entry is ``kafka``, the entry holds record batches as the gateway received them; if it is
+``pulsar``, it holds the messages of such batches (message_entry.py). Any other entry comes from a native producer and
+becomes one record batch. An entry without records (a replication marker, say) becomes an empty batch, like those that
+compaction leaves in Kafka, so that consumers skip its offsets. So does an entry that cannot be read: native producers
+may write anything, with any properties.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _GATEWAYS_FORMATS = {_FORMAT_VALUE, MESSAGES_FORMAT.encode()}
 
 _MAX_INT64 = 2**63 - 1
 NO_LIMIT = _MAX_INT64
-"""Behind every offset."""
+"""An upper bound that is after every offset."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -48,7 +49,7 @@ log = SparseLog(structlog.get_logger())
 
 
 class LogEntry:
-    """Record batches from ``base_offset`` up to, not including, ``next_offset``, already numbered."""
+    """Record batches from ``base_offset`` up to, not including, ``next_offset``; their offsets are already set."""
 
     __slots__ = ("base_offset", "data", "next_offset", "position", "size_bytes")
 
@@ -61,7 +62,7 @@ class LogEntry:
 
 
 class Slice(NamedTuple):
-    """What a read returns: buffers of whole batches, and the offset behind the last of them."""
+    """The result of a read: buffers of whole batches, and the offset after the last batch."""
 
     chunks: list[Buffer]
     size_bytes: int
@@ -76,14 +77,14 @@ def is_kafka_format(entry: Entry) -> bool:
 
 
 def holds_batches(entry: Entry) -> bool:
-    """A gateway wrote it, in whichever format."""
+    """Whether a gateway wrote the entry, in either format."""
     return any(p.key == _FORMAT_KEY and p.value in _GATEWAYS_FORMATS for p in entry.metadata.properties)
 
 
 def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None = None) -> LogEntry | None:
-    """Number and, where needed, convert an entry; None if the broker kept no index for it.
+    """Set the offsets of an entry and convert it where needed; None if the broker stored no index for it.
 
-    Pieces of a large message are put together by ``chunked``; without it, they have no records.
+    ``chunked`` joins the chunks of large messages; without it, chunks become empty batches.
     """
     index = entry.index
     if index is None:
@@ -92,7 +93,7 @@ def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None
     count = index + 1 - base_offset
     try:
         data = _batches(entry, base_offset, count, max_bytes, chunked)
-    except Exception as error:  # whatever a native producer may have made of it
+    except Exception as error:  # a native producer may have written anything
         log.error("unreadable entry", position=entry.position, reason=str(error) or repr(error))
         data = empty_batch(base_offset, count)
     return LogEntry(entry.position, base_offset, index + 1, data)
@@ -120,8 +121,8 @@ def _numbered(entry: Entry, base_offset: int, count: int) -> Buffer:
 
 
 def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Buffer:
-    """Raises EntryError, and ValueError for what a record batch has no room for."""
-    messages = iter_messages(entry.metadata, entry.payload, max_bytes)  # one by one: there may be millions
+    """Raises EntryError, and ValueError for content that does not fit into a record batch."""
+    messages = iter_messages(entry.metadata, entry.payload, max_bytes)  # an iterator: there may be millions
     batches = stored_batches(entry.metadata)
     if batches is not None:
         marker = stored_marker(entry.metadata, batches[0])
@@ -147,7 +148,7 @@ def _record(offset_delta: int, message: NativeMessage) -> Record:
 
 
 def _timestamp(message: NativeMessage) -> int:
-    """Pulsar's times are unsigned, and may be anything."""
+    """The event time, else the publish time. Pulsar's times are unsigned, and may have any value."""
     timestamp = message.event_time_ms or message.publish_time_ms
     if timestamp > _MAX_INT64:
         timestamp = message.publish_time_ms
@@ -157,9 +158,9 @@ def _timestamp(message: NativeMessage) -> int:
 def collect(
     entries: Sequence[LogEntry], first: int, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT
 ) -> Slice:
-    """Whole batches from ``offset`` on, and ``before`` another, out of ``entries[first:]``, up to ``max_bytes``.
+    """Whole batches of ``entries[first:]`` from ``offset`` on that end at or before ``before``, up to ``max_bytes``.
 
-    The first batch comes whole whatever its size, if ``at_least_one`` says so (KIP-74).
+    With ``at_least_one`` the first batch is returned whole whatever its size (KIP-74).
     """
     chunks: list[Buffer] = []
     size_bytes, next_offset = 0, offset
@@ -169,7 +170,7 @@ def collect(
             entry.base_offset >= offset
             and entry.next_offset <= before
             and size_bytes + entry.size_bytes <= max_bytes
-        ):  # most come whole
+        ):  # most entries are returned whole
             chunks.append(entry.data)
             size_bytes += entry.size_bytes
             next_offset = entry.next_offset
@@ -197,7 +198,7 @@ def collect(
 
 
 def bytes_before(entry: LogEntry, offset: int) -> int:
-    """Of the entry's batches that end at or before ``offset``."""
+    """The size of the entry's batches that end at or before ``offset``."""
     size_bytes = 0
     for _, end, next_offset in batch_extents(entry.data):
         if next_offset > offset:
@@ -207,7 +208,7 @@ def bytes_before(entry: LogEntry, offset: int) -> int:
 
 
 def _behind(data: Buffer, offset: int) -> Buffer:
-    """The batches without those that end before ``offset``."""
+    """The data without the batches that end at or before ``offset``."""
     for position, _, next_offset in batch_extents(data):
         if next_offset > offset:
             return memoryview(data)[position:] if position else data
@@ -215,7 +216,7 @@ def _behind(data: Buffer, offset: int) -> Buffer:
 
 
 def _fitting(data: Buffer, room: int, *, whole_first: bool) -> tuple[Buffer, int]:
-    """As many whole batches as fit, and the offset behind them."""
+    """As many whole batches as fit, and the offset after them."""
     end, next_offset = 0, 0
     for position, batch_end, batch_next in batch_extents(data):
         if batch_end > room and not (whole_first and position == 0):

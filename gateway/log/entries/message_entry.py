@@ -1,18 +1,18 @@
-"""Record batches as an ordinary Pulsar batch, a message for each record, and back (``entry.format=pulsar``).
+"""Record batches as an ordinary Pulsar batch, one message for each record, and back (``entry.format=pulsar``).
 
 Native consumers see messages with the record's key, value, headers as properties, and timestamp as event time; Pulsar's
-compaction sees their keys. What only Kafka knows stays in properties that the gateway reads again:
+compaction sees their keys. Properties keep what only Kafka has, so that the gateway can restore it:
 
     of the entry   entry.format   "pulsar"
-                   kafka.batches  for each batch `count,attributes,producer id,producer epoch,base sequence`, between
-                                  them a semicolon: the producers' windows can be rebuilt from the log
-                   kafka.control  of a transaction marker, `type,coordinator epoch`: its one message has neither key
-                                  nor value, and an entry of its own
-    of a message,  kafka.record   words, between them a space:
-    where needed                  `empty`     the value is empty and stands as one byte, because compaction takes
-                                              messages without bytes for tombstones
-                                  `3v`, `3n`  the value of header 3 is base64 here; is null
-                                  `3k`, `3K`  name and value of header 3 are base64; and its value is null
+                   kafka.batches  for each batch `count,attributes,producer id,producer epoch,base sequence`, separated
+                                  by semicolons: the producer states can be rebuilt from the log
+                   kafka.control  of a transaction marker, `type,coordinator epoch`: a marker is an entry of its own
+                                  whose one message has neither key nor value
+    of a message,  kafka.record   words, separated by spaces:
+    where needed                  `empty`     the value is empty and stored as one byte, because compaction treats
+                                              messages without bytes as tombstones
+                                  `3v`, `3n`  the value of header 3 is stored as base64; is null
+                                  `3k`, `3K`  name and value of header 3 are stored as base64; and its value is null
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Properties = list[tuple[str, bytes]]
 
 
 class StoredBatch(NamedTuple):
-    """What an entry keeps of a record batch besides its records."""
+    """The fields of a record batch that an entry keeps besides the records."""
 
     record_count: int
     attributes: int
@@ -63,23 +63,23 @@ class StoredBatch(NamedTuple):
 
 
 class EncodedEntry(NamedTuple):
-    """``fields`` are those of the entry's MessageMetadata, encoded."""
+    """An entry's payload; ``fields`` are the encoded fields of its MessageMetadata."""
 
     payload: bytes
     fields: bytes
 
 
 Messages = bytes | EncodedEntry
-"""Of one batch: to be put into an entry with others, or an entry already."""
+"""The messages of one batch, to be put into an entry with others; or a complete entry."""
 
 
 def encode_record(record: Record, *, compacted: bool) -> bytes:
-    """Its message. ``compacted`` guards empty values against Pulsar's compaction."""
+    """The message of a record. ``compacted`` protects empty values from Pulsar's compaction."""
     return _message(record, compacted)
 
 
 def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]]) -> EncodedEntry:
-    """Batches, each with its encoded messages, as one entry, compressed as the first compressed one of them."""
+    """One entry of batches, each with its encoded messages; the first compressed batch decides the compression."""
     codec = next((header.compression for header, _ in batches if header.compression), NONE)
     plain = b"".join([messages for _, messages in batches])
     stored = ";".join(
@@ -147,7 +147,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def stored_batches(metadata: MessageMetadata) -> list[StoredBatch] | None:
-    """The batches that an entry of messages was made of; None for any other entry. Raises EntryError."""
+    """The batches of an entry in the format ``pulsar``; None for any other entry. Raises EntryError."""
     properties = {p.key: p.value for p in metadata.properties}
     if properties.get(FORMAT_PROPERTY.encode()) != MESSAGES_FORMAT.encode():
         return None
@@ -164,7 +164,7 @@ def stored_batches(metadata: MessageMetadata) -> list[StoredBatch] | None:
 
 
 def stored_marker(metadata: MessageMetadata, batch: StoredBatch) -> TransactionMarker | None:
-    """What an entry's batch says if it is a transaction marker; None for any other. Raises EntryError."""
+    """The marker in an entry's batch if it is a transaction marker; None for any other batch. Raises EntryError."""
     if not batch.attributes & CONTROL_MASK:
         return None
     text = next((p.value for p in metadata.properties if p.key == CONTROL_PROPERTY.encode()), b"")
@@ -181,7 +181,7 @@ def stored_marker(metadata: MessageMetadata, batch: StoredBatch) -> TransactionM
 def decode_marker_entry(
     batch: StoredBatch, marker: TransactionMarker, messages: Iterable[NativeMessage], base_offset: int
 ) -> bytearray:
-    """Its control batch again, numbered; an empty batch if compaction has removed it."""
+    """The marker's control batch with its offset; an empty batch if compaction has removed the marker."""
     record = next(_records(messages), None)
     if record is None:
         return empty_batch(base_offset, 1)
@@ -200,14 +200,14 @@ def _is_possible(batch: StoredBatch) -> bool:
 
 
 def decode_entry(batches: Sequence[StoredBatch], messages: Iterable[NativeMessage], base_offset: int) -> bytearray:
-    """The record batches again, numbered; what compaction removed leaves gaps. Raises EntryError."""
+    """The record batches with their offsets; records that compaction removed leave gaps. Raises EntryError."""
     data = bytearray()
     left = iter(messages)
     first = 0
     for batch in batches:
         data += _decode_batch(batch, _records(islice(left, batch.record_count)), base_offset + first)
         first += batch.record_count
-    next(left, None)  # what is wrong behind the last message is found when all have been taken
+    next(left, None)  # consumes the iterator to its end, so that an error after the last message is found
     return data
 
 

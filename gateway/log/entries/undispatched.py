@@ -1,7 +1,7 @@
-"""Entries that brokers keep to themselves: whoever reads a log to its end would wait for them.
+"""Entries that brokers do not dispatch to readers: a reader that expects them up to the log's end would wait forever.
 
-They are markers, and entries that count no messages. Brokers write some, and any producer may. They hold no records,
-but have offsets. Measured on 4.0.7: a broker names one as the last entry, unless it wrote it itself.
+These are markers, and entries that count no messages. Brokers write some, and any producer may. They hold no records,
+but have offsets. Measured on Pulsar 4.0.7: a broker reports such an entry as the last one, unless it wrote it itself.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 
 SILENT_S = 1.0
-"""Readers bring entries within milliseconds. Who waits for the end asks then what there is, within its `patience`."""
+"""Readers get entries within milliseconds; after this time, shorter than `PATIENCE_S`, the admin API is asked."""
 ANSWER_S = 2.0
 MAX_AT_ONCE = 16
-"""Requests; it begins with one, since mostly the last entry is one that is only late."""
+"""The most requests at the same time. The first round has only one: mostly the last entry is merely late."""
 
 log = structlog.get_logger()
 
 
 async def undispatched_end(admin: AdminClient, topic: str, behind: Position, last: Position) -> int | None:
-    """The offset behind the last entry, if brokers keep all entries behind one to themselves; None if not.
+    """The offset after the last entry, if brokers dispatch none of the entries after ``behind``; None if they do.
 
-    Also None if the admin API does not tell.
+    Also None if the admin API does not answer or fails.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -56,12 +56,12 @@ async def _end_of_undispatched(admin: AdminClient, topic: str, left: Iterator[Po
 
 
 def _is_dispatched(entry: StoredEntry) -> bool:
-    """Readers get it."""
+    """Whether readers get the entry."""
     return entry.marker_type is None and entry.num_messages > 0
 
 
 def _backwards(ledgers: Sequence[Ledger], behind: Position, last: Position) -> Iterator[Position]:
-    """The entries from the last one back to, not including, the one ``behind`` which they lie."""
+    """The positions from ``last`` back to, but not including, ``behind``."""
     for ledger in reversed(ledgers):
         if ledger.ledger_id > last.ledger_id:
             continue
