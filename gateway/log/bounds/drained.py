@@ -1,4 +1,4 @@
-"""Whether a broker has written all that it had received."""
+"""Waits until a broker has written all that it has received."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from gateway.pulsar.errors import RequestTimeoutError
 
 DRAIN_PAUSE_S = 0.2
 FIRST_DRAIN_PAUSE_S = 0.005
-"""Most that waits for the disks is there in milliseconds: the broker is asked again soon, then less and less often."""
+"""Most pending entries are on disk within milliseconds: the first retry comes soon, later ones less and less often."""
 DRAIN_CHECKS = 50
-"""So often is the broker asked whether it is still writing."""
+"""The most requests that check whether the broker is still writing."""
 
 
 async def drained(admin: AdminClient, topic: str) -> InternalStats:
-    """The topic when all that the broker had received at the time of the call is written, whoever sent it.
+    """The topic's statistics, once all that the broker had received from any client before the call is written.
 
-    What was sent over a connection that is lost may still wait for the disks, and no new entry overtakes it. Raises
+    Entries that were sent over a lost connection may still wait for the disks, and no new entry overtakes them. Raises
     PulsarError.
     """
     stats = await admin.topics.internal_stats(topic)
@@ -25,7 +25,7 @@ async def drained(admin: AdminClient, topic: str) -> InternalStats:
     target = first + stats.pending_adds
     backoff = Backoff(FIRST_DRAIN_PAUSE_S, DRAIN_PAUSE_S)
     for _ in range(DRAIN_CHECKS):
-        if stats.pending_adds == 0 or not first <= stats.entries_added < target:  # counts from 0 in a loaded topic
+        if stats.pending_adds == 0 or not first <= stats.entries_added < target:  # a reloaded topic counts from 0
             return stats
         await backoff.pause()
         stats = await admin.topics.internal_stats(topic)

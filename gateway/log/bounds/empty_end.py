@@ -1,4 +1,4 @@
-"""Where a log ends that holds no entry: the last index is kept beside the ledgers."""
+"""The end of a log that holds no entry: Pulsar keeps the last index beside the ledgers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from gateway.pulsar.admin import AdminClient
 
 
 async def empty_end(admin: AdminClient, topic: str) -> int:
-    """Where the log ends if no entry is left, but perhaps compacted ones: the last index is kept beside the ledgers.
+    """The end of a log that holds no entry, except perhaps compacted ones. Raises PulsarError.
 
-    Raises PulsarError.
+    Pulsar keeps the last index beside the ledgers.
     """
     return end_before_open_ledger(await admin.topics.managed_ledger_properties(topic))
 
 
 def end_before_open_ledger(properties: Mapping[str, str]) -> int:
-    """By the properties of the managed ledger."""
+    """The end of such a log from the properties of the managed ledger."""
     return int(properties.get("index", "-1")) + 1

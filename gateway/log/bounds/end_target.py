@@ -1,4 +1,4 @@
-"""How far a log has to be known because somebody waits for that."""
+"""The position up to which a log has to be read because callers wait for it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from gateway.pulsar.position import Position
 
 
 class EndTarget:
-    """One for all who wait; it only moves forward."""
+    """The target is shared by all waiting callers; it only moves forward."""
 
     def __init__(self) -> None:
         self.position: Position | None = None
-        """None if nobody waits."""
+        """The target; None if no caller waits."""
         self._reached: asyncio.Future[None] | None = None
 
     def aim(self, last: Position) -> asyncio.Future[None]:
-        """Completes when the log is known up to ``last``, or to what others aim at."""
+        """Completes when the log is known up to ``last``, or up to a later target of other callers."""
         if self.position is None or last > self.position:
             self.position = last
         if self._reached is None:
@@ -30,8 +30,8 @@ class EndTarget:
                 reached.set_result(None)
 
     def give_up(self, error: Exception) -> None:
-        """No entry will be read any more."""
+        """No more entries will be read: the waiting callers get the error."""
         reached, self._reached, self.position = self._reached, None, None
         if reached is not None and not reached.done():
             reached.set_exception(error)
-            reached.exception()  # those who waited may be gone
+            reached.exception()  # marks it as retrieved: the callers may have left

@@ -1,4 +1,4 @@
-"""Where a log starts and ends, when it is opened: with one reader, one for its last entry, and one admin request."""
+"""Finds a log's start and end when it is opened: with one reader, another for the last entry, and one admin request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 class LogBounds(NamedTuple):
-    """The last entry, the offset behind it, and the first offset that is still there."""
+    """The last entry, the offset after it, and the first offset that still exists."""
 
     last: Position
     next_offset: int
@@ -36,32 +36,32 @@ class LogBounds(NamedTuple):
     starts_at_first_entry: bool = False
     first: FirstLedger | None = None
     asked_at: float = -math.inf
-    """Before anything was asked of Pulsar, by the monotonic clock."""
+    """The time before the first request to Pulsar, by the monotonic clock."""
     flag: Position | None = None
-    """From where on there may be transactions; None if there are none up to the last entry."""
+    """The position after which there may be transactions; None if there are none up to the last entry."""
 
 
 class _First(NamedTuple):
-    """What the first entry says."""
+    """The facts that the first entry shows."""
 
     ledger: FirstLedger
     end_offset: int | None
-    """Of the log, if no other entry comes."""
+    """The end of the log, if no other entry will arrive; else None."""
 
 
 async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> LogBounds:
-    """Where a log starts and ends now. Raises PulsarError and TimeoutError."""
+    """The current start and end of a log. Raises PulsarError and TimeoutError."""
     asked_at = time.monotonic()
     queue = EntryQueue()
     reader = await client.open_reader(topic, "earliest", queue)
     try:
         last = await reader.last_position()
         window = FlowWindow()
-        if last.entry_id >= 0:  # the first entry comes while the admin API is asked
+        if last.entry_id >= 0:  # the first entry arrives during the admin request
             window.top_up(reader, 1)
-        held = await admin.topics.managed_ledger(topic)  # later: what flags an entry is written before it
+        held = await admin.topics.managed_ledger(topic)  # after `last`: an entry's flag is written before the entry
         flag = flagged_position(held.properties)
-        if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # perhaps it names an entry that has expired
+        if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # `last` may name an expired entry
             return (await _without_entries(admin, topic, held, asked_at))._replace(flag=flag)
         first = await _first(admin, topic, reader, window, queue, last)
     finally:
@@ -90,7 +90,7 @@ async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerIn
 async def _first(
     admin: AdminClient, topic: str, reader: Reader, window: FlowWindow, queue: EntryQueue, last: Position
 ) -> _First | None:
-    """By the first entry that has an index; None if none has."""
+    """The start by the first entry that has an index; None if none has one."""
     kept_end: int | None = None
 
     async def all_came(behind: Position) -> bool:
@@ -112,7 +112,7 @@ async def _first(
 
 
 async def _first_of_kept(admin: AdminClient, topic: str, end_offset: int | None) -> _First | None:
-    """Brokers keep all entries to themselves."""
+    """The start of a log of which brokers dispatch no entry."""
     ledgers = (await admin.topics.internal_stats(topic)).ledgers
     ledger_id = next((ledger.ledger_id for ledger in ledgers if ledger.entries > 0), None)
     start = None if ledger_id is None else await kept_start(admin, topic, ledger_id)
@@ -120,7 +120,7 @@ async def _first_of_kept(admin: AdminClient, topic: str, end_offset: int | None)
 
 
 async def _end_offset(client: PulsarClient, admin: AdminClient, topic: str, last: Position) -> int:
-    """Behind the last entry. Brokers do not name those as the last that they wrote and keep to themselves."""
+    """The offset after ``last``. Brokers never report undispatched entries that they wrote themselves as the last."""
     found = await read_entry(client, topic, last, admin) or await admin.topics.entry(topic, last)
     return 0 if found is None or found.index is None else found.index + 1
 

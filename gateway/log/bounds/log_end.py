@@ -1,8 +1,9 @@
-"""Where a log ends, and the base offset of what was written. Pure: fed by receipts and by entries read.
+"""The end of a log, and the base offsets of written entries. No I/O: the input is receipts and entries that were read.
 
-A send receipt names (ledger, entry). If that follows directly on the last entry known, the base offset is the running
-count. Otherwise somebody else wrote in between, or a new ledger began: the receipt waits until the entry itself, or one
-next to it, has been read with its index. A reader that is opened while entries are written may pass some over.
+A send receipt contains (ledger, entry). If this position directly follows the last known entry, the base offset is the
+current end offset. Otherwise another client wrote in between, or a new ledger began: the receipt waits until the entry
+itself, or an adjacent one, has been read with its index. A reader that is opened while entries are written may miss
+some of them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Generic, NamedTuple, TypeVar
 from gateway.pulsar.position import Position
 
 UNKNOWN_OFFSET = -1
-"""Of a receipt whose entry will not be read."""
+"""The base offset of a receipt whose entry will not be read."""
 
 Sent = TypeVar("Sent")
 
 
 class Receipt(NamedTuple, Generic[Sent]):
-    """The broker has written an entry of ours, which takes so many offsets."""
+    """The broker has written an entry of this gateway with this number of offsets."""
 
     position: Position
     offset_count: int
@@ -27,14 +28,14 @@ class Receipt(NamedTuple, Generic[Sent]):
 
 
 class Resolved(NamedTuple, Generic[Sent]):
-    """A receipt whose base offset is known, or will never be."""
+    """A receipt whose base offset is known, or will never be known."""
 
     receipt: Receipt[Sent]
     base_offset: int
 
 
 class LogEnd(Generic[Sent]):
-    """The last entry known and the offset behind it."""
+    """The last known entry and the offset after it."""
 
     def __init__(self, last: Position, next_offset: int) -> None:
         self.last = last
@@ -43,7 +44,7 @@ class LogEnd(Generic[Sent]):
 
     @property
     def unresolved(self) -> bool:
-        """Some receipt waits for entries to be read."""
+        """Whether a receipt waits for entries to be read."""
         return bool(self._unresolved)
 
     @property
@@ -51,17 +52,17 @@ class LogEnd(Generic[Sent]):
         return self._unresolved[0] if self._unresolved else None
 
     def on_receipt(self, receipt: Receipt[Sent]) -> list[Resolved[Sent]]:
-        """An entry of ours was written. Returns the receipts that this resolves, in the order of the log.
+        """An entry of this gateway was written. Returns the receipts that this resolves, in the order of the log.
 
-        Not for entries that were read already: there, the offset is known.
+        Must not be called for entries that were already read: their offset is known.
         """
-        if receipt.position <= self.last:  # and yet it was not read
+        if receipt.position <= self.last:  # although the entry was not read
             return [Resolved(receipt, UNKNOWN_OFFSET)]
         self._unresolved.append(receipt)
         return self._count()
 
     def on_entry(self, position: Position, base_offset: int, next_offset: int) -> list[Resolved[Sent]]:
-        """An entry was read: it moves the end unless it was known. Returns what this resolves, in the log's order."""
+        """An entry was read; it moves the end if it is new. Returns the resolved receipts, in the log's order."""
         if position <= self.last:
             return []
         resolved = self._passed_over(position, base_offset)
@@ -71,7 +72,7 @@ class LogEnd(Generic[Sent]):
         return resolved + self._count()
 
     def _passed_over(self, position: Position, base_offset: int) -> list[Resolved[Sent]]:
-        """The receipts of entries before the one read, which did not come, with their offsets: counted back from it."""
+        """The receipts of missed entries before the entry read; their offsets are counted back from its base offset."""
         passed: list[Resolved[Sent]] = []
         while self._unresolved and self._unresolved[0].position < position:
             passed.append(Resolved(self._unresolved.popleft(), UNKNOWN_OFFSET))
@@ -83,13 +84,13 @@ class LogEnd(Generic[Sent]):
         return passed
 
     def abandon(self) -> list[Receipt[Sent]]:
-        """Give up the receipts that wait."""
+        """Remove and return the receipts that wait."""
         abandoned = list(self._unresolved)
         self._unresolved.clear()
         return abandoned
 
     def _count(self) -> list[Resolved[Sent]]:
-        """The receipts that follow directly on the last entry known."""
+        """The receipts that directly follow the last known entry."""
         counted: list[Resolved[Sent]] = []
         while self._unresolved and _follows(self._unresolved[0].position, self.last):
             head = self._unresolved.popleft()

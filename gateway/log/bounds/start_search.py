@@ -1,4 +1,4 @@
-"""Where a log starts: the first entry that is left, unless records before an offset are deleted."""
+"""Finds a log's start: the first entry that still exists, unless records before a later offset are deleted."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ log = structlog.get_logger()
 
 
 class FirstOffset(NamedTuple):
-    """Where a log starts."""
+    """The start of a log."""
 
     offset: int
     at_first_entry: bool
-    """No entry lies before it: who reads from there needs no search."""
+    """No entry exists before this offset: a reader that starts here needs no search."""
 
 
 class FirstLedger(NamedTuple):
-    """The first one that holds entries; while it is there, the first entry is the same."""
+    """The first ledger that holds entries; as long as it exists, the first entry stays the same."""
 
     ledger_id: int
     start: FirstOffset
 
 
 class StartSearch:
-    """Finds a log's start, again and again: it reads the first entry only when that is another one."""
+    """Finds a log's start repeatedly: it reads the first entry only when the first ledger has changed."""
 
     def __init__(
         self, client: PulsarClient, admin: AdminClient, topic: str, first: FirstLedger | None = None
@@ -84,7 +84,7 @@ class StartSearch:
 
 
 async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOffset | None:
-    """Where a log starts of which no reader gets an entry, by the first one of its first ledger. Raises PulsarError."""
+    """The start of a log of which readers get no entry, by the first entry of its first ledger. Raises PulsarError."""
     entry = await admin.topics.entry(topic, Position(ledger_id, 0))
     if entry is None or entry.index is None:
         return None
@@ -92,5 +92,5 @@ async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOff
 
 
 def is_compacted(stats: InternalStats) -> bool:
-    """Then the log starts at 0, as in Kafka: compaction takes records away, and leaves the start where it was."""
+    """A compacted log starts at 0, as in Kafka: compaction removes records, but does not move the start."""
     return stats.compacted_ledger.ledger_id >= 0

@@ -1,6 +1,7 @@
-"""From where on a partition's log may hold transactions, kept in Pulsar as a property of the managed ledger.
+"""The position after which a partition's log may hold transactions, kept in Pulsar as a managed ledger property.
 
-Without it nobody has to look: it is written before the first transactional batch, and goes with the partition.
+A log without this property needs no search for transactions: the property is written before the first transactional
+batch, and is deleted with the partition.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ PROPERTY = "kafka.transactions.from"
 
 
 def flagged_position(properties: Mapping[str, str]) -> Position | None:
-    """The last entry without transactions before it, by the managed ledger's properties; None if there are none."""
+    """The last entry before any transaction, from the properties of the managed ledger; None if there are none."""
     ledger_id, _, entry_id = properties.get(PROPERTY, "").partition(":")
     try:
         return Position(int(ledger_id), int(entry_id))
@@ -23,5 +24,5 @@ def flagged_position(properties: Mapping[str, str]) -> Position | None:
 
 
 async def write_flag(admin: AdminClient, topic: str, last: Position) -> None:
-    """No transaction has a batch up to this entry. Raises PulsarError."""
+    """Record that no transaction has a batch up to this entry. Raises PulsarError."""
     await admin.topics.put_properties(topic, {PROPERTY: f"{last.ledger_id}:{last.entry_id}"})
