@@ -6,7 +6,7 @@ import time
 
 
 class WallClock:
-    """Milliseconds since the epoch that never go back, whatever is done to the system's clock."""
+    """Milliseconds since the epoch. The clock never goes back, even if the system's clock is changed."""
 
     def __init__(self) -> None:
         self._offset_s = time.time() - time.monotonic()

@@ -1,8 +1,8 @@
 """One partition of an internal topic and its coordinator: takeover, loading, timers, loss, and the next attempt.
 
-Whatever the coordinator is: groups, or any other state machine (`coordinator.state_machine`). Requests that are not
-answered yet when the lease runs out, or the partition is lost, get NOT_COORDINATOR: at once if they wait for other
-clients, and if they wait for the log when their fate is known, or the log is given up.
+The coordinator may be that of groups, or any other state machine (`coordinator.state_machine`). If the lease expires
+or the partition is lost, unanswered requests get NOT_COORDINATOR. Requests that wait for other clients get it at
+once. Requests that wait for the log get it when their outcome is known, or when the log is closed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from gateway.pulsar.producer import Producer
 PAUSE_FIRST_S = 0.1
 PAUSE_LONGEST_S = 10.0
 PAUSE_SUPERSEDED_S = 1.0
-"""Another gateway has the partition, though it is placed here: perhaps it does not know that yet."""
+"""For a partition that is placed here, but that another gateway has: it may not know the placement yet."""
 RESIGN_S = 2.0
-"""The producer that is not closed by then is fenced by the next leader's."""
+"""A producer that is not closed by then is fenced by the next leader's producer."""
 LAPSED_TICK_S = 0.2
 """Timers wait for the lease: a coordinator that cannot answer heartbeats must not expel members."""
 
@@ -44,15 +44,15 @@ log = structlog.get_logger()
 
 class Answering(Enum):
     COORDINATOR = auto()
-    """The partition's own, which is loading or active."""
+    """The partition's own coordinator, which is loading or active."""
     LOADING = auto()
-    """A stand-in that answers that it is loading: clients ask this gateway again."""
+    """A stand-in that answers that it is loading: clients retry on this gateway."""
     RESIGNED = auto()
     """A stand-in that answers that it is not the coordinator: clients look for another gateway."""
 
 
 ANSWERING: Mapping[tuple[PartitionRole, bool], Answering] = {
-    # role, whether the partition is taken
+    # (role, whether the partition is taken)
     (PartitionRole.LEADING, True): Answering.COORDINATOR,
     (PartitionRole.LEADING, False): Answering.LOADING,
     (PartitionRole.TAKING_OVER, True): Answering.LOADING,
@@ -62,11 +62,11 @@ ANSWERING: Mapping[tuple[PartitionRole, bool], Answering] = {
     (PartitionRole.ELSEWHERE, True): Answering.RESIGNED,
     (PartitionRole.ELSEWHERE, False): Answering.RESIGNED,
 }
-"""Which coordinator answers the partition's requests."""
+"""The coordinator that answers the partition's requests."""
 
 
 class CoordinatorPartition(Generic[C]):
-    """`run` calls the coordinator. One is always there: while the partition is not, a stand-in says so."""
+    """`run` calls the coordinator. While the partition is not served, it calls a stand-in that answers an error."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class CoordinatorPartition(Generic[C]):
         trimming: LogTrimming,
         on_loaded: Callable[[CoordinatorPartition[C], Any], None] = lambda partition, loaded: None,
     ) -> None:
-        """`on_loaded` is called when the partition is served, with what `Coordinator.finish_loading` returned."""
+        """`on_loaded` is called when the partition is served, with the result of `Coordinator.finish_loading`."""
         self._client = client
         self._topic = topic
         self._kind = kind
@@ -99,9 +99,9 @@ class CoordinatorPartition(Generic[C]):
         self._paused = False
         self._working: C | None = None
         self.tried = asyncio.Event()
-        """Set when it is known whether the first attempt to take the partition succeeded."""
+        """Set when the first attempt to take the partition has succeeded or failed."""
         self.load_failure: str | None = None
-        """Why the last attempt to load the partition failed, if it did and it is placed here."""
+        """Why the last attempt to load failed; None if it succeeded, or the partition is not placed here."""
 
     @property
     def serves(self) -> bool:
@@ -113,16 +113,16 @@ class CoordinatorPartition(Generic[C]):
         return self._leading is not None
 
     def take(self) -> None:
-        """Lead the partition as soon as it is this gateway's, and again when it is lost, until `resign`."""
+        """Lead the partition as soon as this gateway may, and take it again after a loss, until `resign`."""
         self._is_placed_here = True
         self._placed_here.set()
         if self._leading is None:
             self._leading = asyncio.create_task(self._lead())
 
     async def resign(self) -> None:
-        """Answer nothing more as its coordinator; return when its producer is closed, or Pulsar does not say so.
+        """Stop answering as coordinator; return when its producer is closed, or Pulsar did not confirm that in time.
 
-        It is done to its end, even if the task that waits for it is cancelled.
+        The work is completed even if the task that waits for it is cancelled.
         """
         self._is_placed_here = False
         if self._resigning is None and self._leading is not None:
@@ -139,7 +139,7 @@ class CoordinatorPartition(Generic[C]):
         finally:
             self._renew()
             self._leading = self._resigning = self.load_failure = None
-            if self._is_placed_here:  # again, since
+            if self._is_placed_here:  # placed here again in the meantime
                 self.take()
 
     def run(self, call: Callable[[C, int], T]) -> T:
@@ -158,12 +158,12 @@ class CoordinatorPartition(Generic[C]):
         return result
 
     def inform(self, call: Callable[[C, int], None]) -> None:
-        """Call the partition's own coordinator, whether it may answer or not. It knows nothing before it is loaded."""
+        """Call the partition's own coordinator, even while it must not answer. Its state is empty before loading."""
         call(self._coordinator, self._clock.now_ms())
         self._arm_timer()
 
     def check_lease(self) -> None:
-        """To be called when the lease may have run out: clients that wait for others are not left waiting here."""
+        """To be called when the lease may have expired: clients that wait for other clients get an answer then."""
         self._pause_or_resume(self._role())
 
     def _pause_or_resume(self, role: PartitionRole) -> None:
@@ -175,12 +175,12 @@ class CoordinatorPartition(Generic[C]):
     def _resign(self) -> None:
         try:
             self._coordinator.resign(self._clock.now_ms())
-        except Exception as defect:  # of ours: the partition is taken again, or released, all the same
+        except Exception as defect:  # a defect in the gateway: the partition is taken again, or released, nevertheless
             report("resignation of a coordinator", defect)
         self._arm_timer()
 
     def _renew(self) -> None:
-        """A log and a coordinator that know nothing yet."""
+        """Creates a log and a coordinator with empty state."""
         self._log = self._new_log()
         self._coordinator = self._kind.new(self._log)
         self._paused = False
@@ -209,10 +209,11 @@ class CoordinatorPartition(Generic[C]):
             except (PulsarError, TimeoutError) as error:
                 failure = str(error) or type(error).__name__
                 log.warning("coordinator lost its partition", topic=self._topic, error=str(error))
-                # A second attempt does not wait until the broker forgets the first one's producer.
+                # The second attempt does not wait until the broker has forgotten the producer of the first attempt.
                 predecessor = self._log.producer if predecessor is None else None
                 wait_s = backoff.next_pause_s()
-            except Exception as error:  # a defect of ours, perhaps met in one record, must not end the partition
+            # a defect in the gateway, perhaps triggered by one record, must not stop the partition
+            except Exception as error:
                 failure = repr(error)
                 report("coordinator", error)
                 predecessor, wait_s = None, PAUSE_LONGEST_S
@@ -225,7 +226,7 @@ class CoordinatorPartition(Generic[C]):
             self._renew()
 
     async def _keep_trimmed(self, internal_log: InternalLog) -> PulsarError:
-        """Until the log is lost. A snapshot under way ends by itself: nothing waits for it."""
+        """Trims the log until it is lost; returns the reason. A running snapshot is cancelled: nothing waits for it."""
         trimming = keep_running("trimming of an internal log", lambda: self._trimming.run(internal_log))
         try:
             return await internal_log.wait_lost()
@@ -233,7 +234,7 @@ class CoordinatorPartition(Generic[C]):
             trimming.cancel()
 
     async def _until_mine(self) -> None:
-        """Without the lease another may be the leader by now: it must not be fenced."""
+        """Without the lease, another gateway may be the leader now: it must not be fenced."""
         while self._role() is not PartitionRole.LEADING:
             self._placed_here.clear()
             with suppress(TimeoutError):
@@ -261,7 +262,7 @@ class CoordinatorPartition(Generic[C]):
             try:
                 next(steps)
             except StopIteration as stop:
-                # Loading may have taken longer than members may be silent.
+                # Loading may have taken longer than the members' session timeouts.
                 self._coordinator.resume(self._clock.now_ms())
                 return stop.value
             await asyncio.sleep(0)
@@ -292,7 +293,7 @@ class CoordinatorPartition(Generic[C]):
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _work(self, coordinator: C) -> None:
-        """A slice in each turn of the event loop, until all is done; also for a coordinator that has resigned."""
+        """Does one slice in each turn of the event loop until all work is done, even if the coordinator resigned."""
         if coordinator.has_work:
             asyncio.get_running_loop().call_soon(self._work, coordinator)
             coordinator.work()

@@ -1,6 +1,6 @@
-"""The partitions of one internal topic that this gateway may lead: it takes those that the fleet places on it.
+"""The partitions of one internal topic that this gateway may lead. It takes the partitions that the fleet places on it.
 
-Kafka's topic of the kind, `__consumer_offsets` for groups, is made if need be.
+The topic is Kafka's topic of the kind: `__consumer_offsets` for groups. It is created if it does not exist.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 class Placement(Protocol):
-    """The fleet, as far as it places partitions."""
+    """The part of the fleet that places partitions."""
 
     def leads(self, topic: str, partition: int) -> bool: ...
 
@@ -45,7 +45,7 @@ class Placement(Protocol):
 
 
 class InternalTopicSpec(NamedTuple):
-    """`partitions` counts when the gateway creates the topic; a snapshot is due after `segment_bytes`."""
+    """`partitions` is used when the gateway creates the topic. A snapshot is due after `segment_bytes`."""
 
     name: str
     partitions: int
@@ -53,7 +53,7 @@ class InternalTopicSpec(NamedTuple):
 
 
 class CoordinatorPartitions(Coordinators[C]):
-    """Until the topic is there, every coordinator is loading."""
+    """Until the topic is known, every coordinator answers that it is loading."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class CoordinatorPartitions(Coordinators[C]):
         clock: WallClock,
         on_loaded: Callable[[CoordinatorPartition[C], Any], None] = lambda partition, loaded: None,
     ) -> None:
-        """`on_loaded` is called when a partition is served, with what `Coordinator.finish_loading` returned."""
+        """`on_loaded` is called when a partition is served, with the result of `Coordinator.finish_loading`."""
         self._spec = spec
         self._kind = kind
         self._client = client
@@ -81,11 +81,11 @@ class CoordinatorPartitions(Coordinators[C]):
         self._snapshot_turn = asyncio.Lock()
 
     def elsewhere(self) -> CoordinatesNothing[C]:
-        """What answers requests for partitions that other gateways lead."""
+        """The coordinators that answer requests for partitions that other gateways lead."""
         return CoordinatesNothing(self._stand_ins, self._clock)
 
     async def prepare(self) -> None:
-        """Make the topic if need be, and learn its partitions."""
+        """Create the topic if necessary, and read its partition count."""
         topic = await self._prepare_topic()
         self.partitions = [
             self._new_partition(topic.pulsar_topic(number), number) for number in range(topic.partitions)
@@ -139,24 +139,24 @@ class CoordinatorPartitions(Coordinators[C]):
         return self._fleet.leads(self._spec.name, number)
 
     def take_placed(self) -> None:
-        """Take what is placed here; each partition waits for its leader before to release it, and for the lease."""
+        """Take the partitions placed here. Each waits until its previous leader has released it, and for the lease."""
         for number, partition in enumerate(self.partitions):
             if self.leads(number):
                 partition.take()
 
     def check_lease(self) -> None:
-        """To be called when the lease may have run out."""
+        """To be called when the lease may have expired."""
         for partition in self.partitions:
             partition.check_lease()
 
     async def release_partitions(self) -> None:
-        """Resign what is placed elsewhere. A partition that comes back meanwhile is taken again."""
+        """Release partitions that are placed elsewhere. A partition that is placed here again since is taken again."""
         lost = [partition for number, partition in enumerate(self.partitions) if not self.leads(number)]
         await asyncio.gather(*(partition.resign() for partition in lost))
 
     @property
     def load_failure(self) -> str | None:
-        """Why partitions that are placed here are not served, if the last attempt to load one failed."""
+        """Why partitions that are placed here are not served, if the last attempt to load one of them failed."""
         for number, partition in enumerate(self.partitions):
             if partition.load_failure is not None:
                 return f"partition {number} of {self._spec.name} fails to load: {partition.load_failure}"

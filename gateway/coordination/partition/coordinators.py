@@ -1,4 +1,4 @@
-"""The coordinators of one kind, as requests see them: by a key, which is a group's id or a transactional id."""
+"""The coordinators of one kind, as request handlers see them: by key, which is a group id or a transactional id."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ R = TypeVar("R")
 
 class Coordinators(ABC, Generic[C]):
     partitions: Sequence[CoordinatorPartition[C]] = ()
-    """Of the internal topic, by number; none while the topic is not known."""
+    """The partitions of the internal topic, by number; empty while the topic is not known."""
 
     @abstractmethod
     def run(self, key: str, call: Callable[[C, int], T]) -> T:
-        """Call the key's coordinator with the time of day. One that is not here says so itself."""
+        """Call the key's coordinator with the time of day. A stand-in is called if the coordinator is not here."""
 
     @abstractmethod
     def leads(self, number: int) -> bool:
@@ -34,11 +34,11 @@ class Coordinators(ABC, Generic[C]):
         call: Callable[[C, int, Callable[[T], None]], None],
         to_response: Callable[[T], R],
     ) -> asyncio.Future[R]:
-        """As `run`, for what is answered later: the response made of what the coordinator replies."""
+        """Like `run`, for requests that are answered later: the response is made of the coordinator's reply."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
         def reply(answer: T) -> None:
-            if not future.done():  # else the client has gone
+            if not future.done():  # otherwise the client has disconnected
                 future.set_result(to_response(answer))
 
         self.run(key, lambda coordinator, now_ms: call(coordinator, now_ms, reply))
@@ -50,7 +50,7 @@ class Coordinators(ABC, Generic[C]):
 
 
 class CoordinatesNothing(Coordinators[C]):
-    """Those of a gateway that coordinates nothing: every request is refused as one for another gateway."""
+    """The coordinators of a gateway that coordinates nothing: every request is refused with NOT_COORDINATOR."""
 
     def __init__(self, stand_ins: StandIns[C], clock: WallClock) -> None:
         self._stand_ins = stand_ins
@@ -65,7 +65,7 @@ class CoordinatesNothing(Coordinators[C]):
 
 @lru_cache(maxsize=16_384)
 def partition_of(key: str, count: int) -> int:
-    """As Kafka chooses it: Java's abs(String.hashCode) % count, over UTF-16 code units."""
+    """Kafka's choice of the partition: Java's abs(String.hashCode) % count, over UTF-16 code units."""
     units = key.encode("utf-16-be", "surrogatepass")
     value = 0
     for index in range(0, len(units), 2):

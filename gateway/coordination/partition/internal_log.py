@@ -1,7 +1,8 @@
-"""One partition of an internal topic, from taking it over until it is lost.
+"""One partition of an internal topic, from its takeover until it is lost.
 
-Opening the log fences every earlier writer. An entry of its own, the barrier, then marks the end of all that
-those wrote, also of what the broker was still writing: replay reads up to it, and nothing can appear before it later.
+Opening the log fences every earlier writer. Then a special entry, the barrier, marks the end of all entries of
+earlier writers, including those that the broker was still writing. Replay reads up to the barrier, and no entry can
+appear before it later.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from protocol.kafka.errors import ErrorCode
 from protocol.pulsar.entry import encode_message
 
 Record = tuple[bytes, bytes | None]
-"""Kafka's record key and value; no value removes the key (a tombstone)."""
+"""Kafka's record key and value; None as the value removes the key (a tombstone)."""
 OnAppended = Callable[[ErrorCode, int], None]
 AppendFilter = Callable[[Sequence[Record], OnAppended], OnAppended]
-"""Is called with each append, and returns what is to be called when that is done."""
+"""Is called with each append, and returns the callback that is called when the append is answered."""
 ReplayTo = Callable[[Position], Awaitable[None]]
-"""Reads what the log holds, up to an entry and with it."""
+"""Reads the log up to this entry, inclusive."""
 
 MAX_ENTRY_BYTES = 1024 * 1024
-"""Records that share an entry stay below this; an entry with a larger record holds only that."""
+"""Records that share an entry stay below this size. A larger record gets an entry of its own."""
 MAX_IN_FLIGHT_ENTRIES = 8
-"""More records wait, and share the next entry."""
+"""Further records wait, and share the next entry."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 LOST = ErrorCode.NOT_LEADER_OR_FOLLOWER
-"""How every append of a lost log ends, whatever the reason: another coordinator, or this one when it has loaded anew,
-knows what became of it."""
+"""The error of every append to a lost log, for any reason. The coordinator that loads the log next, here or on another
+gateway, knows whether the records were stored."""
 
 
 class _Append(NamedTuple):
@@ -47,7 +48,9 @@ class _Append(NamedTuple):
 
 @dataclass
 class _SentEntry:
-    """`on_done` are the appends that end in it. With an `outcome`, nothing was sent: it only waits for its turn."""
+    """`on_done` are the callbacks of appends that end in this entry. An entry with an `outcome` is never sent: it only
+    waits for its turn.
+    """
 
     on_done: Sequence[OnAppended] = ()
     outcome: ErrorCode | None = None
@@ -63,7 +66,7 @@ class InternalLog:
         self.append_filter: AppendFilter | None = None
         self.appended_bytes = 0
         self.durable_up_to = Position(-1, -1)
-        """The last entry that is confirmed: when an append is answered, the entry in which it ends."""
+        """The last entry that is confirmed. When an append is answered, this is the entry in which it ends."""
         self._lost: asyncio.Future[PulsarError] = asyncio.get_running_loop().create_future()
         self._client = client
         self._topic = topic
@@ -78,7 +81,7 @@ class InternalLog:
 
     @property
     def epoch(self) -> int:
-        """Of the fencing producer: every gateway that takes the partition from another gets a higher one."""
+        """The topic epoch of the fencing producer: every gateway that takes over the partition gets a higher one."""
         assert self.producer is not None and self.producer.topic_epoch is not None
         return self.producer.topic_epoch
 
@@ -87,15 +90,15 @@ class InternalLog:
         return self._lost.done()
 
     async def wait_lost(self) -> PulsarError:
-        """The reason, when the partition is lost. The task that waits may be cancelled: the log goes on."""
+        """The reason, when the partition is lost. The waiting task may be cancelled without effect on the log."""
         await asyncio.wait([self._lost])
         return self._lost.result()
 
     async def open(self, barrier: Record, replay_to: ReplayTo, predecessor: Producer | None = None) -> None:
-        """Take the partition, and have all replayed that was written to it before.
+        """Take the partition, and replay everything that was written to it before.
 
-        `barrier` is a record that changes nothing. With the `predecessor`, the producer of a lost log, only if nobody
-        took the partition since: ProducerFencedError. Raises PulsarError and TimeoutError.
+        `barrier` is a record that changes nothing. With `predecessor`, the producer of a lost log, this raises
+        ProducerFencedError if another gateway has taken the partition since. Raises PulsarError and TimeoutError.
         """
         self.producer = await self._client.open_producer(self._topic, self, fencing=True, predecessor=predecessor)
         self._send([_encode(barrier)], ())
@@ -111,7 +114,7 @@ class InternalLog:
         return future.result()
 
     async def close(self) -> None:
-        """Wait for what is in flight. Raises PulsarError if the broker does not confirm."""
+        """Wait for entries in flight. Raises PulsarError if the broker does not confirm."""
         try:
             if self.producer is not None:
                 await self.producer.close()
@@ -121,9 +124,10 @@ class InternalLog:
     # Appending
 
     def append(self, records: Sequence[Record], on_done: OnAppended, *, alone: bool = False) -> None:
-        """`on_done` comes later, in the order of appends: with NONE when the records are durable, LOST with the log.
+        """`on_done` is called later, in the order of appends: with NONE when the records are durable.
 
-        If they are to be `alone`, no other append has part in their entry.
+        It gets LOST when the log is lost, or the error of a refused append. With `alone`, the records share their
+        entry with no other append.
         """
         if self.append_filter is not None:
             on_done = self.append_filter(records, on_done)
@@ -135,7 +139,7 @@ class InternalLog:
         self._schedule_flush()
 
     def _schedule_flush(self) -> None:
-        # Not at once: whatever else is appended in this moment goes into the same entry.
+        # Not at once: all records that are appended in the same turn of the event loop go into the same entry.
         if not self._flush_scheduled:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -150,7 +154,7 @@ class InternalLog:
             self._answer_refused()
 
     def _send_some(self) -> None:
-        """One entry full of whole appends; or one append that needs several entries, or that has to be refused."""
+        """Sends one entry full of whole appends, or one append that needs several entries. May refuse them instead."""
         batch: list[_Append] = []
         size = 0
         while self._queue:
@@ -193,7 +197,7 @@ class InternalLog:
         else:
             self._watch_for_stall()
 
-    # What becomes of it (SendListener)
+    # The outcome of entries (SendListener)
 
     def on_receipt(self, sequence_id: int, position: Position) -> None:
         if not self._barrier.done():
@@ -206,7 +210,7 @@ class InternalLog:
             self._schedule_flush()
 
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
-        # What a coordinator appended may depend on what it appended before: without this entry, nothing goes on.
+        # A coordinator's appends may depend on earlier ones: if an entry is lost, the log must not continue.
         self._lose(error)
 
     def on_producer_closed(self, error: PulsarError) -> None:
@@ -217,7 +221,7 @@ class InternalLog:
         for on_done in entry.on_done:
             try:
                 on_done(error, now_ms)
-            except Exception as defect:  # of ours: the other appends of the entry are answered all the same
+            except Exception as defect:  # a defect in the gateway: the entry's other appends are answered nevertheless
                 report("answer of an append", defect)
         self._after()
 
@@ -261,7 +265,7 @@ def _encode(record: Record) -> bytes:
 
 
 def _split(messages: list[bytes], max_bytes: int) -> list[list[bytes]]:
-    """Entries that keep below `max_bytes`, except where one message alone does not."""
+    """Splits into entries below `max_bytes`. Only an entry with a single large message may exceed it."""
     entries: list[list[bytes]] = [[]]
     size = 0
     for message in messages:

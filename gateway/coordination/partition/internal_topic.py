@@ -1,6 +1,6 @@
 """Internal topics: key-compacted topics of the gateway's namespace that hold the state of coordinators.
 
-They look to clients like Kafka's own of the same name, and hold Kafka's own records, one Pulsar message each.
+Clients see them like Kafka's topics of the same name. They hold Kafka's own records, one Pulsar message each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 RETENTION_MINUTES = 3 * 24 * 60
-"""Of what is behind a snapshot no more, should the trimming cursor be lost."""
+"""How long Pulsar keeps entries that no cursor holds. If the trimming cursor is lost, the last snapshot stays."""
 _CONFIGS = {"cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1"}
 _RETENTION = {"retentionTimeInMinutes": RETENTION_MINUTES, "retentionSizeInMB": -1}
 
@@ -24,10 +24,11 @@ _RETENTION = {"retentionTimeInMinutes": RETENTION_MINUTES, "retentionSizeInMB": 
 async def prepare_internal_topic(
     topics: TopicCatalog, admin: AdminClient, name: str, partitions: int, segment_bytes: int
 ) -> Topic:
-    """Create the topic if need be, and return it as Pulsar has it: its partition count may be another.
+    """Create the topic if necessary, and return it as Pulsar has it: its partition count may differ.
 
-    When `segment_bytes` are written behind the last compaction of a partition, Pulsar begins the next. The policies
-    are set each time: the gateway that created the topic may have died before. Raises KafkaError and PulsarError.
+    When `segment_bytes` were written to a partition since its last compaction, Pulsar starts the next. The policies
+    are set each time: the gateway that created the topic may have died before it set them. Raises KafkaError and
+    PulsarError.
     """
     topic = await topics.get(name, fresh=True)
     if topic is None:
@@ -46,7 +47,7 @@ async def prepare_internal_topic(
 
 
 async def _let_be_trimmed(admin: AdminClient, topic: str) -> None:
-    """In this order: what no cursor holds goes after the retention, and message TTL moves cursors."""
+    """In this order: entries that no cursor holds are deleted after the retention, and message TTL moves cursors."""
     try:
         await admin.topics.create_subscription(topic, SUBSCRIPTION)
     except AdminError as error:

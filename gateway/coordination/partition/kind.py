@@ -1,4 +1,4 @@
-"""What coordinators of one kind have in common: those of groups, say, in all partitions of `__consumer_offsets`."""
+"""What coordinators of one kind have in common: those of groups, for example, in all of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class OwnLog(Log, Protocol):
 @dataclass(frozen=True)
 class CoordinatorKind(Generic[C]):
     new: Callable[[OwnLog], C]
-    """A coordinator that has loaded nothing yet."""
+    """Creates a coordinator that has loaded nothing yet."""
     barrier: Record
-    """A record that changes nothing, and that every reader passes over."""
+    """A record that changes nothing, and that every reader skips."""
 
 
 class StandIns(Generic[C]):

@@ -18,7 +18,7 @@ from protocol.pulsar.entry import EntryError, iter_messages
 Replay = Callable[[bytes, bytes | None], None]
 
 SLICE_RECORDS = 250
-"""After so many records, other work is let run."""
+"""After this number of records, other tasks may run."""
 MAX_ENTRY_BYTES = 64 * 1024 * 1024
 
 log = structlog.get_logger()
@@ -27,9 +27,9 @@ log = structlog.get_logger()
 async def read_records(
     client: PulsarClient, topic: str, start: Start, end: Position, replay: Replay, *, read_compacted: bool
 ) -> int:
-    """Replay the records from one entry to another, oldest first. Returns the bytes of the entries.
+    """Replay the records from `start` to `end`, oldest first. Returns the size of the entries in bytes.
 
-    Compaction may have left out overwritten ones. Raises PulsarError and TimeoutError.
+    Compaction may have removed overwritten records. Raises PulsarError and TimeoutError.
     """
     count = size = 0
     async with aclosing(read_entries(client, topic, start, end, read_compacted=read_compacted)) as entries:
@@ -44,7 +44,7 @@ async def read_records(
 
 
 def _records(topic: str, entry: Entry) -> list[Record]:
-    """The entry's records that a compaction has left; nothing if it is not an entry of records."""
+    """The entry's records that a compaction has kept; empty if the entry holds no records."""
     if entry.is_marker:
         return []
     try:

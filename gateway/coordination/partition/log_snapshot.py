@@ -1,9 +1,9 @@
-"""A snapshot of an internal log: behind a mark, the last record of each key once more (Kafka's log cleaner).
+"""A snapshot of an internal log: the last record of each key is appended again, after a mark (Kafka's log cleaner).
 
-Replaying what is behind the mark gives the same state as replaying the whole log, so what is before it may be deleted.
-Records are copied as they are, whatever they mean; tombstones are not. The log goes on meanwhile: a record that is
-appended behind the mark is newer than any copy, so its key is not copied any more. While it is not known whether the
-log takes such a record, its key waits.
+Replaying the log from the mark gives the same state as replaying the whole log, so the entries before the mark may
+be deleted. Records are copied unchanged, without being interpreted. Tombstones are not copied. The log stays
+writable during the copy: a record that is appended after the mark is newer than any copy, so its key is no longer
+copied. While the outcome of such an append is unknown, its key waits.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from protocol.kafka.errors import ErrorCode
 
 SLICE_RECORDS = 1_000
 SLICE_BYTES = 256 * 1024
-"""So much is copied at a time: a few milliseconds' work, which commits wait for."""
+"""How much is copied per slice: work of a few milliseconds, for which commits have to wait."""
 
 ReadTo = Callable[[Position, Replay], Awaitable[object]]
 
 
 class SnapshotFailedError(Exception):
-    """The log did not take it. What it took does no harm."""
+    """The log did not accept the snapshot. The part that it did accept does no harm."""
 
 
 class LogSnapshot:
-    """Take it once, while nobody else takes one of the log."""
+    """Call `take` once, while no other snapshot of the log is taken."""
 
     def __init__(self, log: InternalLog) -> None:
         self._log = log
@@ -37,15 +37,15 @@ class LogSnapshot:
         self._written: set[bytes] = set()
         self._unanswered: Counter[bytes] = Counter()
         self.appended_bytes = 0
-        """All that the log was given before the mark."""
+        """The bytes that were appended to the log before the mark."""
         self.size_bytes = 0
-        """Keys and values that were copied."""
+        """The size of the keys and values that were copied."""
 
     async def take(self, mark: Record, read_to: ReadTo) -> Position:
-        """Returns where the mark lies, when all is durable behind it.
+        """Returns the position of the mark when everything after it is durable.
 
-        `mark` is a record that changes nothing; `read_to` replays what counted of the log up to a position, and with
-        it. Raises SnapshotFailedError, and what `read_to` raises.
+        `mark` is a record that changes nothing. `read_to` replays the log, from its last snapshot, up to a position,
+        inclusive. Raises SnapshotFailedError, and what `read_to` raises.
         """
         assert self._log.append_filter is None
         self._log.append_filter = self._follow
@@ -79,7 +79,7 @@ class LogSnapshot:
         return on_answered
 
     async def _copy(self) -> None:
-        """A key that waits is looked at again when all that was appended before is answered: at the next turn."""
+        """A waiting key is checked again in the next turn, when all that was appended before is answered."""
         waiting = deque(self._live)
         while waiting:
             await self._append(self._next_slice(waiting))

@@ -1,13 +1,13 @@
-"""What an internal log keeps, and what has to be replayed of it, stays bounded by what counts of it.
+"""Keeps the size of an internal log, and the part that has to be replayed, bounded by the size of its live records.
 
-The leader takes a snapshot of the log (`log_snapshot`) when much was written since the last one, and once a day. Then
-the trimming cursor (`trimming_cursor`) moves there, and Pulsar deletes the ledgers before it, when they are as old as
-the topic's retention says: that is the second guard, should somebody move or delete the cursor. Replay begins at the
-snapshot, and is independent of Pulsar's compaction. A log without a snapshot, or whose cursor cannot be looked up, is
-replayed from its beginning, compacted; both tell the same.
+The leader takes a snapshot of the log (`log_snapshot`) when much was written since the last one, and once a day.
+Then it moves the trimming cursor (`trimming_cursor`) to the snapshot, and Pulsar deletes the ledgers before it when
+they are older than the topic's retention. The retention is a second guard, in case an administrator moves or deletes
+the cursor. Replay begins at the snapshot, and does not depend on Pulsar's compaction. A log without a snapshot, or
+whose cursor cannot be read, is replayed from its beginning, compacted; both ways give the same state.
 
 Pulsar's own way, compaction and a retention, loses data when a broker forgets its newest compacted ledger
-(apache/pulsar#11211, apache/pulsar#26631): the log itself has to hold all.
+(apache/pulsar#11211, apache/pulsar#26631): the log itself has to hold all live records.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
 
 MAX_AGE_MS = 24 * 60 * 60 * 1000
-"""Several snapshots are younger than the topic's retention."""
+"""Short enough that several snapshots are younger than the topic's retention."""
 CHECK_S = 5.0
 RETRY_FIRST_S = 60.0
 RETRY_LONGEST_S = 3_600.0
-"""What fails for long may have been copied each time."""
+"""A snapshot that keeps failing may copy all records each time."""
 FIND_TIMEOUT_S = 5.0
-"""A partition is taken without the admin API too."""
+"""A partition can be loaded without the admin API, too."""
 
 log = structlog.get_logger()
 
 
 class TrimmedMeanwhileError(PulsarError):
-    """The log was trimmed while it was read, for a snapshot of an earlier leader: what was read may have a gap."""
+    """The log was trimmed while it was read, for a snapshot of an earlier leader: the records read may have a gap."""
 
 
 class LogTrimming:
-    """Of one partition of an internal topic."""
+    """The trimming of one partition of an internal topic."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LogTrimming:
         turn: asyncio.Lock,
         metrics: Metrics,
     ) -> None:
-        """`mark` is a record that changes nothing. Logs of one `turn` take their snapshots in turns."""
+        """`mark` is a record that changes nothing. Logs with the same `turn` take snapshots one after the other."""
         self._client = client
         self._cursor = cursor
         self._topic = topic
@@ -68,12 +68,13 @@ class LogTrimming:
         self._metrics = metrics
         self._last: TakenSnapshot | None = None
         self._bytes_before = 0
-        """Behind the last snapshot, before the log of this leader was given anything; negative after its first one."""
+        """Bytes after the last snapshot, without those that this leader has appended. After this leader's own snapshot:
+        minus the bytes that it had appended before."""
 
     async def replay(self, end: Position, replay: Replay) -> None:
-        """What counts of the log up to an entry, and with it. Raises PulsarError and TimeoutError.
+        """Replay the log from its last snapshot up to `end`, inclusive. Raises PulsarError and TimeoutError.
 
-        While the admin API does not say where the last snapshot is, the compacted log has to do.
+        While the admin API does not return the position of the last snapshot, the compacted log is used.
         """
         try:
             self._last = await self._find()
@@ -83,12 +84,12 @@ class LogTrimming:
         self._bytes_before = await self._read(end, replay)
 
     async def _read_for_snapshot(self, end: Position, replay: Replay) -> None:
-        """What is copied comes from behind the last snapshot. Without knowing it, nothing may be copied."""
+        """Only records after the last snapshot may be copied. If its position is not known, the new snapshot fails."""
         self._last = await self._find()
         await self._read(end, replay)
 
     async def _read(self, end: Position, replay: Replay) -> int:
-        """Returns how many bytes that were."""
+        """Returns the number of bytes read."""
         start: Start = "earliest"
         if self._last is not None:
             start = self._last.position._replace(entry_id=self._last.position.entry_id + 1)
@@ -105,7 +106,7 @@ class LogTrimming:
             return await self._cursor.find()
 
     async def run(self, internal_log: InternalLog) -> None:
-        """Take snapshots of the log, which is replayed, until it is lost."""
+        """Take snapshots of the log until it is lost. The log has been replayed."""
         retry_s = RETRY_FIRST_S
         while not internal_log.is_lost:
             pause_s = CHECK_S
@@ -120,7 +121,7 @@ class LogTrimming:
             await asyncio.sleep(pause_s)
 
     def _is_due(self, behind_bytes: int) -> bool:
-        """By all that is behind the last snapshot, itself included."""
+        """`behind_bytes` are all bytes after the mark of the last snapshot, including the snapshot itself."""
         if self._last is None:
             return True
         is_old = self._now_ms() - self._last.taken_ms >= MAX_AGE_MS

@@ -1,7 +1,7 @@
-"""Up to where Pulsar may delete an internal log: a durable subscription that stands at the log's last snapshot.
+"""The position up to which Pulsar may delete an internal log: a durable subscription at the log's last snapshot.
 
-The snapshot's place goes with the acknowledgement, as properties of the cursor: expiry, or an administrator, may move
-the cursor on, and does not mean that there is a snapshot.
+The acknowledgement carries the snapshot's position as properties of the cursor. The cursor's own position does not
+prove a snapshot: expiry, or an administrator, may move the cursor forward.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 
 SUBSCRIPTION = "~trimming"
-"""No group has this one (`mirror.names`)."""
+"""No group's subscription has this name (`mirror.names`)."""
 _LEDGER, _ENTRY, _TAKEN_MS, _SIZE = (f"kafka.snapshot.{name}" for name in ("ledger", "entry", "timestamp", "bytes"))
 
 
 class TakenSnapshot(NamedTuple):
-    """All that counts is behind `position`. `taken_ms` is since the epoch."""
+    """All live records are after `position`. `taken_ms` is since the epoch."""
 
     position: Position
     taken_ms: int
@@ -28,7 +28,7 @@ class TakenSnapshot(NamedTuple):
 
 
 class TrimmingCursor:
-    """Of one partition. Methods raise PulsarError."""
+    """The cursor of one partition. Methods raise PulsarError."""
 
     def __init__(self, client: PulsarClient, admin: AdminClient, topic: str) -> None:
         self._client = client
@@ -47,7 +47,7 @@ class TrimmingCursor:
         return TakenSnapshot(Position(ledger_id, entry_id), taken_ms, size)
 
     async def move(self, snapshot: TakenSnapshot) -> None:
-        """Let go what lies before the snapshot. Never moves it back."""
+        """Release the entries before the snapshot. Never moves the cursor back."""
         position, taken_ms, size = snapshot
         subscription = await self._client.open_subscription(self._topic, SUBSCRIPTION, _ignore)
         try:
@@ -58,4 +58,4 @@ class TrimmingCursor:
 
 
 def _ignore(error: PulsarError) -> None:
-    """The next request of the consumer fails."""
+    """No action: the next request of the consumer fails."""
