@@ -11,18 +11,18 @@ MAX_INT = 2**31 - 1
 
 
 class NamespacesAdmin:
-    """Tenants and namespaces. Everything raises AdminError."""
+    """Tenants and namespaces. Every method raises AdminError."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
 
     async def create_tenant(self, tenant: str, allowed_clusters: Sequence[str]) -> None:
-        """Status 409 if it exists."""
+        """AdminError has status 409 if the tenant exists."""
         body = {"allowedClusters": list(allowed_clusters)}
         await self._http.request("PUT", f"tenants/{quoted(tenant)}", body=body)
 
     async def tenant(self, tenant: str) -> dict[str, Any]:
-        """`adminRoles` and `allowedClusters`. Needs more than a tenant administrator's rights."""
+        """The tenant's `adminRoles` and `allowedClusters`. Needs more than the rights of a tenant administrator."""
         found: dict[str, Any] = await self._http.get_json(f"tenants/{quoted(tenant)}")
         return found
 
@@ -30,12 +30,12 @@ class NamespacesAdmin:
         self, namespace: str, *, retention_minutes: int, retention_mb: int = -1,
         more_policies: Mapping[str, object] | None = None,
     ) -> None:
-        """Create `tenant/namespace`, which retains data and keeps topics that nobody uses, but makes none by itself.
+        """Create `tenant/namespace`. It retains data, keeps unused topics, and does not create topics automatically.
 
-        Status 409 if it exists.
+        AdminError has status 409 if the namespace exists.
 
-        What is older than the retention counts as consumed for every subscription (message TTL): one that nobody reads
-        would hold it for ever. `more_policies` have the names that `policies` gives them.
+        Data older than the retention counts as consumed by every subscription (message TTL): an unused subscription
+        would keep it for ever. `more_policies` has the names that are used in the result of `policies`.
         """  # fmt: skip
         policies: dict[str, object] = {
             "retention_policies": {"retentionTimeInMinutes": retention_minutes, "retentionSizeInMB": retention_mb},
@@ -44,7 +44,7 @@ class NamespacesAdmin:
                 "maxInactiveDurationSeconds": 60,
                 "deleteWhileInactive": False,
             },
-            # Producers that connect again would bring partitions back that are being deleted (apache/pulsar#24571).
+            # A producer that reconnects would recreate a partition that is being deleted (apache/pulsar#24571).
             "autoTopicCreationOverride": {"allowAutoTopicCreation": False},
         }
         if retention_minutes >= 0:
@@ -52,12 +52,12 @@ class NamespacesAdmin:
         await self._http.request("PUT", f"namespaces/{namespace}", body={**policies, **(more_policies or {})})
 
     async def policies(self, namespace: str) -> dict[str, Any]:
-        """As Pulsar gives them; what was never set is missing or None."""
+        """The policies in Pulsar's format. A policy that was never set is missing or None."""
         found: dict[str, Any] = await self._http.get_json(f"namespaces/{namespace}")
         return found
 
     async def set_policy(self, namespace: str, policy: str, value: object) -> None:
-        """POST a policy by its path, such as `retention` or `inactiveTopicPolicies`."""
+        """POST a policy; `policy` is its path, such as `retention` or `inactiveTopicPolicies`."""
         await self._http.request("POST", f"namespaces/{namespace}/{policy}", body=value)
 
     async def delete(self, namespace: str, *, force: bool = False) -> None:
@@ -66,7 +66,7 @@ class NamespacesAdmin:
 
 
 class BrokersAdmin:
-    """Clusters and brokers. Everything raises AdminError."""
+    """Clusters and brokers. Every method raises AdminError."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
@@ -82,7 +82,7 @@ class BrokersAdmin:
 
 
 class AdminClient:
-    """`topics`, `namespaces` and `brokers` by the admin API. Make it in the event loop and close it."""
+    """The admin API: `topics`, `namespaces` and `brokers`. Create it in the event loop, and close it."""
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._http = AdminHttp(settings)

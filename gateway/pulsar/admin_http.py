@@ -21,13 +21,13 @@ _REDIRECTS = frozenset({301, 302, 307, 308})
 _UNEXPECTED = 500
 _BUSY = frozenset({429, 502, 503, 504})
 _REFUSED, _BETWEEN_OWNERS = 412, "find owner"
-"""A topic that is being unloaded has no broker for a moment."""
+"""The error for a topic that is being unloaded and has no broker for a moment."""
 _IDEMPOTENT = frozenset({"GET", "HEAD"})
 _MAX_REASON_CHARS = 500
 
 
 class AdminError(PulsarError):
-    """The admin API refused with an HTTP status, or could not be reached (status 0)."""
+    """The admin API refused a request with an HTTP status, or could not be reached (status 0)."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"admin API: {status} {reason}" if status else f"admin API: {reason}")
@@ -41,7 +41,7 @@ class AdminError(PulsarError):
 
     @property
     def conflict(self) -> bool:
-        """It exists already, or something else stands in the way."""
+        """The resource exists already, or its state does not allow the request."""
         return self.status == 409
 
 
@@ -62,7 +62,7 @@ class AdminHttp:
         connector = aiohttp.TCPConnector(limit=settings.max_admin_connections, ssl=tls)
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         connect_s = settings.connect_timeout_ms / 1000
-        # What may be asked again is not waited for as long as what may not: a broker can be too ill to answer.
+        # Reads have a shorter timeout than changes, because they can be retried: a broker can be too ill to answer.
         self._for_reads = aiohttp.ClientTimeout(settings.request_timeout_ms / 1000, sock_connect=connect_s)
         self._for_changes = aiohttp.ClientTimeout(settings.operation_timeout_ms / 1000, sock_connect=connect_s)
 
@@ -78,13 +78,13 @@ class AdminHttp:
         body: object = None,
         content_type: str = _JSON,
     ) -> Response:
-        """The response to one request. Reads are repeated with backoff while the brokers are unreachable or busy.
+        """Send one request. Reads are retried with backoff while the brokers are unreachable or busy.
 
         Raises AdminError.
         """
 
         def try_again(error: Exception) -> bool:
-            # 500 is how brokers report most things that they did not expect, lasting ones included.
+            # Brokers return 500 for most errors that they did not expect, including permanent ones.
             return isinstance(error, AdminError) and error.status in _BUSY | {0} and method in _IDEMPOTENT
 
         return await retried(
@@ -107,7 +107,7 @@ class AdminHttp:
     async def _try_brokers(
         self, method: str, path: str, params: Mapping[str, str] | None, body: object, content_type: str
     ) -> Response:
-        """Each admin address in turn until one can be connected to; that one is the first next time if it answers."""
+        """Try each admin address until one accepts the connection. If that one answers, it is the first next time."""
         failure: Exception | None = None
         for base in list(self._urls):
             try:
@@ -118,7 +118,7 @@ class AdminHttp:
             except AdminError as error:
                 if error.status != _UNEXPECTED or method not in _IDEMPOTENT:
                     raise
-                # A broker that has lost its metadata session says so to everything: the next one may know better.
+                # A broker that has lost its metadata session returns 500 for everything. Another broker may answer.
                 failure = error
                 self._ask_last(base)
                 continue
@@ -139,7 +139,7 @@ class AdminHttp:
     async def _follow(
         self, method: str, url: str, params: Mapping[str, str] | None, body: object, content_type: str
     ) -> Response:
-        # Brokers redirect to the one that serves the topic. Followed here, because the login must go along.
+        # Brokers redirect to the broker that serves the topic. Redirects are followed here to send the login again.
         for _ in range(self._settings.max_lookup_redirects + 1):
             async with self._session.request(
                 method,
@@ -155,7 +155,7 @@ class AdminHttp:
                     continue
                 content = await self._read(response)
                 if response.status >= 400:
-                    reason = _reason(content) or response.reason  # the answer to a HEAD has no body
+                    reason = _reason(content) or response.reason  # the response to a HEAD has no body
                     raise AdminError(response.status, f"{method} {urlsplit(url).path}: {reason}")
                 return Response(response.headers, content)
         raise AdminError(0, f"{method} {urlsplit(url).path}: too many redirects")

@@ -1,6 +1,6 @@
-"""Topics by the admin API: partitioned topics, policies, and what the managed ledger holds.
+"""Topics in the admin API: partitioned topics, policies, and the content of the managed ledger.
 
-Topic names are full names, `persistent://tenant/namespace/name`. Everything raises AdminError.
+Topic names are full names, `persistent://tenant/namespace/name`. Every method raises AdminError.
 https://pulsar.apache.org/docs/4.0.x/admin-api-topics/
 """
 
@@ -14,7 +14,7 @@ from gateway.pulsar.admin_http import AdminError, AdminHttp, quoted
 from gateway.pulsar.position import Position
 
 _BEHIND_LAST_ENTRY = "LastConfirmedEntry is"
-"""How a broker says, with status 500, that a ledger does not hold that many entries."""
+"""Part of the broker's message, with status 500, when the entry id is beyond the ledger's last entry."""
 _QUOTA_BY_SIZE = "destination_storage"
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 
@@ -23,15 +23,15 @@ class TopicPolicy(StrEnum):
     """Topic-level policies."""
 
     RETENTION = "retention"
-    """{"retentionTimeInMinutes": int, "retentionSizeInMB": int}, -1 for no limit."""
+    """{"retentionTimeInMinutes": int, "retentionSizeInMB": int}; -1 means no limit."""
     COMPACTION_THRESHOLD = "compactionThreshold"
-    """Bytes of backlog that start a compaction, 0 for never."""
+    """Bytes of backlog that start a compaction; 0 means never."""
     MESSAGE_TTL = "messageTTL"
-    """Seconds after which the broker acknowledges a message for every subscription, 0 for never."""
+    """Seconds after which the broker acknowledges a message for every subscription; 0 means never."""
     REPLICATION = "replication"
-    """Names of clusters, this one among them."""
+    """Names of clusters, including this one."""
     BACKLOG_QUOTA = "backlogQuota"
-    """{"limitSize": bytes, "policy": what becomes of a larger backlog}; the size must be below that of retention."""
+    """{"limitSize": bytes, "policy": action for a larger backlog}; the size must be below the retention's size."""
 
 
 class PartitionedTopic(NamedTuple):
@@ -54,41 +54,41 @@ class InternalStats:
     """Oldest first; the last one is usually open."""
     last_confirmed: Position
     pending_adds: int
-    """Entries that the broker is writing at the moment."""
+    """Entries that the broker is writing now."""
     entries_added: int
-    """Entries that it has written since it loaded the topic."""
+    """Entries that the broker has written since it loaded the topic."""
     cursors: dict[str, Any]
-    """By subscription, as Pulsar gives them."""
+    """The cursors by subscription, in Pulsar's format."""
     compacted_ledger: Ledger
 
 
 class ManagedLedgerInfo(NamedTuple):
-    """A managed ledger as the metadata store has it."""
+    """A managed ledger, as the metadata store holds it."""
 
     ledger_ids: frozenset[int]
-    """Of those that are kept, the open one among them."""
+    """The ledgers that are kept, including the open one."""
     cursors: frozenset[str]
-    """Names of durable subscriptions, `__compaction` if it was ever compacted."""
+    """Names of durable subscriptions; includes `__compaction` if the topic was ever compacted."""
     properties: Mapping[str, str]
-    """`index` is the index of the last entry before the open ledger: a topic without entries ends there. It is -1, or
-    missing if the topic was never loaded, when there was no entry at all."""
+    """`index` is the index of the last entry before the open ledger: a topic without entries ends there. If there was
+    no entry at all, `index` is -1, or missing if the topic was never loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """What the admin API tells of one entry."""
+    """The admin API's information about one entry."""
 
     position: Position
     index: int | None
-    """Broker entry index of its last message."""
+    """The broker entry index of the entry's last message."""
     publish_time_ms: int | None
     num_messages: int
     marker_type: int | None = None
-    """Of an entry that a broker wrote, for replication or transactions."""
+    """Set for an entry that a broker wrote for replication or transactions."""
 
 
 def split_topic(topic: str) -> tuple[str, str]:
-    """Domain and namespace-qualified name of a full topic name, as the API's paths want them, percent-encoded."""
+    """Domain and namespace-qualified name of a full topic name, percent-encoded for the API's paths."""
     domain, separator, name = topic.partition("://")
     parts = name.split("/", 2)
     if not separator or len(parts) != 3 or not all(parts):
@@ -101,7 +101,7 @@ def topic_path(topic: str, *suffix: str) -> str:
 
 
 class TopicsAdmin:
-    """Topics, partitioned or not."""
+    """Partitioned and unpartitioned topics."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
@@ -114,36 +114,36 @@ class TopicsAdmin:
         return names
 
     async def list_topics(self, namespace: str) -> list[str]:
-        """Full names of the topics proper: those without partitions, and each single partition."""
+        """Full names of the stored topics: unpartitioned topics, and each single partition."""
         names: list[str] = await self._http.get_json(f"persistent/{_namespace(namespace)}")
         return names
 
     async def create_partitioned(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
-        """Create the topic and its partitions. Status 409 if it exists."""
+        """Create the topic and its partitions. AdminError has status 409 if the topic exists."""
         body = {"partitions": partitions, "properties": dict(properties)}
         path = topic_path(topic, "partitions")
         await self._http.request("PUT", path, body=body, content_type=_PARTITIONED_METADATA)
 
     async def update_partitions(self, topic: str, partitions: int) -> None:
-        """Raise the partition count."""
+        """Increase the partition count."""
         await self._http.request("POST", topic_path(topic, "partitions"), body=partitions)
 
     async def delete_partitioned(self, topic: str, *, force: bool = False) -> None:
-        """Delete the topic with its partitions and data; `force` closes what is connected."""
+        """Delete the topic with its partitions and data; `force` also disconnects its producers and consumers."""
         await self._http.request("DELETE", topic_path(topic, "partitions"), params={"force": _bool(force)})
 
     async def partitioned(self, topic: str) -> PartitionedTopic:
-        """Partition count and properties. Creates nothing; status 404 if there is no such topic."""
+        """Partition count and properties. Does not create the topic; AdminError has status 404 if it does not exist."""
         path = topic_path(topic, "partitions")
         found = await self._http.get_json(path, {"checkAllowAutoCreation": "false"})
         return PartitionedTopic(found["partitions"], found.get("properties") or {})
 
     async def create_missed_partitions(self, topic: str) -> None:
-        """Create partitions that the topic should have and has not."""
+        """Create the missing partitions of the topic."""
         await self._http.request("POST", topic_path(topic, "createMissedPartitions"))
 
     async def create(self, topic: str, properties: Mapping[str, str] | None = None) -> None:
-        """Create an unpartitioned topic. Status 409 if it exists."""
+        """Create an unpartitioned topic. AdminError has status 409 if the topic exists."""
         await self._http.request("PUT", topic_path(topic), body=None if properties is None else dict(properties))
 
     async def delete(self, topic: str, *, force: bool = False) -> None:
@@ -156,21 +156,21 @@ class TopicsAdmin:
         return await self._http.get_json(topic_path(topic, "properties")) or {}
 
     async def put_properties(self, topic: str, properties: Mapping[str, str]) -> None:
-        """Set these properties; others stay."""
+        """Set these properties; the others stay."""
         await self._http.request("PUT", topic_path(topic, "properties"), body=dict(properties))
 
     async def remove_property(self, topic: str, key: str) -> None:
         await self._http.request("DELETE", topic_path(topic, "properties"), params={"key": key})
 
     async def policy(self, topic: str, policy: TopicPolicy, *, applied: bool = False) -> Any:
-        """A topic-level policy, None if it is not set; `applied` falls back to the namespace's and the broker's."""
-        if policy is TopicPolicy.BACKLOG_QUOTA:  # there is one by size and one by age
+        """A topic-level policy, None if not set; `applied` falls back to the namespace's and the broker's policies."""
+        if policy is TopicPolicy.BACKLOG_QUOTA:  # a topic has a quota by size and one by age
             found = await self._http.get_json(topic_path(topic, "backlogQuotaMap"), {"applied": _bool(applied)})
             return (found or {}).get(_QUOTA_BY_SIZE)
         return await self._http.get_json(topic_path(topic, policy), {"applied": _bool(applied)})
 
     async def set_policy(self, topic: str, policy: TopicPolicy, value: object) -> None:
-        if policy is TopicPolicy.MESSAGE_TTL:  # the only one that is no JSON body
+        if policy is TopicPolicy.MESSAGE_TTL:  # the only policy without a JSON body
             await self._http.request("POST", topic_path(topic, policy), params={policy: str(value)})
         else:
             await self._http.request("POST", topic_path(topic, policy), body=value)
@@ -178,15 +178,15 @@ class TopicsAdmin:
     async def remove_policy(self, topic: str, policy: TopicPolicy) -> None:
         await self._http.request("DELETE", topic_path(topic, policy))
 
-    # What is stored.
+    # Stored data.
 
     async def stats(self, topic: str) -> dict[str, Any]:
-        """Publishers, subscriptions and rates, as Pulsar gives them."""
+        """Publishers, subscriptions and rates, in Pulsar's format."""
         found: dict[str, Any] = await self._http.get_json(topic_path(topic, "stats"))
         return found
 
     async def partition_sizes(self, topic: str) -> dict[int, int]:
-        """Stored bytes of each partition of a partitioned topic that is there, in one request."""
+        """Stored bytes of each existing partition of a partitioned topic, with one request."""
         path = topic_path(topic, "partitioned-stats")
         options = {"perPartition": "true", "excludePublishers": "true", "excludeConsumers": "true"}
         found = await self._http.get_json(path, options)
@@ -196,7 +196,7 @@ class TopicsAdmin:
         """Ledgers and cursors. Loads the topic."""
         found = await self._http.get_json(topic_path(topic, "internalStats"))
         ledgers = [_ledger(ledger) for ledger in found["ledgers"]]
-        if ledgers and found["state"] == "LedgerOpened":  # the open ledger is listed as empty
+        if ledgers and found["state"] == "LedgerOpened":  # Pulsar lists the open ledger as empty
             ledgers[-1] = Ledger(ledgers[-1].ledger_id, found["currentLedgerEntries"], found["currentLedgerSize"])
         return InternalStats(
             ledgers=tuple(ledgers),
@@ -208,7 +208,7 @@ class TopicsAdmin:
         )
 
     async def managed_ledger(self, topic: str) -> ManagedLedgerInfo:
-        """What the metadata store has of the managed ledger. Does not load the topic."""
+        """The managed ledger in the metadata store. Does not load the topic."""
         found = await self._http.get_json(topic_path(topic, "internal-info"))
         return ManagedLedgerInfo(
             ledger_ids=frozenset(ledger["ledgerId"] for ledger in found.get("ledgers") or ()),
@@ -217,11 +217,11 @@ class TopicsAdmin:
         )
 
     async def managed_ledger_properties(self, topic: str) -> Mapping[str, str]:
-        """What the broker keeps beside the ledger list."""
+        """The properties that the broker stores with the list of ledgers."""
         return (await self.managed_ledger(topic)).properties
 
     async def entry(self, topic: str, position: Position) -> StoredEntry | None:
-        """One entry's index and publish time, None if it does not exist. Its payload stays where it is."""
+        """Index and publish time of one entry, without its payload; None if the entry does not exist."""
         path = topic_path(topic, "ledger", str(position.ledger_id), "entry", str(position.entry_id))
         try:
             response = await self._http.request("HEAD", path)
@@ -241,7 +241,7 @@ class TopicsAdmin:
         )
 
     async def position_at(self, topic: str, timestamp_ms: int) -> Position:
-        """The first entry published at or after a time, or the position behind the last one."""
+        """The first entry published at or after a time, or the position after the last entry."""
         found = await self._http.get_json(topic_path(topic, "messageid", str(timestamp_ms)))
         return Position(found["ledgerId"], found["entryId"])
 
@@ -252,7 +252,7 @@ class TopicsAdmin:
         return names
 
     async def create_subscription(self, topic: str, subscription: str) -> None:
-        """A durable one at the beginning, in each partition that has none. Status 409 if all have it."""
+        """Create it, durable, at the beginning of each partition without it. Status 409 if all partitions have it."""
         path = topic_path(topic, "subscription", quoted(subscription))
         await self._http.request("PUT", path, body={"ledgerId": -1, "entryId": -1})
 

@@ -1,4 +1,4 @@
-"""Where a broker is reached."""
+"""The address of a broker."""
 
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -7,7 +7,7 @@ from gateway.pulsar.settings import DEFAULT_PORTS
 
 
 class BrokerAddress(NamedTuple):
-    """Where to connect, and, through a proxy, for which broker (`host:port`) to ask it."""
+    """The URL to connect to and, behind a proxy, the broker (`host:port`) to which the proxy must connect."""
 
     url: str
     proxy_to: str | None = None

@@ -1,4 +1,4 @@
-"""The Pulsar client: connections to brokers, and opening producers and readers on them."""
+"""The Pulsar client: connects to brokers, and opens producers and readers."""
 
 import asyncio
 import math
@@ -18,22 +18,22 @@ from gateway.pulsar.subscription import Subscription
 from gateway.pulsar.tls import client_ssl_context
 
 LOOKUP_AGE_S = 2.0
-"""So long the answer of a lookup is used for all that is opened on the topic. A broker refuses what has moved, but may
-need a while to learn of that."""
+"""A lookup's result is reused for this time by everything that is opened on the topic. A broker refuses requests for a
+topic that has moved, but may learn of the move late."""
 MAX_LOOKUPS = 20_000
-"""Answers that are remembered."""
+"""The maximum number of cached lookup results."""
 
 T = TypeVar("T")
 
 
 class ClientEvents(Protocol):
-    """Learns what metrics and logs want to know."""
+    """Receives events for metrics and logs."""
 
     def on_connection_state(self, broker_url: str, state: ConnectionState, error: PulsarError | None) -> None: ...
 
 
 class PulsarClient:
-    """One connection to each broker, made when first needed and shared by everything but exclusive producers."""
+    """One connection to each broker, opened when first needed and shared by all except exclusive producers."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class PulsarClient:
         self._closed = False
         self._lookup = Lookup(settings, self._connection)
         self._looked_up: dict[str, tuple[Connection, float]] = {}
-        """By topic, the connection to its broker, and until when that is not asked again (loop's clock)."""
+        """By topic, the connection to its broker, and when this lookup result expires (the loop's clock)."""
 
     @property
     def last_receipt_s(self) -> float:
-        """When any broker last confirmed an entry, by the loop's clock; minus infinity if none ever did."""
+        """When any broker last sent a receipt, by the loop's clock; minus infinity if none ever did."""
         return max(self._closed_last_receipt_s, *(c.last_receipt_s for c in self._live), -math.inf)
 
     async def close(self) -> None:
-        """End every connection. Producers and readers learn a ClientClosedError."""
+        """Close every connection. Producers and readers get a ClientClosedError."""
         self._closed = True
         for task in self._connections.values():
             task.cancel()
@@ -76,16 +76,16 @@ class PulsarClient:
         name: str = "",
         backoff_max_ms: int | None = None,
     ) -> Producer:
-        """A producer on `topic` (a full name such as `persistent://tenant/ns/name-partition-0`).
+        """Open a producer on `topic` (a full name such as `persistent://tenant/ns/name-partition-0`).
 
-        `fencing` takes exclusive access and shuts every other producer out. `predecessor` is a dead producer of this
-        topic: opening then waits until the broker has forgotten it, so that nothing that it sent can reach the topic
-        later. If it was exclusive, opening fails with ProducerFencedError when another has taken the topic since.
-        Without a predecessor, a producer may choose its `name`; that of a living one is given to it when that one's
-        connection does not answer the broker, and until then opening fails with ProducerBusyError.
+        `fencing` takes exclusive access and fences every other producer. `predecessor` is a dead producer of this
+        topic: opening waits until the broker has removed it, so that none of its entries can reach the topic later.
+        If it was exclusive and another producer has taken the topic since, opening fails with ProducerFencedError.
+        Without a predecessor, the caller may choose a `name`. If a live producer has this name, opening fails with
+        ProducerBusyError until that producer's connection does not answer the broker.
 
-        Retries with backoff (`backoff_max_ms`: another bound than that of the settings) for up to operation_timeout_ms.
-        Raises the last PulsarError.
+        Retries with backoff for up to operation_timeout_ms; `backoff_max_ms` replaces the longest pause of the
+        settings. Raises the last PulsarError.
         """
 
         async def attempt() -> Producer:
@@ -107,9 +107,9 @@ class PulsarClient:
         read_compacted: bool = False,
         backoff_max_ms: int | None = None,
     ) -> Reader:
-        """A reader of `topic` from `start`; a position counts itself if `inclusive`. It delivers after `Reader.flow`.
+        """Open a reader of `topic` from `start`. The entry at a start position is included if `inclusive`.
 
-        Retries as `open_producer` does. Raises the last PulsarError.
+        The reader delivers entries after `Reader.flow`. Retries as `open_producer` does. Raises the last PulsarError.
         """
 
         async def attempt() -> Reader:
@@ -128,10 +128,10 @@ class PulsarClient:
         from_earliest: bool = True,
         replicated: bool = False,
     ) -> Subscription:
-        """The durable subscription `name`, created at the topic's begin or end if it does not exist.
+        """Open the durable subscription `name`; create it at the topic's beginning or end if it does not exist.
 
-        `replicated` lets a geo-replicated namespace carry it to other clusters. One attempt: a subscription that others
-        use (ConsumerBusyError) may stay in use. Raises PulsarError.
+        `replicated` lets a geo-replicated namespace copy its state to other clusters. There is one attempt only: a
+        subscription that another consumer uses (ConsumerBusyError) may stay in use. Raises PulsarError.
         """
         subscription = Subscription(topic, name, await self._connection_of(topic), on_closed)
         try:
@@ -142,7 +142,7 @@ class PulsarClient:
         return subscription
 
     async def last_position(self, topic: str, *, read_compacted: bool = False) -> Position:
-        """As `Reader.last_position`, with a reader opened for it: four round trips."""
+        """Like `Reader.last_position`, with a reader opened for this call: four round trips."""
         reader = await self.open_reader(topic, "latest", _IgnoreEntries(), read_compacted=read_compacted)
         try:
             return await reader.last_position()
@@ -165,10 +165,12 @@ class PulsarClient:
             self._events.on_connection_state(connection.address.url, connection.state, error)
 
     async def _own_connection(self, topic: str) -> Connection:
-        """For one exclusive producer. A broker does not tell it that it was fenced, and answers its next send by
-        dropping the connection: nothing else may live there.
+        """Open a connection for one exclusive producer.
+
+        A broker does not notify a fenced producer, and answers its next send by closing the connection: no other
+        producer or reader may use this connection.
         """
-        self._looked_up.pop(topic, None)  # what fences others, and is opened behind it, relies on nothing older
+        self._looked_up.pop(topic, None)  # later opens on this topic must not use an older lookup
         address = await self._lookup.find_broker(topic)
         connection = await connect(address, self._settings, self, self._ssl)
         if self._closed:
@@ -177,7 +179,7 @@ class PulsarClient:
         return connection
 
     async def _connection_of(self, topic: str) -> Connection:
-        """The shared connection to the topic's broker. What cannot be opened there is looked up anew."""
+        """The shared connection to the topic's broker. If opening fails on it, the topic is looked up again."""
         known = self._looked_up.get(topic)
         now_s = asyncio.get_running_loop().time()
         if known is not None and now_s < known[1] and known[0].state is ConnectionState.READY:
@@ -189,7 +191,7 @@ class PulsarClient:
         return connection
 
     async def _connection(self, address: BrokerAddress) -> Connection:
-        """The shared connection to `address`, made by the first who asks."""
+        """The shared connection to `address`. The first caller opens it."""
         if self._closed:
             raise _client_closed()
         task = self._connections.get(address)
@@ -237,7 +239,7 @@ def _is_dead(task: asyncio.Task[Connection]) -> bool:
 
 
 def _retrieve_exception(task: asyncio.Task[Connection]) -> None:
-    # Whoever asked may be gone; the loop would complain about an exception that nobody saw.
+    # The caller may have been cancelled; the loop would report an exception that was never retrieved.
     if not task.cancelled():
         task.exception()
 

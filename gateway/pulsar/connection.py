@@ -1,4 +1,4 @@
-"""One connection to a Pulsar broker: login, keep-alive, requests and their answers, dispatch of what it sends."""
+"""One connection to a Pulsar broker: login, keep-alive, requests and their answers, dispatch of received commands."""
 
 import asyncio
 import contextlib
@@ -37,12 +37,12 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 )
 
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
-"""What a broker takes that does not say."""
+"""The limit of a broker that does not send one."""
 TURN_BYTES = 128 * 1024
-"""So much is read before others have their turn in the event loop: a client's small request does not wait for all that
-a broker has sent."""
+"""Bytes read before other tasks get their turn in the event loop: a client's small request does not wait until all data
+of a broker is processed."""
 
-# Filled and emptied within one callback of the loop, so every connection may use it.
+# This buffer is filled and emptied within one callback of the loop, so all connections can share it.
 _shared_buffer = memoryview(bytearray(128 * 1024))
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -51,11 +51,11 @@ log = structlog.get_logger()
 
 Handler = Callable[[BaseCommand, memoryview, int], None]
 Condition = Callable[[], bool]
-"""Whether something may still be sent. Must not block."""
+"""Whether data may still be sent. Must not block."""
 
 
 class ConnectionState(Enum):
-    """Of a connection. Metrics show the values."""
+    """The state of a connection. Metrics show the values."""
 
     HANDSHAKE = "handshake"
     READY = "ready"
@@ -70,7 +70,7 @@ _NEXT_STATES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
 
 
 class ConnectionOwner(Protocol):
-    """Whoever made the connection learns of its states."""
+    """The creator of a connection; gets its state changes."""
 
     def on_connection_state(self, connection: "Connection", error: PulsarError | None) -> None: ...
 
@@ -78,7 +78,7 @@ class ConnectionOwner(Protocol):
 async def connect(
     address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner, ssl_context: ssl.SSLContext | None
 ) -> "Connection":
-    """A connection that has logged in. Raises ConnectionLostError, NotAuthorizedError or another PulsarError."""
+    """Open a connection and log in. Raises ConnectionLostError, NotAuthorizedError or another PulsarError."""
     loop = asyncio.get_running_loop()
     host, port = address.host_port()
     connection: Connection | None = None
@@ -101,7 +101,7 @@ async def connect(
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to one broker, made by `connect`. Dead once `state` is CLOSED."""
+    """A connection to one broker, created by `connect`. It is dead once `state` is CLOSED."""
 
     def __init__(self, address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner) -> None:
         self.address = address
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.bytes_received = 0
         self.last_receipt_s = -math.inf
-        """When the broker last confirmed an entry, by the loop's clock."""
+        """When the broker last sent a receipt, by the loop's clock."""
         self.writable = True
         """False while more than `write_buffer_high_bytes` wait to be sent."""
         self.writable_event = asyncio.Event()
@@ -155,21 +155,21 @@ class Connection(asyncio.BufferedProtocol):
             types.ACK_RESPONSE: lambda c, *_: self._answer(c.ack_response.request_id, c),
         }
 
-    # What the owner calls.
+    # Called by the owner.
 
     async def wait_ready(self) -> None:
-        """Return once logged in. Raises the PulsarError that ended the connection instead."""
+        """Return when logged in. Raises the PulsarError that ended the connection before that."""
         await self._ready
 
     def next_id(self) -> int:
-        """A number not yet used on this connection, for a request, producer or consumer."""
+        """A number that is not yet used on this connection, for a request, producer or consumer."""
         self._last_id += 1
         return self._last_id
 
     def write(self, *buffers: Buffer, only_if: Condition | None = None) -> None:
-        """Send these bytes, one buffer after the other. What is written in one turn of the loop leaves in one piece.
+        """Send these buffers in order. All data written in one turn of the loop is sent together.
 
-        `only_if` is asked again just before that; if it is false by then, the connection ends, and nothing leaves.
+        `only_if` is checked just before sending; if it is false then, the connection is closed and nothing is sent.
         """
         if not self._outgoing:
             self._loop.call_soon(self._flush)
@@ -203,9 +203,10 @@ class Connection(asyncio.BufferedProtocol):
             future.set_exception(RequestTimeoutError(f"{self.address.url} did not answer {name} in time"))
 
     def close(self, error: PulsarError) -> None:
-        """End the connection at once. Every request, producer and consumer on it learns `error`.
+        """Close the connection at once. Every request, producer and consumer on it gets `error`.
 
-        What a producer sent and the broker did not get, it never will: once another gateway leads, it would be late.
+        Producers' data that the broker has not received yet is discarded: it could arrive after another gateway has
+        become leader.
         """
         if self.state is ConnectionState.CLOSED:
             return
@@ -223,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fail_waiters(self, error: PulsarError) -> None:
         if not self._ready.done():
             self._ready.set_exception(error)
-            self._ready.exception()  # nobody may be waiting
+            self._ready.exception()  # possibly nobody waits for it
         for future in self._requests.values():
             if not future.done():
                 future.set_exception(error)
@@ -234,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end(handler.handle_closed, error)
 
     def _tell(self, handler: ProducerHandler | ConsumerHandler, listen: Callable[..., None], *facts: object) -> None:
-        """Hand over what is for one producer or consumer: all others share the connection, heartbeats too."""
+        """Call one producer's or consumer's handler. Its failure must not end the connection, which others share."""
         try:
             listen(*facts)
         except Exception as error:
@@ -253,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         self.state = state
         self._owner.on_connection_state(self, error)
 
-    # What the transport calls.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -309,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
         conditions, self._conditions = self._conditions, set()
         if not outgoing or self._transport is None:
             return
-        if not all(holds() for holds in conditions):  # this process may have stood still since
+        if not all(holds() for holds in conditions):  # this process may have been suspended since
             self.close(ConnectionLostError("the condition for sending no longer held"))
             return
         self._transport.writelines(outgoing)
@@ -351,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_message(self, command: BaseCommand, frame: memoryview, offset: int) -> None:
         message = command.message
         consumer = self.consumers.get(message.consumer_id)
-        if consumer is not None:  # else it was closed while this was on its way
+        if consumer is not None:  # otherwise it was closed while the message was in flight
             self._tell(consumer, consumer.handle_message, message, frame, offset)
 
     def _on_send_receipt(self, command: BaseCommand, *_: object) -> None:
@@ -388,11 +389,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, request_id: int, command: BaseCommand) -> None:
         future = self._requests.get(request_id)
-        if future is not None and not future.done():  # else it came too late
+        if future is not None and not future.done():  # otherwise the answer came too late
             future.set_result(command)
 
 
 def _discard_unsent(transport: asyncio.Transport) -> None:
-    """The connection is reset when it is closed. Else the kernel goes on trying for minutes to deliver what it has."""
-    with contextlib.suppress(OSError):  # it is gone already
+    """Reset the connection when it is closed. Otherwise the kernel tries for minutes to deliver the unsent data."""
+    with contextlib.suppress(OSError):  # the socket is closed already
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

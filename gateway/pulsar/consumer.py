@@ -1,4 +1,4 @@
-"""What readers and subscriptions share: registering with the broker, and the end."""
+"""The common part of readers and subscriptions: registering with the broker, and closing."""
 
 from gateway.pulsar.connection import Connection, ConnectionState
 from gateway.pulsar.errors import PulsarError, TopicClosedError
@@ -23,7 +23,7 @@ class Consumer:
         self._opened = False
 
     async def _subscribe(self, subscribe: CommandSubscribe) -> None:
-        """Register with the broker. Raises PulsarError, and then the broker holds no consumer of it."""
+        """Register with the broker. Raises PulsarError; the broker then holds no consumer."""
         connection = self.connection
         request_id = connection.next_id()
         subscribe.topic = self.topic
@@ -32,7 +32,7 @@ class Consumer:
         connection.consumers[self._id] = self
         try:
             await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe), request_id)
-            if self.closed:  # right behind the answer, before anybody was listening
+            if self.closed:  # closed directly after the answer, before this task continued
                 raise TopicClosedError("the broker closed the consumer at once")
         except BaseException:
             self._forget()
@@ -40,7 +40,7 @@ class Consumer:
         self._opened = True
 
     async def last_position(self) -> Position:
-        """Where the topic's last entry lies; entry id -1 if it holds none. Raises PulsarError."""
+        """The position of the topic's last entry; entry id -1 if the topic has no entry. Raises PulsarError."""
         request_id = self.connection.next_id()
         ask = CommandGetLastMessageId(consumer_id=self._id, request_id=request_id)
         command = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, get_last_message_id=ask)
@@ -49,19 +49,19 @@ class Consumer:
         return Position(last.ledger_id, last.entry_id)
 
     async def close(self) -> None:
-        """Let the broker forget the consumer, without waiting for it. Nothing follows."""
+        """Tell the broker to remove the consumer, without waiting for its answer. No callback follows."""
         self._forget()
 
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None:
-        """A MESSAGE frame whose command ends at `offset`. Raises FrameError: then nothing more comes."""
+        """Handle a MESSAGE frame whose command ends at `offset`. Raises FrameError, which ends the consumer."""
 
     def handle_closed(self, error: PulsarError) -> None:
         self.closed = True
-        if self._opened:  # else `_subscribe` raises it
+        if self._opened:  # otherwise `_subscribe` raises the error
             self._on_closed(error)
 
     def fail(self, error: PulsarError) -> None:
-        """End it from this side, because of what the broker sent."""
+        """Close the consumer from this side, because of data that the broker sent."""
         self._forget()
         if self._opened:
             self._on_closed(error)

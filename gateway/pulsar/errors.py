@@ -1,30 +1,30 @@
-"""What can go wrong between the gateway and Pulsar, by what the caller can do about it."""
+"""Errors between the gateway and Pulsar, by what the caller can do about them."""
 
 from protocol.pulsar.pulsar_commands_pb2 import ServerError
 
 
 class PulsarError(Exception):
-    """Pulsar refused, or could not be reached."""
+    """Pulsar refused a request, or could not be reached."""
 
     retriable = False
 
 
 class RetriableError(PulsarError):
-    """The same attempt, with a fresh lookup and after a pause, may succeed."""
+    """The same attempt may succeed after a pause and with a new lookup."""
 
     retriable = True
 
 
 class ConnectionLostError(RetriableError):
-    """The connection to the broker broke or could not be made."""
+    """The connection to the broker was lost or could not be opened."""
 
 
 class ClosedByBrokerError(ConnectionLostError):
-    """The broker's end closed or reset the connection, as the system does when the broker's process ends."""
+    """The broker's side closed or reset the connection, as the system does when the broker process ends."""
 
 
 class RequestTimeoutError(RetriableError):
-    """The broker did not answer in time. Whether it did the work is unknown."""
+    """The broker did not answer in time. It may have executed the request."""
 
 
 class ServiceNotReadyError(RetriableError):
@@ -32,7 +32,7 @@ class ServiceNotReadyError(RetriableError):
 
 
 class TooManyRequestsError(RetriableError):
-    """The broker sheds load."""
+    """The broker refuses requests because of overload."""
 
 
 class BrokerPersistenceError(RetriableError):
@@ -40,7 +40,7 @@ class BrokerPersistenceError(RetriableError):
 
 
 class UnknownBrokerError(RetriableError):
-    """The broker failed for a reason that has no code: it does not reach its ZooKeeper, for instance."""
+    """The broker failed for a reason that has no error code, for example because it cannot reach ZooKeeper."""
 
 
 class ProducerBusyError(RetriableError):
@@ -52,11 +52,11 @@ class ConsumerBusyError(RetriableError):
 
 
 class TopicClosedError(RetriableError):
-    """The broker closed the producer or consumer, usually because the topic moves."""
+    """The broker closed the producer or consumer, usually because the topic moves to another broker."""
 
 
 class QuotaExceededError(RetriableError):
-    """The namespace's backlog quota holds producers back."""
+    """The namespace's backlog quota blocks producers."""
 
 
 class TopicNotFoundError(PulsarError):
@@ -64,7 +64,7 @@ class TopicNotFoundError(PulsarError):
 
 
 class NotAuthorizedError(PulsarError):
-    """The credentials are wrong or do not allow this."""
+    """The credentials are wrong, or do not allow the request."""
 
 
 class ProducerFencedError(PulsarError):
@@ -72,19 +72,19 @@ class ProducerFencedError(PulsarError):
 
 
 class NotAllowedError(PulsarError):
-    """The topic's or namespace's policies do not allow this."""
+    """The policies of the topic or the namespace do not allow the request."""
 
 
 class TopicTerminatedError(PulsarError):
-    """The topic takes no more messages, ever."""
+    """The topic was terminated: it never accepts messages again."""
 
 
 class MessageTooLargeError(PulsarError):
-    """The entry is larger than the broker takes."""
+    """The entry is larger than the broker accepts."""
 
 
 class ChecksumError(PulsarError):
-    """The entry was damaged on its way to the broker."""
+    """The entry was damaged between this client and the broker."""
 
 
 class ProtocolError(PulsarError):
@@ -92,7 +92,7 @@ class ProtocolError(PulsarError):
 
 
 class ListenerError(PulsarError):
-    """What the broker sent to one producer or consumer cannot be taken on this side; the others go on."""
+    """Data that the broker sent to one producer or consumer cannot be handled here; the others continue."""
 
 
 class ClientClosedError(PulsarError):
@@ -126,11 +126,12 @@ REFUSED_SENDS: frozenset[int] = frozenset({
     ServerError.ProducerBlockedQuotaExceededError,
     ServerError.ProducerBlockedQuotaExceededException,
 })  # fmt: skip
-"""Errors of a SEND that the broker raises before it writes. After any other, the entry may be in the log."""
+"""Errors that the broker returns for a SEND before it writes the entry. After any other error, the entry may be in the
+log."""
 
 
 def error_from_server(code: int, message: str) -> PulsarError:
-    """The exception for an error code of the protocol; unknown codes are plain, final PulsarErrors."""
+    """The exception for an error code of the protocol. An unknown code gives a PulsarError, which is not retriable."""
     known = code in ServerError.values()
     name = ServerError.Name(ServerError.ValueType(code)) if known else str(code)
     return _BY_SERVER_ERROR.get(code, PulsarError)(f"{name}: {message}")

@@ -6,24 +6,24 @@ from gateway.pulsar.reader import Entry, Reader
 
 
 class FlowWindow:
-    """Permits count messages, also those of a batch. They are given in one piece when half of them are used up."""
+    """Permits count messages, including those in a batch. They are refilled in one step when half of them are used."""
 
     def __init__(self) -> None:
         self._outstanding = 0
         self._half = 0
-        """Of what was wanted last."""
+        """Half of the number of messages at the last `top_up`."""
 
     @property
     def is_half_used(self) -> bool:
-        """More may be wanted: as long as it is not, there is nothing to top up."""
+        """At least half of the permits are used. As long as this is false, no permits need to be added."""
         return self._outstanding <= self._half
 
     def used(self, entry: Entry) -> None:
-        """An entry has come. It may take more than was left: brokers send whole entries, and count below zero too."""
+        """Count an entry that has arrived. Brokers send whole entries: the permits can be negative, here and there."""
         self._outstanding -= entry.permits
 
     def top_up(self, reader: Reader, messages: int) -> bool:
-        """Let so many be on their way; none if that is 0. True if the broker got permits."""
+        """Allow this number of messages in flight; 0 adds no permits. Returns whether the broker got permits."""
         self._half = max(0, messages // 2)
         if messages <= 0 or self._outstanding > self._half:
             return False

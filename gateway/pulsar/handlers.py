@@ -1,4 +1,4 @@
-"""What hears of a connection's producers and consumers."""
+"""Interfaces for the producers and consumers of a connection."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from protocol.pulsar.pulsar_commands_pb2 import CommandMessage, CommandSendError
 
 
 class ProducerHandler(Protocol):
-    """Receives what the broker sends to one producer. What it raises is its own end, and not the connection's."""
+    """Receives the broker's commands for one producer. Its exceptions end the producer, not the connection."""
 
     def handle_receipt(self, sequence_id: int, position: Position) -> None: ...
     def handle_send_error(self, command: CommandSendError) -> None: ...
@@ -17,7 +17,7 @@ class ProducerHandler(Protocol):
 
 
 class ConsumerHandler(Protocol):
-    """Receives what the broker sends to one consumer. What it raises is its own end, and not the connection's."""
+    """Receives the broker's commands for one consumer. Its exceptions end the consumer, not the connection."""
 
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None: ...
     def handle_closed(self, error: PulsarError) -> None: ...

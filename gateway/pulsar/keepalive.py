@@ -1,4 +1,4 @@
-"""Asking a silent broker whether it is there, and giving it up when it does not answer."""
+"""Probes a silent broker, and closes the connection when the broker does not answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.pulsar.pulsar_commands_pb2 import BaseCommand, CommandPing
 
 
 class KeptConnection(Protocol):
-    """The connection, as its keep-alive knows it."""
+    """The part of a connection that its keep-alive uses."""
 
     address: BrokerAddress
     bytes_received: int
@@ -22,7 +22,7 @@ class KeptConnection(Protocol):
 
 
 class Keepalive:
-    """One PING in an interval without a byte from the broker; the connection ends if the next one is silent too."""
+    """Sends one PING after an interval without data from the broker; closes the connection after a second one."""
 
     def __init__(self, connection: KeptConnection, interval_ms: int) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""What a client says of itself to a broker: its version, what it can do, and its token."""
+"""The login of the client at a broker: its version, its features, and its token."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 
 CLIENT_VERSION = "kafka-gateway"
 PROTOCOL_VERSION = 19
-"""The newest version whose every command to clients is handled here (v20 brings TOPIC_MIGRATED)."""
+"""The newest protocol version of which all commands to clients are handled here (v20 adds TOPIC_MIGRATED)."""
 
 
 def connect_command(address: BrokerAddress, settings: PulsarSettings) -> BaseCommand:
-    """The first command. Raises OSError if the token cannot be read."""
+    """The CONNECT command, the first one on a connection. Raises OSError if the token cannot be read."""
     connect = CommandConnect(
         client_version=CLIENT_VERSION,
         protocol_version=PROTOCOL_VERSION,
@@ -36,7 +36,7 @@ def connect_command(address: BrokerAddress, settings: PulsarSettings) -> BaseCom
 
 
 def auth_response(settings: PulsarSettings) -> BaseCommand:
-    """The token as it is now. Raises OSError if it cannot be read."""
+    """The AUTH_RESPONSE command with the current token. Raises OSError if the token cannot be read."""
     response = AuthData(auth_method_name="token", auth_data=(settings.read_token() or "").encode())
     answer = CommandAuthResponse(client_version=CLIENT_VERSION, response=response, protocol_version=PROTOCOL_VERSION)
     return BaseCommand(type=BaseCommand.AUTH_RESPONSE, auth_response=answer)

@@ -1,4 +1,4 @@
-"""Which broker serves a topic, and how many partitions a topic has."""
+"""Finds the broker that serves a topic, and a topic's partition count."""
 
 from collections.abc import Awaitable, Callable
 
@@ -24,7 +24,7 @@ Connect = Callable[[BrokerAddress], Awaitable[Connection]]
 
 
 class Lookup:
-    """Asks brokers over the binary protocol. `connect` gives a ready connection to an address."""
+    """Requests lookups from brokers over the binary protocol. `connect` returns a ready connection to an address."""
 
     def __init__(self, settings: PulsarSettings, connect: Connect) -> None:
         self._connect = connect
@@ -33,13 +33,13 @@ class Lookup:
         self._service_urls = settings.service_urls()
 
     def ask_last(self, url: str) -> None:
-        """It did not answer, or a connection to it was lost: the other service addresses come first from now on."""
+        """Try the other service addresses first from now on: this one did not answer, or its connection was lost."""
         if url in self._service_urls:
             self._service_urls.remove(url)
             self._service_urls.append(url)
 
     async def find_broker(self, topic: str) -> BrokerAddress:
-        """The address of the broker that serves `topic`. If none does yet, one loads the topic's bundle.
+        """The address of the broker that serves `topic`. If no broker does yet, one loads the topic's bundle.
 
         Raises PulsarError.
         """
@@ -56,7 +56,7 @@ class Lookup:
         raise ServiceNotReadyError(f"lookup of {topic} was redirected more than {self._max_redirects} times")
 
     async def partitions(self, topic: str) -> int:
-        """The partition count of a topic, 0 if it is not partitioned. Creates nothing. Raises PulsarError."""
+        """The partition count of a topic, 0 if it is not partitioned. Does not create the topic. Raises PulsarError."""
         connection = await self._connect_service()
         request_id = connection.next_id()
         metadata = CommandPartitionedTopicMetadata(
@@ -96,7 +96,7 @@ class Lookup:
         return BrokerAddress(url)
 
     async def _connect_service(self) -> Connection:
-        """Each service address in turn, the one that failed last at the end."""
+        """Try each service address in turn. The address that failed last is tried last."""
         failure: ConnectionLostError | None = None
         for url in list(self._service_urls):
             try:

@@ -1,12 +1,12 @@
-"""Where an entry lies in a topic."""
+"""The position of an entry in a topic."""
 
 from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """A BookKeeper ledger and an entry in it. Positions of one topic order as tuples do.
+    """A BookKeeper ledger and an entry in it. Positions of one topic are ordered like tuples.
 
-    An entry id of -1 stands before a ledger's first entry; ledger -1 means that there is no position at all.
+    Entry id -1 is before a ledger's first entry; ledger id -1 means that there is no position.
     """
 
     ledger_id: int
@@ -14,8 +14,8 @@ class Position(NamedTuple):
 
 
 def first_index(index: int, num_messages: int) -> int:
-    """The broker entry index of the first message of an entry whose last one has ``index``.
+    """The broker entry index of an entry's first message; ``index`` is the index of its last message.
 
-    How many there are, the entry's producer says: where that cannot be, the entry counts as one message.
+    The number of messages is set by the entry's producer. If it is impossible, the entry counts as one message.
     """
     return index - num_messages + 1 if 0 < num_messages <= index + 1 else index

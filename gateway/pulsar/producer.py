@@ -27,36 +27,36 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 )
 
 STALLED_S = 20.0
-"""A send that the broker leaves unanswered for so long is given up; Kafka's clients wait for 30 s and more."""
+"""A send that the broker does not answer within this time is abandoned; Kafka's clients wait for 30 s and more."""
 OPENING_BITS = 32
-"""No producer sends so many entries that it meets the sequence ids of the next one of its name."""
+"""A producer never sends so many entries that it reaches the sequence ids of the next producer with its name."""
 _openings = count(1)
 METADATA_BYTES = 1024
-"""More than an entry's metadata takes of `Producer.max_message_bytes`."""
+"""An upper bound for the metadata of an entry, which counts towards `Producer.max_message_bytes`."""
 
 
 class SendListener(Protocol):
-    """Learns the fate of what a producer sent. Called from the event loop; must not block."""
+    """Receives the outcome of a producer's sends. Called from the event loop; must not block."""
 
     def on_receipt(self, sequence_id: int, position: Position) -> None:
         """The entry is in the log at `position`. Receipts come in the order of sending."""
 
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
-        """The broker refused the entry before writing it: it is certainly not in the log."""
+        """The broker refused the entry before writing it: the entry is certainly not in the log."""
 
     def on_producer_closed(self, error: PulsarError) -> None:
-        """The producer is dead. Whatever is still unanswered may or may not be in the log, now or a moment later."""
+        """The producer is dead. An unanswered entry may or may not be in the log, now or a moment later."""
 
 
 class Producer:
-    """Sends entries to one topic until either side closes it; its owner then opens another."""
+    """Sends entries to one topic until either side closes the producer; its owner then opens another one."""
 
     def __init__(self, topic: str, connection: Connection, listener: SendListener, *, owns_connection: bool) -> None:
         self.topic = topic
         self.connection = connection
         self.name = ""
         self.topic_epoch: int | None = None
-        """Set for exclusive producers: rises each time another one takes the topic."""
+        """Set for exclusive producers. It increases each time another producer takes the topic."""
         self.closed = False
         self._listener = listener
         self._owns_connection = owns_connection
@@ -66,17 +66,17 @@ class Producer:
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest entry that the broker takes, its metadata included."""
+        """The largest entry that the broker accepts, including its metadata."""
         return self.connection.max_message_bytes
 
     async def open(
         self, *, fencing: bool, properties: Sequence[tuple[str, str]], predecessor: "Producer | None", name: str = ""
     ) -> None:
-        """Register with the broker. Raises PulsarError, and then the broker holds nothing of it."""
+        """Register with the broker. Raises PulsarError; the broker then holds no producer."""
         connection = self.connection
         request_id = connection.next_id()
         command = self._open_command(request_id, fencing, properties, predecessor)
-        # One after the other has the same name: an entry must tell by its sequence id which of them wrote it.
+        # Successive producers have the same name: an entry's sequence id must show which of them wrote it.
         if predecessor is not None:
             self._last_sequence_id = predecessor._last_sequence_id
         elif name:
@@ -85,7 +85,7 @@ class Producer:
         connection.producers[self._id] = self
         try:
             answer = await connection.request(BaseCommand(type=BaseCommand.PRODUCER, producer=command), request_id)
-            if self.closed:  # right behind the answer, before anybody was listening
+            if self.closed:  # closed directly after the answer, before this task continued
                 raise TopicClosedError("the broker closed the producer at once")
         except BaseException:
             self._abandon()
@@ -105,7 +105,7 @@ class Producer:
         if fencing:
             command.producer_access_mode = ProducerAccessMode.ExclusiveWithFencing
         if predecessor is not None:
-            # Names are unique in a topic: the broker says ProducerBusy for as long as it still holds the predecessor.
+            # Names are unique in a topic: the broker returns ProducerBusy as long as it holds the predecessor.
             command.producer_name = predecessor.name
             if predecessor.topic_epoch is not None:
                 command.topic_epoch = predecessor.topic_epoch
@@ -128,12 +128,12 @@ class Producer:
         properties: Sequence[tuple[str, str]] | bytes = (),
         only_if: Condition | None = None,
     ) -> int:
-        """Write one entry, whose payload is the chunks one after the other, and return its sequence id.
+        """Write one entry and return its sequence id. Its payload is the concatenation of the chunks.
 
-        Never waits; the chunks are not copied and must not change before the receipt. `properties` may be given encoded
-        (`encode_metadata_properties`), which is faster. The entry leaves only if `only_if` holds (`Connection.write`).
-        Raises ClientClosedError or ConnectionLostError if the producer is dead, MessageTooLargeError; then it wrote
-        nothing.
+        Never waits; the chunks are not copied and must not change before the receipt. `properties` may be passed
+        encoded (`encode_metadata_properties`), which is faster. The entry is sent only if `only_if` holds
+        (`Connection.write`). Raises ClientClosedError or ConnectionLostError if the producer is dead,
+        or MessageTooLargeError; then nothing is written.
         """
         encoder = self._encoder
         if self.closed or encoder is None:
@@ -150,10 +150,10 @@ class Producer:
         return sequence_id
 
     async def close(self) -> None:
-        """Wait for what is in flight and let the broker forget the producer.
+        """Wait for entries in flight and let the broker remove the producer.
 
-        Receipts still reach the listener until this returns; `on_producer_closed` comes if the wait is cut short.
-        Raises PulsarError if the broker does not confirm.
+        The listener still gets receipts until this returns; `on_producer_closed` is called if the producer or its
+        connection is lost while waiting. Raises PulsarError if the broker does not confirm.
         """
         if self.closed:
             return
@@ -173,18 +173,18 @@ class Producer:
         if command.error in REFUSED_SENDS:
             self._listener.on_send_error(command.sequence_id, error)
             return
-        # The entry may have been written all the same: only a new producer and a look at the log can tell.
+        # The entry may be written nevertheless: only a new producer and a check of the log can show that.
         self._abandon()
         self._listener.on_producer_closed(error)
 
     def handle_closed(self, error: PulsarError) -> None:
         self.closed = True
         self._close_own_connection()
-        if self._encoder is not None:  # else `open` raises it
+        if self._encoder is not None:  # otherwise `open` raises the error
             self._listener.on_producer_closed(error)
 
     def fail(self, error: PulsarError) -> None:
-        """End it from this side, because of what the broker sent."""
+        """Close the producer from this side, because of data that the broker sent."""
         self._abandon()
         if self._encoder is not None:
             self._listener.on_producer_closed(error)
@@ -194,7 +194,7 @@ class Producer:
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
 
     def _abandon(self) -> None:
-        """Let the broker forget the producer without waiting for its answer."""
+        """Tell the broker to remove the producer, without waiting for its answer."""
         self.closed = True
         connection = self.connection
         if connection.producers.pop(self._id, None) is not None and connection.state is not ConnectionState.CLOSED:

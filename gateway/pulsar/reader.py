@@ -1,4 +1,4 @@
-"""Reading a topic's entries from a position on, without leaving a trace in the broker."""
+"""Reads a topic's entries from a position, without leaving state in the broker."""
 
 import secrets
 from typing import Literal, Protocol
@@ -19,7 +19,8 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 Start = Position | Literal["earliest", "latest"]
 
 MAX_COUNTED = 1 << 24
-"""Messages of one entry. What producers say beyond that is not so, and brokers count it all the same."""
+"""The maximum number of messages in one entry. A larger number from a producer is wrong, but brokers count it as
+permits."""
 _MAX_INT32 = 2**31 - 1
 _LATEST = Position((1 << 63) - 1, (1 << 63) - 1)
 _EARLIEST = Position(-1, -1)
@@ -40,14 +41,14 @@ class Entry:
         self.position = position
         self.metadata = metadata
         self.payload = payload
-        """Mutable and the receiver's own."""
+        """Mutable, and owned by the receiver."""
         self.permits = _counted(metadata.num_messages_in_batch)
-        """What the entry takes of the permits given to its reader."""
+        """The number of the reader's permits that the entry uses."""
         self._broker_metadata = broker_metadata
 
     @property
     def index(self) -> int | None:
-        """The broker entry index of the entry's last message. None if the broker does not keep or expose one."""
+        """The broker entry index of the entry's last message. None if the broker does not store or send it."""
         broker_metadata = self._broker_metadata
         if broker_metadata is None or not broker_metadata.HasField("index"):
             return None
@@ -55,7 +56,7 @@ class Entry:
 
     @property
     def num_messages(self) -> int:
-        """How many messages, hence indexes, the entry counts for."""
+        """The number of messages, and therefore of indexes, that the entry counts for."""
         return self.metadata.num_messages_in_batch
 
     @property
@@ -64,11 +65,11 @@ class Entry:
 
     @property
     def is_marker(self) -> bool:
-        """Written by a broker for replication or transactions; carries no message."""
+        """The entry was written by a broker for replication or transactions; it carries no message."""
         return self.metadata.HasField("marker_type")
 
     def with_payload(self, metadata: MessageMetadata, payload: memoryview) -> "Entry":
-        """Another entry in this one's place."""
+        """An entry with this position and other content."""
         return Entry(self.position, self._broker_metadata, metadata, payload)
 
     @property
@@ -82,25 +83,26 @@ class EntryListener(Protocol):
     def on_entry(self, entry: Entry) -> None: ...
 
     def on_reader_closed(self, error: PulsarError) -> None:
-        """The reader is dead; nothing follows. Open another one at the next position."""
+        """The reader is dead; no entry follows. Open another reader at the next position."""
 
 
 class Reader(Consumer):
-    """A non-durable, exclusive subscription of its own."""
+    """Reads with its own non-durable, exclusive subscription."""
 
     def __init__(self, topic: str, connection: Connection, listener: EntryListener) -> None:
         super().__init__(topic, connection)
         self._listener = listener
         self._dropped: Start | None = None
-        """The entry that it starts behind: the broker sends it all the same."""
+        """The start entry, if it is not inclusive: the broker sends it nevertheless."""
         self._surplus = 0
-        """What the broker counts as its permits beyond what was given; an int32, which overflows."""
+        """The number of permits that the broker counts beyond those granted; an int32, which overflows."""
 
     async def open(self, start: Start, *, inclusive: bool, read_compacted: bool) -> None:
-        """Subscribe. Raises PulsarError, and then the broker holds nothing of it.
+        """Subscribe. Raises PulsarError; the broker then holds no subscription.
 
-        A start behind the topic's last entry is "latest" to the broker: whatever is last when it comes to that. So it
-        is asked for the entry before, and what is written meanwhile is not passed over.
+        To the broker, a start after the topic's last entry means "latest": the end of the topic when it opens the
+        subscription. Therefore the broker is asked for the start entry even if it is not inclusive. Otherwise
+        entries that are written in the meantime could be skipped.
         """
         self._dropped = None if inclusive else start
         await self._subscribe(
@@ -115,7 +117,7 @@ class Reader(Consumer):
         )
 
     def flow(self, permits: int) -> None:
-        """Let the broker send `permits` more messages. It sends whole entries, so perhaps a few more."""
+        """Let the broker send `permits` more messages. The broker sends whole entries, so a few more may arrive."""
         if not self.closed:
             frame = encode_flow(self._id, permits)
             self.connection.write(frame)
@@ -123,7 +125,7 @@ class Reader(Consumer):
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None:
         broker_metadata, metadata, payload = parse_message(frame, offset)
         message_id = command.message_id
-        if 2 * len(payload) < len(frame):  # it would keep the rest of the frame in memory
+        if 2 * len(payload) < len(frame):  # the payload would keep the rest of the frame in memory
             payload = memoryview(bytearray(payload))
         entry = Entry(Position(message_id.ledger_id, message_id.entry_id), broker_metadata, metadata, payload)
         if entry.permits != metadata.num_messages_in_batch:
@@ -134,9 +136,9 @@ class Reader(Consumer):
         self._listener.on_entry(entry)
 
     def _make_up(self, odd: int) -> None:
-        """Where the producer's count cannot be: for what the broker took of the permits, or gave to them."""
+        """Correct the broker's permits after an impossible message count, which the broker subtracted from them."""
         self._surplus = (self._surplus - odd) % 2**32
-        if self._surplus >= 2**30:  # soon, or already, below zero
+        if self._surplus >= 2**30:  # the broker's count is negative, or will be soon
             while self._surplus:
                 permits = min(2**32 - self._surplus, _MAX_INT32)
                 self.flow(permits)
@@ -151,7 +153,7 @@ def _counted(messages: int) -> int:
 
 
 def _start_message_id(start: Start) -> MessageIdData:
-    """The broker starts at the entry that it is given, and skips to the next one that exists."""
+    """The broker starts at this entry, or at the next one that exists."""
     if start == "earliest":
         position = _EARLIEST
     elif start == "latest":

@@ -1,4 +1,4 @@
-"""Where Pulsar is, how to log in, and every limit of talking to it."""
+"""Settings for Pulsar: addresses, login, and limits."""
 
 from pathlib import Path
 from typing import Self
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from gateway.backoff import Backoff
 
 JITTER = 0.2
-"""Gateways that lost the same broker do not come back all at once."""
+"""The share by which pauses vary: gateways that lost the same broker do not all reconnect at the same time."""
 _SERVICE_SCHEMES = ("pulsar://", "pulsar+ssl://")
 DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -24,9 +24,9 @@ class PulsarSettings(BaseModel):
     """`http://host:port[,host:port…]`, or `https://…`."""
 
     token: SecretStr | None = None
-    """The token to log in with. Set this or `token_file`."""
+    """The token for the login. Set this or `token_file`."""
     token_file: Path | None = Field(default=None, strict=False)
-    """A file with the token. It is read at every login, so a renewed token is used."""
+    """A file with the token. The file is read at every login, so a renewed token is used."""
     tls_trust_certs: Path | None = Field(default=None, strict=False)
     """A PEM file with the certificates to trust."""
     tls_allow_insecure: bool = False
@@ -35,25 +35,25 @@ class PulsarSettings(BaseModel):
     """Check that the certificate names the host."""
 
     connect_timeout_ms: int = Field(default=10_000, gt=0)
-    """How long a connection to a broker may take."""
+    """Timeout for opening a connection to a broker."""
     operation_timeout_ms: int = Field(default=30_000, gt=0)
-    """How long opening, closing and asking may take in all, with retries."""
+    """Timeout for an operation (opening, closing, requests), including its retries."""
     request_timeout_ms: int = Field(default=10_000, gt=0)
-    """How long one answer of a broker may take."""
+    """Timeout for one answer of a broker."""
     keepalive_interval_ms: int = Field(default=5_000, gt=0)
-    """A connection that is silent for this long is probed, and given up after the same time again."""
+    """A connection that is silent for this time is probed. It is closed if it is silent for the same time again."""
     backoff_initial_ms: int = Field(default=50, gt=0)
     """Pause before the first retry. It doubles with each retry."""
     backoff_max_ms: int = Field(default=2_000, gt=0)
     """The longest pause between retries."""
     max_lookup_redirects: int = Field(default=20, gt=0)
-    """Redirects that one lookup follows."""
+    """The maximum number of redirects in one lookup."""
     write_buffer_high_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
-    """A connection with more unsent bytes takes no more writes."""
+    """A connection with more unsent bytes accepts no more writes."""
     max_admin_connections: int = Field(default=32, gt=0)
-    """Connections to the admin API."""
+    """The maximum number of connections to the admin API."""
     max_admin_response_bytes: int = Field(default=64 * 1024 * 1024, gt=0)
-    """The largest answer of the admin API."""
+    """The largest answer of the admin API that is accepted."""
 
     @field_validator("service_url")
     @classmethod
@@ -82,22 +82,22 @@ class PulsarSettings(BaseModel):
         return self
 
     def backoff(self, longest_ms: int | None = None) -> Backoff:
-        """Between attempts of one operation. ``longest_ms``: instead of ``backoff_max_ms``."""
+        """The pauses between attempts of one operation. ``longest_ms`` replaces ``backoff_max_ms``."""
         longest_ms = self.backoff_max_ms if longest_ms is None else longest_ms
         return Backoff(self.backoff_initial_ms / 1000, longest_ms / 1000, jitter=JITTER)
 
     def service_urls(self) -> list[str]:
-        """Each address of service_url as a URL of its own."""
+        """Each address of service_url as a separate URL."""
         scheme, _, hosts = self.service_url.partition("://")
         return [f"{scheme}://{host}" for host in hosts.split(",")]
 
     def admin_urls(self) -> list[str]:
-        """Each address of admin_url as a URL of its own."""
+        """Each address of admin_url as a separate URL."""
         scheme, _, hosts = self.admin_url.partition("://")
         return [f"{scheme}://{host}" for host in hosts.split(",")]
 
     def read_token(self) -> str | None:
-        """The token to log in with, None without authentication. Reads a small file. Raises OSError."""
+        """The token for the login, None without authentication. Reads a small file. Raises OSError."""
         if self.token_file is not None:
             return self.token_file.read_text().strip()
         return None if self.token is None else self.token.get_secret_value()

@@ -1,4 +1,4 @@
-"""A durable subscription, used for its cursor: what is acknowledged, not what is delivered."""
+"""A durable subscription that is used for its cursor: for acknowledgements, not for delivered messages."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class Subscription(Consumer):
         self._delivered = asyncio.Event()
 
     async def open(self, *, from_earliest: bool, replicated: bool) -> None:
-        """Create the subscription if need be, at the topic's begin or end. Raises PulsarError."""
+        """Open the subscription; create it at the topic's beginning or end if needed. Raises PulsarError."""
         await self._subscribe(
             CommandSubscribe(
                 subscription=self.name,
@@ -43,9 +43,9 @@ class Subscription(Consumer):
         )
 
     async def ack_cumulative(self, position: Position, properties: Mapping[str, int]) -> None:
-        """Move the cursor forward to `position`, which counts as consumed, and keep the properties with it.
+        """Move the cursor forward to `position`, which counts as consumed, and store the properties with it.
 
-        Returns when the broker has taken it; it writes cursors to disk with a delay of its own. Raises PulsarError.
+        Returns when the broker has accepted it; the broker writes cursors to disk later. Raises PulsarError.
         """
         request_id = self.connection.next_id()
         ack = CommandAck(
@@ -61,9 +61,9 @@ class Subscription(Consumer):
             raise error_from_server(response.error, response.message)
 
     async def seek(self, position: Position) -> None:
-        """Move the cursor anywhere, so that `position` is the next to be consumed. Raises PulsarError.
+        """Move the cursor to any position; `position` is the next one to be consumed. Raises PulsarError.
 
-        The broker closes the consumer over this: open it again.
+        The broker closes the consumer when it does this: open the subscription again.
         """
         request_id = self.connection.next_id()
         message_id = MessageIdData(ledger_id=position.ledger_id, entry_id=position.entry_id)
@@ -71,7 +71,7 @@ class Subscription(Consumer):
         await self.connection.request(BaseCommand(type=BaseCommand.SEEK, seek=seek), request_id)
 
     async def dispatch(self, timeout_s: float) -> None:
-        """Have the broker read on behind the cursor, up to the next message; return when that is here, or none came."""
+        """Let the broker read after the cursor up to the next message; return when it arrives, or after `timeout_s`."""
         self._delivered.clear()
         frame = encode_flow(self._id, 1)
         self.connection.write(frame)
@@ -80,7 +80,7 @@ class Subscription(Consumer):
                 await self._delivered.wait()
 
     def handle_message(self, command: CommandMessage, frame: memoryview, offset: int) -> None:
-        """Not looked at: it stays unacknowledged until the cursor is moved past it."""
+        """The message is ignored: it stays unacknowledged until the cursor is moved past it."""
         self._delivered.set()
 
     def _on_closed(self, error: PulsarError) -> None:
