@@ -1,7 +1,7 @@
-"""Writing to one partition: batches queue, share entries while earlier sends are in flight, and learn their offsets.
+"""Writing to one partition: batches are queued, share entries while earlier sends are in flight, and get their offsets.
 
-An idle partition sends at once. While entries are in flight, batches wait for a place and go out together, in the order
-in which they came, so that many small requests cost Pulsar few entries.
+An idle partition sends at once. While entries are in flight, batches wait in the queue and are sent together, in the
+order of arrival, so that many small requests need few Pulsar entries.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from protocol.kafka.batch import NO_PRODUCER_ID, parse_header
 from protocol.kafka.errors import ErrorCode
 
 SHARE_ABOVE_IN_FLIGHT = 2
-"""Entries in flight from which on small batches wait and share."""
+"""From this number of entries in flight on, small batches wait and share an entry."""
 UNANSWERED_S = 0.05
-"""A broker that answers at all has answered by then. With the usual times it is less than what lies between the end of
-a lease and its holder's death (`coordinator/fleet/times.py`)."""
+"""A responsive broker has answered within this time. With the default settings it is shorter than the time
+between the end of a lease and the eviction of its holder (`coordinator/fleet/times.py`)."""
 LARGE_BATCH_BYTES = 16 * 1024
-"""So much waiting data is worth an entry of its own right away."""
+"""From this amount of queued data on, batches no longer wait to share an entry."""
 
 
 class PendingBatch:
@@ -54,18 +54,19 @@ class PendingBatch:
     ) -> None:
         self.data = _unpinned(data)
         self.messages = messages
-        """The records as Pulsar messages, if the topic holds those (message_entry.py)."""
+        """The records as Pulsar messages, if the topic stores messages (message_entry.py)."""
         self.size_bytes = len(data) if messages is None else len(data) + _size(messages)
         self.count = count
         self.sequenced = sequenced
         self.is_transactional = is_transactional
         self.leased = leased or sequenced is not None
-        """Another leader would judge what comes without knowing it: sent only while there can be none."""
+        """The batch may only be sent while no other gateway can be the leader: another leader would check later batches
+        without knowing this one."""
         self.done = done
 
 
 class SentEntry:
-    """Batches that were sent as one entry. ``position`` is known once the broker says so."""
+    """Batches that were sent as one entry."""
 
     __slots__ = ("batches", "checkpoint", "count", "data", "is_transactional", "needs_lease", "position", "sent_at")
 
@@ -78,11 +79,11 @@ class SentEntry:
         self.sent_at = time.monotonic()
         self.position: Position | None = None
         self.checkpoint: Checkpoint | None = None
-        """It carries this one."""
+        """The checkpoint that this entry carries."""
 
 
 class AppendListener(Protocol):
-    """Hears what becomes of batches."""
+    """Receives the outcome of batches."""
 
     def entry_written(self, sent: SentEntry, position: Position) -> None: ...
 
@@ -92,7 +93,7 @@ class AppendListener(Protocol):
 
 
 class Appender:
-    """The queue, and what is in flight through one Pulsar producer. A SendListener."""
+    """The queue of batches, and the entries in flight through one Pulsar producer. A SendListener."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Appender:
         listener: AppendListener,
         predecessor: Producer | None = None,
     ) -> None:
-        """``may_send_idempotent``: no other gateway can have become the leader."""
+        """``may_send_idempotent`` returns True while no other gateway can have become the leader."""
         self._limits = limits
         self._metrics = metrics
         self._may_send_idempotent = may_send_idempotent
@@ -112,20 +113,20 @@ class Appender:
         self._in_flight: dict[int, SentEntry] = {}
         self._in_flight_bytes = 0
         self.producer: Producer | None = None
-        """Through which is sent."""
+        """The producer that sends the entries; None while there is none."""
         self._lost = predecessor
         self.next_tag: NextTag | None = None
         self._pump_scheduled = False
         self._unblocking: asyncio.Task[None] | None = None
         self.room = asyncio.Event()
-        """Set while more batches may be queued; whoever brings them waits otherwise, and its socket is not read."""
+        """Set while more batches may be queued. Otherwise callers wait, and their clients' sockets are not read."""
         self.room.set()
 
     # The producer
 
     @property
     def predecessor(self) -> Producer | None:
-        """The producer that was lost, to be succeeded by the next one: what it sent may still be written till then."""
+        """The lost producer, which the next one succeeds. Until then, entries that it sent may still be written."""
         return self._lost
 
     @property
@@ -137,7 +138,7 @@ class Appender:
         return not self._queue and not self._in_flight
 
     def use(self, producer: Producer) -> None:
-        """Send through this producer from now on; what waits goes out."""
+        """Send through this producer from now on, beginning with the queued batches."""
         self.producer, self._lost = producer, None
         self._pump()
 
@@ -146,14 +147,14 @@ class Appender:
             self._unblocking.cancel()
         producer, self.producer = self.producer, None
         if producer is not None:
-            self._lost = producer  # until the broker says that it has forgotten it
+            self._lost = producer  # until the broker has confirmed the close
             await producer.close()
             self._lost = None
 
     # Appending
 
     def append(self, batch: PendingBatch) -> None:
-        """Queue a batch; its ``done`` hears of it. Raises KafkaError when too much waits already."""
+        """Queue a batch. Its ``done`` gets the outcome. Raises KafkaError if too much data waits already."""
         if self._queued_bytes + batch.size_bytes > self._limits.append_max_queued_bytes:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too much data waits for Pulsar")
         self._queue.append(batch)
@@ -161,19 +162,19 @@ class Appender:
         if self._queued_bytes > self._limits.append_max_queued_bytes // 2:
             self.room.clear()
         if not self._pump_scheduled:
-            # What other connections sent in the same turn of the event loop shares the entry.
+            # Batches that other connections send in the same turn of the event loop share the entry.
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)
 
     def fail_queued(self, error: Exception) -> None:
-        """No producer can be had: what waits was certainly not written."""
+        """Refuse the queued batches because no producer can be opened. They were certainly not written."""
         queue, self._queue, self._queued_bytes = list(self._queue), deque(), 0
         self.room.set()
         if queue:
             self._listener.entry_refused(SentEntry(queue, b""), error)
 
     def take_queued(self, producer_ids: set[int]) -> list[PendingBatch]:
-        """Give up what waits of these idempotent producers."""
+        """Remove the queued batches of these idempotent producers, and return them."""
         return self._take_those(lambda batch: _producer_id(batch) in producer_ids)
 
     def _take_those(self, unwanted: Callable[[PendingBatch], bool]) -> list[PendingBatch]:
@@ -186,8 +187,10 @@ class Appender:
         return taken
 
     def on_lease_lost(self) -> list[PendingBatch]:
-        """Another gateway may lead soon. Give up what waits of idempotent producers, and markers; what was sent and is
-        not answered reaches the broker now or never.
+        """Another gateway may lead soon. Remove the queued batches of idempotent producers and the queued markers.
+
+        If such an entry was not answered within UNANSWERED_S, the connection is closed: what was sent reaches the
+        broker now or never.
         """
         overdue_s = time.monotonic() - UNANSWERED_S
         producer = self.producer or self._lost
@@ -216,7 +219,7 @@ class Appender:
         return count < SHARE_ABOVE_IN_FLIGHT or self._queued_bytes >= LARGE_BATCH_BYTES
 
     def _wait_until_writable(self, producer: Producer) -> None:
-        """Pulsar does not read as fast as we write: go on when the connection's buffer has emptied."""
+        """Pulsar reads more slowly than this gateway writes. Continue when the connection is writable again."""
 
         async def unblock() -> None:
             await producer.connection.writable_event.wait()
@@ -227,7 +230,7 @@ class Appender:
             self._unblocking = run_once("write when writable", unblock())
 
     def _take_group(self) -> list[PendingBatch]:
-        """The batches that fill the next entry."""
+        """Remove the batches of the next entry from the queue, and return them."""
         assert self.producer is not None
         room = min(self._limits.append_max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
         group: list[PendingBatch] = []
@@ -257,7 +260,7 @@ class Appender:
         except PulsarError as error:
             self._listener.entry_refused(sent, error)
             return
-        except Exception as defect:  # of ours: whoever waits for these batches, or this marker, hears of it
+        except Exception as defect:  # a bug of ours: callers that wait for the batches or the marker get an error
             report("entry that was not sent", defect)
             self._listener.entry_refused(sent, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
@@ -266,7 +269,7 @@ class Appender:
         self._metrics.entries_written.inc()
         self._metrics.batches_written.inc(len(group))
 
-    # What the broker says
+    # The broker's answers
 
     def on_receipt(self, sequence_id: int, position: Position) -> None:
         sent = self._forget(sequence_id)
@@ -285,14 +288,14 @@ class Appender:
         self._listener.producer_lost(error)
 
     def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
-        """An entry was read that our producer wrote, the present or the lost one: no receipt is needed any more."""
+        """The entry in flight that was just read from the log: it needs no receipt. None if it is not in flight."""
         producer = self.producer or self._lost
         if producer is None or producer.name != producer_name:
             return None
         return self._forget(sequence_id)
 
     def abandon_in_flight(self) -> list[SentEntry]:
-        """Give up what a lost producer had in flight, after the log's end has been read."""
+        """Remove and return what a lost producer had in flight, after the log's end has been read."""
         abandoned = list(self._in_flight.values())
         self._in_flight.clear()
         self._in_flight_bytes = 0
@@ -310,7 +313,7 @@ def _producer_id(batch: PendingBatch) -> int:
 
 
 def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
-    """An entry holds batches or messages, not both; and what is encoded already has an entry of its own."""
+    """An entry holds either batches or messages. Messages that are already encoded have an entry of their own."""
     if isinstance(batch.messages, EncodedEntry) or isinstance(other.messages, EncodedEntry):
         return False
     return (batch.messages is None) == (other.messages is None)
@@ -321,7 +324,7 @@ def _size(messages: Messages) -> int:
 
 
 def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
-    """An entry's payload and its metadata's fields."""
+    """The payload of an entry, and the fields of its metadata."""
     if isinstance(group[0].messages, EncodedEntry):
         return group[0].messages
     messages = [(parse_header(batch.data), batch.messages) for batch in group if isinstance(batch.messages, bytes)]
@@ -329,6 +332,6 @@ def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
 
 
 def _unpinned(data: memoryview) -> memoryview:
-    """The batch, copied if it would keep a much larger request in memory for as long as it is cached."""
+    """The batch; a copy of it if it would keep a much larger request in memory while it is cached."""
     whole: Any = data.obj
     return data if 2 * len(data) >= len(whole) else memoryview(bytearray(data))

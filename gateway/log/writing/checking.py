@@ -1,4 +1,4 @@
-"""What a Produce request may carry for one partition, judged as Kafka's broker does before it appends."""
+"""Checks what a Produce request contains for one partition, as Kafka's broker does before it appends."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ FIRST_BATCH_VERSION = 3
 FIRST_ZSTD_VERSION = 7
 MAGIC_OFFSET = 16
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": ZSTD}
-"""By ``compression.type``; any other keeps the producer's."""
+"""The codec of each ``compression.type``. With any other value the producer's codec is kept."""
 TIMESTAMP_AFTER, TIMESTAMP_BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
 TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
-"""Counts where the other two are not set."""
+"""Applies where the other two settings are not set."""
 
 
 CHECKED_RECORDS, CHECKED_BYTES = 8, 4 * 1024
-"""The start of a batch's records that is looked at before they are stored as they came."""
+"""The beginning of a batch's records that is checked before the records are stored unchanged."""
 _CHECKED_END = HEADER_BYTES + CHECKED_BYTES
 MAX_NAMED_RECORDS = 1_000
-"""Of the bad records of a batch, so many are named."""
+"""The largest number of bad records of a batch that an error names."""
 _ANY_NUMBER = 2**31
 _COMMON_ATTRIBUTES = COMPRESSION_MASK | TRANSACTIONAL_MASK
 
@@ -63,27 +63,27 @@ class Produced(NamedTuple):
     header: BatchHeader
     log_append_time_ms: int
     messages: Messages | None = None
-    """The records as Pulsar messages, where the topic holds those."""
+    """The records as Pulsar messages, if the topic stores messages."""
 
 
 class Effort(NamedTuple):
-    """How much may be unfolded and looked at."""
+    """How much data may be decompressed and checked."""
 
     max_bytes: int
     max_records: int
 
     @property
     def is_limited(self) -> bool:
-        """There is a thread for what takes more."""
+        """Whether a batch that needs more effort is left to a thread."""
         return self.max_records < _ANY_NUMBER
 
 
 IN_THE_LOOP = Effort(256 * 1024, 1_000)
-"""About two milliseconds of work."""
+"""The limit in the event loop: about two milliseconds of work."""
 
 
 class HeavyRecordsError(Exception):
-    """To look at the records takes more than the effort that is allowed."""
+    """Checking the records needs more effort than is allowed."""
 
 
 def check_produced(
@@ -96,10 +96,10 @@ def check_produced(
     transactional: bool,
     effort: Effort | None = None,
 ) -> Produced | None:
-    """The one batch of ``records``; None for an empty message set of old clients, which is taken and not written.
+    """The one batch of ``records``; None for an empty message set of old clients, which is accepted and not written.
 
-    Raises KafkaError, CorruptBatch or InvalidBatch, and HeavyRecordsError while nothing is changed: then it may be
-    called again, in a thread, without a limit to the effort.
+    Raises KafkaError, CorruptBatch or InvalidBatch. Raises HeavyRecordsError before anything is changed: the caller
+    may then repeat the call in a thread, without a limit to the effort.
     """
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "no records")
@@ -117,7 +117,7 @@ class _Opened(NamedTuple):
     data: memoryview
     header: BatchHeader
     plain: bytes | None
-    """The records uncompressed, where more is to be done with them than to store them."""
+    """The uncompressed records, if they are needed for more than storing them."""
 
 
 def _opened(
@@ -133,7 +133,7 @@ def _opened(
         _check_allowed(header, version, transactional=transactional)
     else:
         header = _checked_header(records, version, transactional=transactional)
-        data = records[: header.size_bytes]  # fewer bytes than a header may follow it, and are dropped
+        data = records[: header.size_bytes]  # fewer bytes than a header may follow; they are dropped
     if _codec(topic, header) == header.compression and not topic.compacts and not topic.writes_messages:
         _check_start(data, header)
         return _Opened(data, header, None)
@@ -144,7 +144,7 @@ def _opened(
 
 def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Produced:
     data, header, plain = opened
-    if plain is not None and not topic.writes_messages:  # else that is done with the messages
+    if plain is not None and not topic.writes_messages:  # otherwise `_messages` checks them
         _check_each(plain, header, keyed=topic.compacts)
     if plain is not None and (codec := _codec(topic, header)) != header.compression:
         data = memoryview(recompress(data, header, codec, plain))
@@ -162,7 +162,7 @@ def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Pro
     messages = _messages(plain, header, limits.max_decompressed_bytes, compacted=topic.compacts)
     if len(messages) <= IN_THE_LOOP.max_bytes:
         return Produced(data, header, log_append_time_ms, messages)
-    # To compress them takes long, too.
+    # Compressing them takes long, too.
     return Produced(data, header, log_append_time_ms, encode_entry([(header, messages)]))
 
 
@@ -170,7 +170,7 @@ def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Pro
 
 
 def takes_as_sent(topic: Topic) -> bool:
-    """Whether a sound batch is stored without a look at its timestamps, and nothing in it is changed."""
+    """Whether a valid batch is stored unchanged, without a check of its timestamps."""
     return (
         not topic.compacts
         and not topic.writes_messages
@@ -181,9 +181,9 @@ def takes_as_sent(topic: Topic) -> bool:
 
 
 def check_common(data: memoryview, version: int, max_bytes: int) -> BatchHeader | None:
-    """The header of a batch that `check_produced` would take for a topic that ``takes_as_sent``, of a v3+ request.
+    """The header of a batch of a v3+ request that `check_produced` would accept for a topic that ``takes_as_sent``.
 
-    None if it might not: only that tells why.
+    None if `check_produced` might refuse the batch: only that function gives the reason.
     """
     size_bytes = len(data)
     if not HEADER_BYTES <= size_bytes <= max_bytes:
@@ -203,7 +203,7 @@ def check_common(data: memoryview, version: int, max_bytes: int) -> BatchHeader 
 
 
 def _codec(topic: Topic, header: BatchHeader) -> int:
-    """Of the batch as it is stored."""
+    """The codec of the batch as it is stored."""
     return CODECS.get(topic.configs.get("compression.type", ""), header.compression)
 
 
@@ -214,7 +214,7 @@ def _is_too_large(error: BaseException | None) -> bool:
 
 
 def _checked_header(records: memoryview, version: int, *, transactional: bool) -> BatchHeader:
-    """Of the batch of a v3+ request."""
+    """The header of the batch of a v3+ request, after its checks."""
     if len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < 2:
         raise KafkaError(ErrorCode.INVALID_RECORD)
     if len(records) < HEADER_BYTES:
@@ -256,8 +256,9 @@ def _check_allowed(header: BatchHeader, version: int, *, transactional: bool) ->
 
 
 def _check_start(data: memoryview, header: BatchHeader) -> None:
-    """Kafka looks at every record. That would cost more than all else that is done with a batch, so it is the first
-    few here: what is no record at all, or counts wrongly in a small batch, is refused.
+    """Checks the first few records. Refuses data that is not a record, and a wrong record count in a small batch.
+
+    Kafka checks every record. That would cost more than all other work on a batch.
     """
     codec = header.attributes & COMPRESSION_MASK
     if codec == NONE:
@@ -280,7 +281,7 @@ def _plain(data: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
 
 
 def _check_each(plain: bytes, header: BatchHeader, *, keyed: bool) -> None:
-    """Compaction keeps the last record of each key."""
+    """With ``keyed``, each record needs a key: compaction keeps the last record of each key."""
     records = enumerate(parse_records(plain, header))
     _refuse_keyless(number for number, record in records if record.key is None and keyed)
 
@@ -293,7 +294,7 @@ def _refuse_keyless(numbers: Iterable[int]) -> None:
 
 
 def _messages(plain: bytes, header: BatchHeader, max_bytes: int, *, compacted: bool) -> bytes:
-    """Raises KafkaError MESSAGE_TOO_LARGE for what could not be read again, and as `_check_each` does."""
+    """Raises KafkaError MESSAGE_TOO_LARGE for records that could not be read back, and the errors of `_check_each`."""
     messages, keyless = bytearray(), []
     for number, record in enumerate(parse_records(plain, header)):
         if compacted and record.key is None:
@@ -306,7 +307,7 @@ def _messages(plain: bytes, header: BatchHeader, max_bytes: int, *, compacted: b
 
 
 def _check_timestamps(header: BatchHeader, topic: Topic, now_ms: int) -> None:
-    """By the batch's header: its first and its largest timestamp stand for those of its records."""
+    """Checks the batch's header: its first and its largest timestamp stand for those of its records."""
     after_ms = topic.configs.get(TIMESTAMP_AFTER) or topic.configs.get(TIMESTAMP_DIFFERENCE)
     if after_ms is not None:
         limit = now_ms + int(after_ms)

@@ -1,7 +1,8 @@
-"""What a log knows of its idempotent producers: read from its tail before the first batch is judged, then kept up.
+"""What a log knows of its idempotent producers. It is read from the log's tail before the first batch is checked, and
+then kept up to date.
 
-The first batch that comes over a new connection is judged when all is known that the broker had received by then: the
-client may come from another gateway, which may have written the batch already.
+The first batch over a new connection is checked after everything has been read that the broker had received by then:
+the client may come from another gateway, which may have written the batch already.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from protocol.kafka.batch import BatchHeader, iter_headers
 
 
 class KnownProducers:
-    """``state`` may judge batches once it is ``loaded``."""
+    """``state`` may check batches only when ``loaded`` is true."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class KnownProducers:
         names: WriterNames,
         own_producer: Callable[[], str],
     ) -> None:
-        """``own_producer`` is the name of the producer that the log is written by."""
+        """``own_producer`` returns the name of the Pulsar producer that writes the log."""
         self.state = ProducerState(resources.limits.max_producers_per_partition, everywhere)
         self.loaded = False
         self._topic = pulsar_topic
@@ -53,15 +54,15 @@ class KnownProducers:
         self._names = names
         self._own_producer = own_producer
         self._shut_out: tuple[str, ...] = ()
-        """Evicted gateways of which nothing can come any more."""
+        """The producer names of evicted gateways that are shut out: no entry of theirs can arrive any more."""
         self._shutting_out = SharedRun(self._shut_out_evicted)
         self._judges_since = math.inf
-        """What idempotent producers wrote is known since; nobody else lets them write while this log is open."""
+        """All writes of idempotent producers are known since then: no other gateway accepts any while this log is open."""
 
-    # Judging
+    # Checking batches
 
     def may_judge(self, header: BatchHeader, source: int, arrived_s: float) -> bool:
-        """No other gateway can have had a batch of the producer that is not known here. ``prepare`` sees to it."""
+        """Whether all batches that other gateways may have had of the producer are known. ``prepare`` ensures this."""
         if not self.loaded or self._names.evicted() != self._shut_out:
             return False
         if self._catch_up.covers(arrived_s):
@@ -71,7 +72,7 @@ class KnownProducers:
         return header.base_sequence == 0 and self._ids.allocated_after(header.producer_id, self._judges_since)
 
     async def prepare(self, header: BatchHeader, source: int, arrived_s: float) -> None:
-        """Raises PulsarError, KafkaError and TimeoutError."""
+        """Make sure that the batch may be checked. Raises PulsarError, KafkaError and TimeoutError."""
         await self._keep_out_evicted()
         if not self.loaded:
             await self.load()
@@ -85,21 +86,21 @@ class KnownProducers:
         self._judges_since = min(self._judges_since, time.monotonic())
 
     def has_passed(self, header: BatchHeader, sequence: int) -> bool:
-        """The producer of ``header`` has written ``sequence``, or is about to, or its epoch is over."""
+        """Whether the producer of ``header`` has written ``sequence``, has it in flight, or has a later epoch."""
         return self.loaded and self.state.has_passed(header, sequence)
 
     async def active(self) -> list[ActiveProducer]:
-        """Those of the log's end. Raises PulsarError, KafkaError and TimeoutError."""
+        """The producers with batches at the log's end. Raises PulsarError, KafkaError and TimeoutError."""
         if self.loaded:
             await self._refresh.refresh()
         else:
             await self.load()
         return self.state.active()
 
-    # Knowing
+    # Loading
 
     async def load(self) -> None:
-        """Read what others had sent, and the log's tail, once for all who ask. Raises as ``active`` does."""
+        """Read what other gateways sent, and the log's tail. All callers share one run. Raises as ``active`` does."""
         await self._keep_out_evicted()
         if self.loaded:
             return
@@ -132,7 +133,7 @@ class KnownProducers:
         self._loading = None
         self._held.clear()
         if not task.cancelled():
-            task.exception()  # those who waited may be gone
+            task.exception()  # the waiting callers may have been cancelled
 
     def _take(self, entry: LogEntry) -> None:
         self._replay(_idempotent(entry))
@@ -145,10 +146,10 @@ class KnownProducers:
                 self.state.replay(header, header.base_offset)
 
     def appended(self, entry: LogEntry) -> None:
-        """An entry that is not in flight here was read at the log's end."""
+        """Take an entry that was read at the log's end and was not in flight here."""
         if self.loaded:
             self._take(entry)
-        elif self._loading is not None:  # comes behind the tail that is being read
+        elif self._loading is not None:  # it follows the tail that is being read
             self._held.extend(_idempotent(entry))
 
     def close(self) -> None:

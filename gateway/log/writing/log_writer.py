@@ -1,7 +1,7 @@
-"""Writing to one log: batches are judged, queued and sent, and their clients hear what has become of them.
+"""Writing to one log: batches are checked, queued and sent, and their clients get the outcome.
 
-When Pulsar loses the producer, what was in flight may or may not be in the log. The new producer goes on where the lost
-one stood, and the log is read to its end before anything is sent.
+When Pulsar loses the producer, entries in flight may or may not be in the log. The new producer continues where the
+lost one stopped, and the log is read to its end before anything is sent.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from protocol.kafka.batch import BatchHeader
 from protocol.kafka.errors import ErrorCode
 
 STALLED_S = 20.0
-"""So long nothing was heard of what was sent to Pulsar; clients give their requests up after 30 s and more."""
+"""A writer is stalled if batches wait and Pulsar wrote none for this time. Clients time out after 30 s or more."""
 
 log = structlog.get_logger()
 
 
 class LogWriter:
-    """Owns what waits and what is in flight. An AppendListener."""
+    """Owns the batches that wait or are in flight. An AppendListener."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class LogWriter:
         predecessor: Producer | None,
         names: WriterNames,
     ) -> None:
-        """``on_resolved`` gets the entries whose offsets a receipt has made known; some may wait for others' entries.
+        """``on_resolved`` gets the entries whose offsets a receipt has made known; some wait for others' entries.
 
-        The caller says then what has become of each: ``complete`` or ``refuse``.
+        The caller then decides the outcome of each entry: ``complete`` or ``refuse``.
         """
         self._topic = pulsar_topic
         self._end = end
@@ -64,35 +64,35 @@ class LogWriter:
         self._stopped = False
 
     def tag_entries(self, next_tag: NextTag) -> None:
-        """Entries carry besides their batches what this says when they are sent."""
+        """From now on each entry carries, besides its batches, what ``next_tag`` returns when the entry is sent."""
         self._appender.next_tag = next_tag
 
-    # Its state
+    # State
 
     @property
     def ready(self) -> bool:
-        """``append`` may be called without ``wait_until_ready``."""
+        """Whether ``append`` may be called without ``wait_until_ready``."""
         return self._appender.producer is not None and self._appender.has_room
 
     async def wait_until_ready(self) -> None:
-        """Have a producer, and room for more. Raises PulsarError, and KafkaError if it takes too long."""
+        """Wait for a producer and for room in the queue. Raises PulsarError, and KafkaError if it takes too long."""
         if self._appender.producer is None:
             await self._supply.wait()
         await self._appender.room.wait()
 
     @property
     def producer_name(self) -> str:
-        """Empty while there is none."""
+        """Empty while there is no producer."""
         return "" if self._appender.producer is None else self._appender.producer.name
 
     @property
     def lost_producer(self) -> Producer | None:
-        """One that the broker may still know, and have entries of: the next one has to succeed it."""
+        """A producer that the broker may still know and have entries of. The next producer has to succeed it."""
         return self._appender.predecessor
 
     @property
     def stalled(self) -> bool:
-        """Batches wait, and for long none was written or refused. What holds them up, a new log may not have."""
+        """Batches wait, and none was written for STALLED_S. The cause may not affect a newly opened log."""
         if self._stopped or self._idle:
             return False
         return time.monotonic() - max(self._written_at, self._busy_since) > STALLED_S
@@ -124,7 +124,7 @@ class LogWriter:
         return duplicate is not None
 
     def append_control(self, data: memoryview, done: Done, messages: EncodedEntry | None) -> None:
-        """A control batch, which takes one offset. Raises KafkaError."""
+        """Queue a control batch, which takes one offset. Raises KafkaError."""
         now_s = self.last_used = time.monotonic()
         self._queue(PendingBatch(data, 1, None, done, messages, is_transactional=True, leased=True), now_s)
 
@@ -137,15 +137,15 @@ class LogWriter:
             if batch.sequenced is not None:
                 self._producers.abort(batch.sequenced, error)
             raise
-        if self._appender.producer is None:  # it was lost after ``wait_until_ready``
+        if self._appender.producer is None:  # the producer was lost after ``wait_until_ready``
             self._supply.open()
 
     def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
-        """An entry was read that our producer wrote, the present or the lost one: no receipt is needed any more."""
+        """The entry in flight that was just read from the log: it needs no receipt. None if it is not in flight."""
         return self._appender.claim(producer_name, sequence_id)
 
     def complete(self, sent: SentEntry, base_offset: int, now_s: float) -> None:
-        """It is in the log."""
+        """The entry is in the log: answer its clients."""
         self._written_at = now_s
         for batch in sent.batches:
             if batch.sequenced is not None:
@@ -154,13 +154,13 @@ class LogWriter:
             base_offset += batch.count
 
     def refuse(self, sent: SentEntry, error: Exception) -> None:
-        """Its clients have to ask again."""
+        """The clients of the entry get the error and have to retry."""
         self._refuse(sent.batches, error)
 
     def _refuse(self, batches: list[PendingBatch], error: Exception, *, overtaken: Exception | None = None) -> None:
-        """`overtaken` is for batches that come before others of their producer which are not refused."""
+        """`overtaken` is the error of batches that precede others of their producer which are not refused."""
         producer_ids = {batch.sequenced.producer_id for batch in batches if batch.sequenced is not None}
-        # No batch may be written before an earlier one of its producer that will come again.
+        # No batch may be written before an earlier batch of its producer that the client will send again.
         followers = self._appender.take_queued(producer_ids) if producer_ids else []
         if followers:
             self._refuse(followers, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -180,7 +180,8 @@ class LogWriter:
         self._on_resolved(self._end.on_receipt(Receipt(position, sent.count, sent)))
 
     def entry_refused(self, sent: SentEntry, error: Exception) -> None:
-        # What others have overtaken must not be sent again: it would be out of order, which clients take for written.
+        # A batch that others have overtaken must not be sent again: it would be out of order, which clients treat as
+        # written.
         overtaken = error if _is_final(error) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self._refuse(sent.batches, error, overtaken=overtaken)
 
@@ -192,23 +193,23 @@ class LogWriter:
         self._refuse_in_flight()
 
     def _refuse_in_flight(self) -> None:
-        """It is not in the log, and will not be."""
+        """Refuse what was in flight: it is not in the log and will not be."""
         batches = [batch for sent in self._appender.abandon_in_flight() for batch in sent.batches]
         self._refuse(batches, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-    # Its end
+    # Closing
 
     def on_lease_lost(self) -> None:
-        """Nothing of idempotent producers may be written any more that another leader would not see in the log."""
+        """From now on, nothing of idempotent producers may be written that another leader would not see in the log."""
         self._refuse(self._appender.on_lease_lost(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def stop(self) -> None:
-        """No producer is opened any more."""
+        """From now on, a lost producer is not replaced."""
         self._stopped = True
         self._supply.stop()
 
     async def close(self) -> None:
-        """Wait for what is in flight, if Pulsar answers; all that is not written is refused."""
+        """Wait for what is in flight, if Pulsar answers. Batches that are not written are refused."""
         self._supply.cancel()
         try:
             await self._appender.close()
@@ -219,5 +220,5 @@ class LogWriter:
 
 
 def _is_final(error: Exception) -> bool:
-    """Clients do not send the batch again."""
+    """Whether the clients will not send the batch again."""
     return isinstance(error, PulsarError) and not error.retriable

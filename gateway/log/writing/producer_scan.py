@@ -1,4 +1,4 @@
-"""What is read of a log's end to know its idempotent producers."""
+"""Reads the end of a log to learn its idempotent producers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gateway.pulsar.reader import Start
 
 
 class Tail(NamedTuple):
-    """What is read of a log to know its idempotent producers again."""
+    """The two parts of a log that are read to learn its idempotent producers end at these entries."""
 
     last: Position
     taken_over: Position
-    """The last entry when this gateway began with the log. What another one left unanswered lies before it, and others
-    may have written much since, without sequences."""
+    """The last entry when this gateway opened the log. Entries that another gateway left unanswered are before it.
+    Since then other writers may have written much, without sequences."""
 
 
 async def read_tail(
@@ -38,8 +38,8 @@ async def read_tail(
     decoding: DecodingThreads,
     take: Callable[[LogEntry], None],
 ) -> None:
-    """Hand the last ``producer_state_scan_bytes`` of the log to ``take``, in order, and as much of what was there when
-    it was taken over. Raises PulsarError.
+    """Pass the last ``producer_state_scan_bytes`` of the log to ``take``, in order, and the same amount before
+    ``taken_over``. Raises PulsarError.
     """
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     for start, last in scan_ranges(stats, tail, limits):
@@ -51,7 +51,7 @@ async def read_tail(
 
 
 def scan_ranges(stats: InternalStats, tail: Tail, limits: Limits) -> list[tuple[Start, Position]]:
-    """Each from its first to its last entry. They hold at least what one gateway may have had in flight."""
+    """Each range from its first to its last entry. They hold at least what one gateway may have had in flight."""
     if tail.last.entry_id < 0:
         return []
     scan_bytes, scan_entries = limits.producer_state_scan_bytes, 2 * limits.append_max_in_flight_entries
@@ -66,7 +66,7 @@ def scan_ranges(stats: InternalStats, tail: Tail, limits: Limits) -> list[tuple[
 
 
 def _up_to(ledgers: Sequence[Ledger], last: Position) -> list[Ledger]:
-    """As they were when that was the last entry."""
+    """The ledgers as they were when ``last`` was the last entry."""
     found = [ledger for ledger in ledgers if ledger.ledger_id < last.ledger_id]
     for ledger in ledgers:
         if ledger.ledger_id == last.ledger_id and 0 <= last.entry_id < ledger.entries:

@@ -1,9 +1,9 @@
-"""The idempotent producers of one partition: the last five batches of each (KIP-98), as Kafka judges them.
+"""The idempotent producers of one partition: the last five batches of each (KIP-98), checked as in Kafka.
 
-A batch enters its producer's window when it is sent, before its offset is known, so that a retry or the next sequence
-is judged right while it is in flight. If it turns out not to have been written it leaves again, and its sequence is the
-one that must come next, even if the window is empty then: clients take the acknowledgement of a sequence for that of
-all before it.
+A batch enters its producer's window when it is sent, before its offset is known, so that a retry or the next
+sequence is checked correctly while the batch is in flight. A batch that was not written leaves the window again. Its
+sequence then has to come next, even if the window is empty: clients take the acknowledgement of a sequence as the
+acknowledgement of all earlier ones.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from protocol.kafka.errors import ErrorCode
 
 WINDOW_BATCHES = 5
 TRUST_S = 5.0
-"""So long after its last batch a producer's next one is judged without asking whether another gateway had it since."""
+"""For this time after a producer's last batch, its next batch over the same connection is checked without reading what
+other gateways may have written since."""
 _SEQUENCES = 2**31
 
 Done = Callable[[int, Exception | None], None]
 
 
 def answer(done: Done, base_offset: int, error: Exception | None) -> None:
-    """Tell one client; if a defect of ours keeps it from its answer, the others get theirs all the same."""
+    """Answer one client. If a bug of ours prevents this answer, the other clients still get theirs."""
     try:
         done(base_offset, error)
     except Exception as defect:
@@ -36,7 +37,7 @@ def answer(done: Done, base_offset: int, error: Exception | None) -> None:
 
 
 class SequencedBatch:
-    """A batch of the window. ``base_offset`` is -1 until it is known."""
+    """A batch in the window. ``base_offset`` is -1 until it is known."""
 
     __slots__ = ("base_offset", "epoch", "first", "last", "max_timestamp", "producer_id", "waiters")
 
@@ -51,7 +52,7 @@ class SequencedBatch:
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as its last written batch left it."""
+    """The state of a producer after its last written batch."""
 
     producer_id: int
     epoch: int
@@ -60,13 +61,13 @@ class ActiveProducer(NamedTuple):
 
 
 class _Producer:
-    """``source`` is the connection that its last batch came over; None if another gateway wrote it."""
+    """``source`` is the connection of the producer's last batch; None if another gateway wrote that batch."""
 
     __slots__ = ("batches", "epoch", "heard_s", "next_sequence", "source", "used_s")
 
     def __init__(self) -> None:
         self.epoch = NO_PRODUCER_EPOCH
-        self.batches: list[SequencedBatch] = []  # a deque takes 600 bytes when it is empty
+        self.batches: list[SequencedBatch] = []  # an empty deque takes 600 bytes
         self.next_sequence = 0
         self.source: int | None = None
         self.heard_s = 0.0
@@ -90,14 +91,14 @@ class _Producer:
             del self.batches[0]
 
     def has_passed(self, epoch: int, sequence: int) -> bool:
-        """It is in the window, or older than the window."""
+        """Whether the sequence is in the window or older than the window."""
         if epoch != self.epoch:
             return epoch < self.epoch
         return (self.next_sequence - sequence - 1) % _SEQUENCES < _SEQUENCES // 2
 
 
 class AllProducers:
-    """Those of all partitions, least recently used first. Who is forgotten goes on as one unknown, as in Kafka."""
+    """The producers of all partitions, least recently used first. A forgotten one continues as an unknown one, as in Kafka."""
 
     def __init__(self, max_producers: int, expiration_s: float) -> None:
         self._max_producers = max_producers
@@ -108,7 +109,7 @@ class AllProducers:
         return len(self._order)
 
     def used(self, state: ProducerState, producer_id: int) -> None:
-        """A batch of it was taken."""
+        """A batch of the producer was accepted."""
         self._order[state, producer_id] = None
         self._order.move_to_end((state, producer_id))
         if len(self._order) > self._max_producers:
@@ -118,7 +119,7 @@ class AllProducers:
         self._order.pop((state, producer_id), None)
 
     def expire(self) -> None:
-        """Forget those that have written nothing for `producer_id_expiration_ms`."""
+        """Forget the producers that have written nothing for `producer_id_expiration_ms`."""
         while self._forget_oldest(time.monotonic() - self._expiration_s):
             pass
 
@@ -138,14 +139,14 @@ class ProducerState:
         self._max_producers = max_producers
         self._everywhere = everywhere
         self.has_transaction: Callable[[int], bool] = lambda _: False
-        """Producers with an open transaction are not forgotten."""
+        """Whether a producer has an open transaction. Such producers are not forgotten."""
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
 
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._producers
 
     def active(self) -> list[ActiveProducer]:
-        """The producers of which a batch is written."""
+        """The producers that have a written batch."""
         found = []
         for producer_id, producer in self._producers.items():
             written = [batch for batch in producer.batches if batch.base_offset >= 0]
@@ -180,7 +181,7 @@ class ProducerState:
         return None
 
     def begin(self, header: BatchHeader, base_offset: int = -1) -> SequencedBatch:
-        """Take a batch into its producer's window, when it is sent, or when it is read from the log with its offset."""
+        """Add a batch to its producer's window, when it is sent, or when it is read from the log with its offset."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             self._make_room()
@@ -195,7 +196,7 @@ class ProducerState:
         return batch
 
     def _make_room(self) -> None:
-        """Forget the producer that was heard of longest ago, of those that may be forgotten."""
+        """Forget the least recently used producer that may be forgotten."""
         if len(self._producers) < self._max_producers:
             return
         for producer_id in self._producers:
@@ -203,11 +204,11 @@ class ProducerState:
                 return
 
     def used_s(self, producer_id: int) -> float:
-        """When its last batch was taken (monotonic)."""
+        """When the producer's last batch was accepted (monotonic clock)."""
         return self._producers[producer_id].used_s
 
     def forget(self, producer_id: int) -> bool:
-        """False if a batch of it is in flight, or a transaction open."""
+        """Forget the producer. False if it has a batch in flight or an open transaction."""
         if self._producers[producer_id].in_flight or self.has_transaction(producer_id):
             return False
         del self._producers[producer_id]
@@ -216,14 +217,14 @@ class ProducerState:
         return True
 
     def close(self) -> None:
-        """Its log is closed."""
+        """The log was closed."""
         if self._everywhere is not None:
             for producer_id in self._producers:
                 self._everywhere.gone(self, producer_id)
         self._everywhere = None
 
     def complete(self, batch: SequencedBatch, base_offset: int) -> None:
-        """The batch was written; whoever repeated it meanwhile gets the same answer."""
+        """The batch was written. Clients that repeated it in the meantime get the same answer."""
         batch.base_offset = base_offset
         producer = self._producers.get(batch.producer_id)
         if producer is not None:
@@ -233,9 +234,9 @@ class ProducerState:
             answer(done, base_offset, None)
 
     def abort(self, batch: SequencedBatch, error: Exception) -> None:
-        """The batch was not written: its sequence must come again, unless it is ``overtaken``.
+        """The batch was not written. Its sequence must come again, unless the batch is ``overtaken``.
 
-        Of several batches the last one goes first.
+        Several batches of a producer are aborted in reverse order.
         """
         producer = self._producers.get(batch.producer_id)
         if producer is not None and batch in producer.batches:
@@ -247,14 +248,14 @@ class ProducerState:
             answer(done, -1, error)
 
     def overtaken(self, batch: SequencedBatch) -> bool:
-        """Later batches of its producer are in the log, or on their way: its sequence cannot be taken any more."""
+        """Later batches of the producer are in the log or in flight: this sequence cannot be accepted any more."""
         producer = self._producers.get(batch.producer_id)
         return producer is not None and batch in producer.batches and producer.batches[-1] is not batch
 
     def replay(self, header: BatchHeader, base_offset: int) -> None:
-        """A batch was read from the log, written by another gateway or before this one started.
+        """Take a batch that was read from the log, written by another gateway or before this one started.
 
-        What is known, or older, changes nothing: the log's end may be read twice, and our own batches come back.
+        Known and older batches change nothing: the log's end may be read twice, and our own batches are read, too.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None or not producer.has_passed(header.producer_epoch, header.last_sequence):
@@ -262,9 +263,9 @@ class ProducerState:
             self._producers[header.producer_id].source = None
 
     def fence(self, producer_id: int, epoch: int) -> None:
-        """A marker of the producer with this epoch: earlier ones are over, a later one begins at sequence 0.
+        """Take a marker of the producer with this epoch: earlier epochs are fenced, a later one begins at sequence 0.
 
-        One that is not known may go on at any sequence: its batches lie before what was read of the log.
+        An unknown producer may continue at any sequence: its batches are before the part of the log that was read.
         """
         producer = self._producers.get(producer_id)
         if producer is not None and epoch > producer.epoch:
@@ -272,24 +273,24 @@ class ProducerState:
             producer.batches.clear()
 
     def has_passed(self, header: BatchHeader, sequence: int) -> bool:
-        """The producer of ``header`` has written ``sequence``, or is about to, or its epoch is over."""
+        """Whether the producer of ``header`` has written ``sequence``, has it in flight, or has a later epoch."""
         producer = self._producers.get(header.producer_id)
         return producer is not None and producer.has_passed(header.producer_epoch, sequence)
 
-    # Whether another gateway may have had a batch of the producer meanwhile
+    # Whether another gateway may have had a batch of the producer in the meantime
 
     def came_over(self, header: BatchHeader, source: int) -> bool:
-        """The producer's last batch came over the same connection."""
+        """Whether the producer's last batch came over the same connection."""
         producer = self._producers.get(header.producer_id)
         return producer is not None and producer.source == source
 
     def trusts(self, header: BatchHeader, source: int, now_s: float) -> bool:
-        """And that is not long ago: a client goes to another gateway, and comes back, only with some delay."""
+        """As ``came_over``, and not long ago: a client that changes to another gateway comes back only with some delay."""
         producer = self._producers.get(header.producer_id)
         return producer is not None and producer.source == source and now_s - producer.heard_s < TRUST_S
 
     def heard(self, header: BatchHeader, source: int, now_s: float) -> None:
-        """A batch of the producer was taken that came over this connection."""
+        """A batch of the producer that came over this connection was accepted."""
         producer = self._producers.get(header.producer_id)
         if producer is not None:
             producer.source, producer.heard_s = source, now_s

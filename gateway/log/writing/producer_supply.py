@@ -1,4 +1,4 @@
-"""Opening a log's producer: when it is first needed, and anew when it was lost."""
+"""Opens a log's producer when it is first needed, and again when it was lost."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ProducerSupply:
         resolve_in_flight: Callable[[], Awaitable[None]],
         names: WriterNames,
     ) -> None:
-        """``resolve_in_flight``: all that a lost producer had in flight is known to be written, or is refused.
+        """``resolve_in_flight`` finds out what a lost producer had in flight: each entry is then written or refused.
 
-        It is called while the new producer is open and not yet used: nothing of the lost one can come any more.
+        It is called while the new producer is open and not yet used: no entry of the lost one can arrive any more.
         """
         self._topic = pulsar_topic
         self._client = client
@@ -44,7 +44,7 @@ class ProducerSupply:
         self._stopped = False
 
     def open(self) -> asyncio.Task[None]:
-        """Once for all who ask. Raises PulsarError."""
+        """Begin to open a producer. All callers share one run. Raises PulsarError."""
         if self._opening is None:
             self._patience.begin()
             self._opening = asyncio.create_task(self._open())
@@ -52,7 +52,7 @@ class ProducerSupply:
         return self._opening
 
     async def wait(self) -> None:
-        """Open it and return when that is done. Raises PulsarError, and KafkaError if it takes too long."""
+        """Open a producer and wait for it. Raises PulsarError, and KafkaError if it takes too long."""
         await self._patience.wait(self.open())
 
     def lost(self, error: BaseException) -> None:
@@ -61,7 +61,7 @@ class ProducerSupply:
             self.open()
 
     def stop(self) -> None:
-        """Nothing is opened anew any more."""
+        """From now on, a lost producer is not replaced."""
         self._stopped = True
 
     def cancel(self) -> None:
@@ -71,7 +71,7 @@ class ProducerSupply:
     async def _open(self) -> None:
         appender = self._appender
         lost, own_name = appender.predecessor, self._names.own_name()
-        if lost is not None and own_name not in {"", lost.name}:  # its name is that of an evicted gateway: of ours
+        if lost is not None and own_name not in {"", lost.name}:  # this gateway was evicted since
             await shut_out(self._client, self._topic, [lost.name])
             lost = None
         producer = await self._client.open_producer(self._topic, appender, predecessor=lost, name=own_name)
@@ -83,7 +83,7 @@ class ProducerSupply:
             if producer.closed:
                 raise ConnectionLostError("the new producer was lost before its first entry")
         except BaseException:
-            # It has its predecessor's name, which the next attempt needs.
+            # The new producer has its predecessor's name, which the next attempt needs.
             with contextlib.suppress(PulsarError):
                 await producer.close()
             raise

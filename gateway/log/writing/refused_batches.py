@@ -1,12 +1,14 @@
-"""Idempotent batches of one connection that were refused for the moment, and that their successors must not overtake.
+"""Idempotent batches of one connection that were refused with a retriable error. Later batches must not overtake them.
 
-A client takes the acknowledgement of one sequence for that of all before it (KIP-98: the broker would not have accepted
-it otherwise). The log judges that by its window of the producer; but a batch may be refused before there is a window,
-because the log cannot be opened, or together with it, when the log is given up. The batches behind it on the connection
-then look like those of a producer that nobody knows, which may start at any sequence.
+A client takes the acknowledgement of one sequence as the acknowledgement of all earlier ones (KIP-98: the broker
+would not have accepted it otherwise). The log ensures the order by its window of the producer. But a batch may be
+refused before there is a window, because the log cannot be opened, or together with the window, when the log is
+closed. The next batches of the connection then look like batches of an unknown producer, which may start at any
+sequence.
 
-A client may go to another leader with the refused batch, and come back with later ones over the same connection. So a
-refusal counts only until the log has the batch, and only for what the client may have sent before it heard of it.
+A client may go to another leader with the refused batch, and come back with later batches over the same connection.
+So a refusal counts only until the log has the batch, and only for batches that the client may have sent before it
+got the refusal.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from protocol.kafka.errors import ErrorCode
 
 MAX_REFUSED = 10_000
 MAX_BEHIND = 4
-"""Idempotent clients have at most five batches of a partition unanswered (KIP-98), the refused one among them."""
+"""An idempotent client has at most five batches of a partition in flight (KIP-98), including the refused one."""
 _SEQUENCES = 2**31
 
 _SENT_AGAIN = {
@@ -38,11 +40,11 @@ class LogProducers(Protocol):
     """What a log knows of the producers of its batches."""
 
     def has_passed(self, header: BatchHeader, sequence: int) -> bool:
-        """The producer of ``header`` has written ``sequence``, or its epoch is over."""
+        """Whether the producer of ``header`` has written ``sequence``, has it in flight, or has a later epoch."""
 
 
 class _Refused:
-    """The first refused sequence of a producer, and how many batches behind it were refused since."""
+    """The first refused sequence of a producer, and the number of later batches that were refused since."""
 
     __slots__ = ("behind", "sequence")
 
@@ -61,7 +63,7 @@ class RefusedBatches:
         return len(self._refused)
 
     def refuse(self, topic: str, partition: int, header: BatchHeader, code: ErrorCode) -> None:
-        """The client is told ``code``, and will send the batch again if that is a passing one."""
+        """The client gets ``code``. It will send the batch again if the error is retriable."""
         if header.producer_id < 0 or code not in _SENT_AGAIN:
             return
         key = _key(topic, partition, header)
@@ -74,9 +76,9 @@ class RefusedBatches:
             self._refused.popitem(last=False)
 
     def check(self, topic: str, partition: int, header: BatchHeader, producers: LogProducers | None = None) -> None:
-        """Raises KafkaError NOT_LEADER_OR_FOLLOWER for a later batch, until the refused one comes again.
+        """Raises KafkaError NOT_LEADER_OR_FOLLOWER for a later batch until the refused one comes again.
 
-        ``producers`` are the partition's, if this gateway leads it and knows its producers.
+        ``producers`` are those of the partition, if this gateway leads it and knows its producers.
         """
         if not self._refused:
             return

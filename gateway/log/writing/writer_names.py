@@ -1,10 +1,11 @@
-"""The names of producers, and how those of evicted gateways are shut out.
+"""The names of Pulsar producers, and how the producers of evicted gateways are shut out.
 
-A process that stands still between the check of its lease and the socket, or whose network is cut, may have sent an
-entry that reaches the broker when another gateway leads already: behind what that one has read, it would be a record
-twice. A broker takes nothing of a producer whose name another one has. It gives the name away when the connection of
-the old one is closed, or does not answer it within `connectionLivenessCheckTimeoutMillis` (5 s). So gateways name their
-producers by their incarnation, and a new leader takes the names of evicted ones before it reads the log's end.
+A process that is suspended between the check of its lease and the write to the socket, or whose network is cut, may
+have sent an entry that reaches the broker after another gateway has become the leader. The new leader has not read
+this entry, so the record may be written twice. A broker accepts no entry from a producer whose name was given to
+another producer. It gives the name away when the connection of the old producer is closed, or does not answer the
+broker within `connectionLivenessCheckTimeoutMillis` (5 s). So gateways name their producers by their incarnation,
+and a new leader takes over the names of evicted gateways before it reads the log's end.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 
 LATE_ARRIVAL_S = 0.2
-"""So long the broker may still have to read what came over a broken connection."""
+"""The longest time in which the broker may still read data that arrived over a broken connection."""
 
 
 class WriterNames(Protocol):
     def own_name(self) -> str:
-        """Of this gateway's producers."""
+        """The name of this gateway's producers."""
 
     def evicted(self) -> tuple[str, ...]:
-        """Of gateways that may still write though others lead. The same tuple until that changes."""
+        """The names of evicted gateways that may still write. The same tuple until these names change."""
 
 
 class NamedByBroker:
-    """Of a gateway that has no others beside it."""
+    """The names of a single gateway: the broker chooses them."""
 
     def own_name(self) -> str:
         return ""
@@ -40,7 +41,7 @@ class NamedByBroker:
 
 
 async def shut_out(client: PulsarClient, topic: str, names: Sequence[str]) -> None:
-    """Return when nothing of these producers can come any more. Raises PulsarError."""
+    """Return when no entry of these producers can arrive any more. Raises PulsarError."""
     await asyncio.gather(*(_take(client, topic, name) for name in names))
     await asyncio.sleep(LATE_ARRIVAL_S)
 
@@ -58,4 +59,4 @@ class _SendsNothing:
         raise AssertionError("a refusal of what was not sent")
 
     def on_producer_closed(self, error: PulsarError) -> None:
-        """It has done its work."""
+        """Nothing to do: the producer was opened only to take over a name."""
