@@ -46,7 +46,7 @@ regions: packages .venv/test.stamp  ## Whole topologies as local processes, with
 fleet: packages .venv/test.stamp  ## Deaths of gateways, and what a fleet costs: docs/reports/fleet.md
 	$(BIN)/python -m tests.bench.fleet
 
-security: packages .venv/test.stamp  ## What authorization and quotas cost: docs/reports/security.md
+security: packages .venv/test.stamp  ## What rights and TLS cost, and what tenants feel of each other: docs/reports/security.md
 	$(BIN)/python -m tests.bench.security
 
 soak: packages .venv/test.stamp  ## Two hours of mixed load with restarts: docs/reports/soak.md

@@ -1,6 +1,7 @@
 """Loads over the Kafka protocol: many bytes and little Python, alike for the gateway and for Kafka."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -75,12 +76,17 @@ class FrameConnection(asyncio.BufferedProtocol):
 
 
 async def connect(
-    bootstrap: str, on_frame: Callable[[memoryview], None], on_read: Callable[[], None] | None = None
+    bootstrap: str,
+    on_frame: Callable[[memoryview], None],
+    on_read: Callable[[], None] | None = None,
+    authority: str | None = None,
 ) -> FrameConnection:
+    """With `authority`, a PEM file, by TLS."""
     host, _, port = bootstrap.rpartition(":")
+    context = None if authority is None else ssl.create_default_context(cafile=authority)
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: FrameConnection(on_frame, on_read), host, int(port)
+            lambda: FrameConnection(on_frame, on_read), host, int(port), ssl=context
         )
     return connection
 
@@ -127,8 +133,9 @@ class _Producer:
 
 
 async def produce(
-    bootstrap: str, topic: str, batch_records: int, in_flight: int, seconds: float, warm_up_s: float, batches: int = 0
-) -> Result:
+    bootstrap: str, topic: str, batch_records: int, in_flight: int, seconds: float, warm_up_s: float, batches: int = 0,
+    authority: str | None = None,
+) -> Result:  # fmt: skip
     """Keep `in_flight` requests of one batch each on their way, for `seconds` or until `batches` were acknowledged."""
     frames = ProduceFrames(topic, record_batch(batch_records))
     meter = Meter(batch_records, stop_after=batches)
@@ -136,7 +143,7 @@ async def produce(
     share = min(in_flight, REQUESTS_PER_CONNECTION)
     for _ in range(in_flight // share):
         producer = _Producer(frames, meter)
-        producer.connection = await connect(bootstrap, producer.on_frame, producer.on_read)
+        producer.connection = await connect(bootstrap, producer.on_frame, producer.on_read, authority)
         producers.append(producer)
     for producer in producers:
         producer.start(share)
@@ -151,8 +158,9 @@ async def produce(
 
 
 async def consume(
-    bootstrap: str, topic: str, batch_records: int, start: int, end: int, seconds: float = 0, warm_up_s: float = 0
-) -> Result:
+    bootstrap: str, topic: str, batch_records: int, start: int, end: int, seconds: float = 0, warm_up_s: float = 0,
+    authority: str | None = None,
+) -> Result:  # fmt: skip
     """Fetch from `start` to `end`, one request at a time; over and over for `seconds` if given, else once."""
     frames = FetchFrames(topic, max_bytes=FETCH_MAX_BYTES, max_wait_ms=LONG_POLL_MS)
     batch_bytes = len(record_batch(batch_records))
@@ -176,7 +184,7 @@ async def consume(
         if offset < end:
             send()
 
-    connection = await connect(bootstrap, on_frame)
+    connection = await connect(bootstrap, on_frame, authority=authority)
     send()
     await watched([connection], meter.run(warm_up_s, seconds))
     connection.close()

@@ -9,11 +9,14 @@ import uvloop
 
 from tests.bench import group_load, kafka_load, pulsar_load
 from tests.bench.meter import Result
+from tests.bench.security import floods
 
 LOADS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
     "kafka.produce": kafka_load.produce,
     "kafka.consume": kafka_load.consume,
     "kafka.latency": kafka_load.latency,
+    "flood.connections": floods.connections,
+    "flood.metadata": floods.metadata,
     "groups.commits": group_load.commits,
     "groups.heartbeats": group_load.heartbeats,
     "groups.many": group_load.many_groups,

@@ -1,4 +1,4 @@
-"""What security costs: `python -m tests.bench.security [--only PART]`; writes
+"""What security costs, and what tenants feel of each other: `python -m tests.bench.security [--only PART]`; writes
 docs/reports/security.md."""
 
 import argparse
@@ -10,18 +10,26 @@ from pathlib import Path
 from deploy.local.standalone import PulsarStandalone
 from tests.bench.figures import Figures
 from tests.bench.security.rights import rights
+from tests.bench.security.tenants import tenants
+from tests.bench.security.tls import tls
 from tests.support.report import REPORTS
 
 REPORT = REPORTS / "security.md"
 HEAP_MB = 1024
-PARTS = {"rights": rights}
+PARTS = {"rights": rights, "tls": tls, "tenants": tenants}
 HOW_TO_READ = """\
-What authorization and quotas cost. Pulsar, the gateways and the load run on one machine. CPU is the processor time of
-the gateway alone; it depends less on other programs than times and rates do. Figures are medians of rounds in which the
-sides take turns. Records have 100 bytes; 20 requests of one batch are in flight.
+What authorization, quotas and TLS cost, and what one cluster of a gateway feels of another. Pulsar, the gateways,
+haproxy and the load run on one machine. CPU is the processor time of the named process alone; it depends less on other
+programs than times and rates do. Figures are medians of rounds in which the sides take turns. Records have 100 bytes.
 
+* **produce, tail**: 20 requests of one batch in flight; the newest batches read from memory.
 * **with**: 1,000 ACLs of others, one that allows, and quotas of bytes and request time that nobody reaches. **their
   code alone**: a Produce request through guard and meter, without network and log; the best of nine.
+* **TLS in haproxy**: haproxy ends it, and speaks plain TCP with the gateway.
+* **Two clusters in one gateway**: the quiet one writes 50 single records a second. The other one sends batches of 160
+  records from 200 requests in flight, reads without end, asks for metadata of 200 partitions in bursts of 500 requests
+  on ten connections, or connects and goes with 20 connections at once. *another gateway is flooded*: the same flood,
+  but by another gateway on the same machine and Pulsar. What is above that, the clusters share in the gateway.
 """
 
 

@@ -10,12 +10,13 @@ from typing import Any
 from deploy.local.standalone import PulsarStandalone
 from tests.bench.meter import Result
 from tests.bench.process import cpu_seconds
-from tests.bench.servers import run_load
+from tests.bench.servers import end_offset, run_load
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
 
 SPAN_S, WARM_UP_S = 1.2, 0.3
 ROUNDS = 3
+TAIL_BATCHES = 500
 IN_FLIGHT = 20
 
 
@@ -37,11 +38,28 @@ def listener_address(gateway: GatewayProcess, name: str) -> str:
     return f"{HOST}:{found['port']}"
 
 
+def fill(bootstrap: str, topic: str, size: int) -> None:
+    """With batches to be read."""
+    run_load(
+        "kafka.produce", bootstrap=bootstrap, topic=topic, batch_records=size, in_flight=IN_FLIGHT, seconds=0,
+        warm_up_s=0, batches=TAIL_BATCHES,
+    )  # fmt: skip
+
+
 def produce_cost(pids: list[int], bootstrap: str, topic: str, size: int, **more: Any) -> Result:
     """With `cpu_us`: what each of the processes uses for a batch."""
     return _cost(
         pids, "kafka.produce", bootstrap=bootstrap, topic=topic, batch_records=size, in_flight=IN_FLIGHT,
         seconds=SPAN_S, warm_up_s=WARM_UP_S, **more,
+    )  # fmt: skip
+
+
+def tail_cost(pids: list[int], bootstrap: str, plain: str, topic: str, size: int, **more: Any) -> Result:
+    """The same of reading what was written last; the end is asked for at `plain`."""
+    end = end_offset(plain, topic)
+    return _cost(
+        pids, "kafka.consume", bootstrap=bootstrap, topic=topic, batch_records=size, start=end - TAIL_BATCHES * size,
+        end=end, seconds=SPAN_S, warm_up_s=WARM_UP_S, **more,
     )  # fmt: skip
 
 

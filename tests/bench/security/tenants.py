@@ -1,0 +1,151 @@
+"""Two clusters in one gateway: how long the requests of one take while the other one floods."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from deploy.local.process import free_port
+from deploy.local.standalone import PulsarStandalone
+from tests.bench.figures import Figures
+from tests.bench.process import cpu_seconds
+from tests.bench.security.gateways import TAIL_BATCHES, fill, gateway_on, listener_address
+from tests.bench.servers import create_topic, run_load
+from tests.support.gateway_process import HOST, REPOSITORY, GatewayProcess
+from tests.support.names import unique_topic
+
+QUIET, FLOOD = "quiet", "flood"
+RATE, SPAN_S = 50, 4.0
+"""Records a second of the quiet one."""
+FLOOD_S = SPAN_S + 3.0
+"""It begins before, and ends behind."""
+FLOODS_BEFORE_S = 1.5
+ROUNDS = 2
+SIZE = 160
+PARTITIONS = 200
+"""That metadata names."""
+PRODUCE, FETCH, METADATA, CONNECTIONS = "produce", "fetch", "metadata", "connections"
+
+
+class _Place(NamedTuple):
+    """Where the flood goes."""
+
+    gateway: GatewayProcess
+    address: str
+    topic: str
+
+
+def tenants(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
+    """The quiet cluster alone, beside a flood of the other cluster, and beside the same flood of another gateway.
+
+    The last says what it costs that all share a machine and a Pulsar.
+    """
+    with ExitStack() as stack:
+        both = stack.enter_context(gateway_on(work_dir, pulsar, **_clusters()))
+        other = stack.enter_context(gateway_on(work_dir, pulsar))
+        quiet, topic = listener_address(both, QUIET), unique_topic("quiet")
+        create_topic(quiet, topic)
+        same = _place(both, listener_address(both, FLOOD))
+        elsewhere = _place(other, other.bootstrap)
+        for what in (PRODUCE, FETCH, METADATA, CONNECTIONS):
+            rounds = [_round(what, quiet, topic, [same, elsewhere][:: -1 if number % 2 else 1], same)
+                      for number in range(ROUNDS)]  # fmt: skip
+            _add_row(figures, what, rounds)
+
+
+class _Round(NamedTuple):
+    alone: dict[str, float]
+    same: dict[str, float]
+    elsewhere: dict[str, float]
+    busy: float
+    """The flooded gateway, of a core."""
+
+
+def _round(what: str, quiet: str, topic: str, places: list[_Place], same: _Place) -> _Round:
+    """p50 and p99 (ms) each time."""
+    alone, found, busy = _latency(quiet, topic), {}, 0.0
+    for place in places:
+        before = cpu_seconds(place.gateway.pid)
+        with _flooding(what, place):
+            found[place is same] = _latency(quiet, topic)
+        if place is same:
+            busy = (cpu_seconds(place.gateway.pid) - before) / FLOOD_S
+    return _Round(alone, found[True], found[False], busy)
+
+
+def _latency(bootstrap: str, topic: str) -> dict[str, float]:
+    result = run_load("kafka.latency", bootstrap=bootstrap, topic=topic, rate=RATE, seconds=SPAN_S)
+    found: dict[str, float] = result["produce_ms"]
+    return found
+
+
+@contextmanager
+def _flooding(what: str, place: _Place) -> Iterator[None]:
+    name, arguments = _load(what, place)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.bench.load", name, json.dumps(arguments)]
+    flood = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        try:
+            flood.wait(FLOODS_BEFORE_S)
+        except subprocess.TimeoutExpired:
+            yield
+        _, complaint = flood.communicate(timeout=10 * FLOOD_S)
+        if flood.returncode:
+            raise RuntimeError(f"{name}: {complaint[-2000:]}")
+    finally:
+        flood.kill()
+        flood.communicate()
+
+
+def _load(what: str, place: _Place) -> tuple[str, dict[str, Any]]:
+    common: dict[str, Any] = {"bootstrap": place.address, "seconds": FLOOD_S}
+    records = {"topic": place.topic, "batch_records": SIZE, "warm_up_s": 0.1}
+    return {
+        PRODUCE: ("kafka.produce", common | records | {"in_flight": 200}),
+        FETCH: ("kafka.consume", common | records | {"start": 0, "end": TAIL_BATCHES * SIZE}),
+        METADATA: ("flood.metadata", common | {"connections": 10}),
+        CONNECTIONS: ("flood.connections", common),
+    }[what]
+
+
+def _add_row(figures: Figures, what: str, rounds: list[_Round]) -> None:
+    def median(values: list[float]) -> float:
+        return statistics.median(values)
+
+    figures.add(
+        "Two clusters in one gateway: p99 of single records of one, ms, while the other floods",
+        ("flood", "p50 alone", "p99 alone", "p99, another gateway is flooded", "p99, flooded", "flooded / alone",
+         "flooded / another gateway is", "gateway busy"),
+        [what, median([each.alone["p50"] for each in rounds]), median([each.alone["p99"] for each in rounds]),
+         median([each.elsewhere["p99"] for each in rounds]), median([each.same["p99"] for each in rounds]),
+         median([each.same["p99"] / each.alone["p99"] for each in rounds]),
+         median([each.same["p99"] / each.elsewhere["p99"] for each in rounds]),
+         median([each.busy for each in rounds])],
+    )  # fmt: skip
+
+
+def _clusters() -> dict[str, dict[str, Any]]:
+    tenant = unique_topic("tenants")
+    kafka = {
+        "host": HOST,
+        "port": free_port(),
+        "clusters": [{"namespace": f"{tenant}/{name}", "create_namespace": True} for name in (QUIET, FLOOD)],
+        "listeners": [
+            {"name": name, "host": HOST, "port": free_port(), "cluster": f"{tenant}/{name}"} for name in (QUIET, FLOOD)
+        ],
+    }
+    return {"kafka": kafka, "fleet": {"forwarding": {"host": HOST, "port": free_port()}}}
+
+
+def _place(gateway: GatewayProcess, address: str) -> _Place:
+    topic = unique_topic("flood")
+    create_topic(address, topic)
+    fill(address, topic, SIZE)
+    create_topic(address, unique_topic("many"), PARTITIONS)
+    return _Place(gateway, address, topic)
