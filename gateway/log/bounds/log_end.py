@@ -1,7 +1,7 @@
 """The end of a log, and the base offsets of written entries. No I/O: the input is receipts and entries that were read.
 
 A send receipt contains (ledger, entry). If this position directly follows the last known entry, the base offset is the
-current end offset. Otherwise another client wrote in between, or a new ledger began: the receipt waits until the entry
+current end offset. Otherwise another writer wrote in between, or a new ledger began: the receipt waits until the entry
 itself, or an adjacent one, has been read with its index. A reader that is opened while entries are written may miss
 some of them.
 """

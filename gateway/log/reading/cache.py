@@ -1,4 +1,4 @@
-"""The tails of all open logs, in memory under one byte budget; eviction takes the entries that came first."""
+"""The tails of all open logs, in memory within one byte budget; the oldest entries are evicted first."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from gateway.observability.metrics import Tally
 from gateway.pulsar.position import Position
 
 ENTRY_OVERHEAD_BYTES = 750
-"""What an entry takes besides its data: measured by a test."""
+"""The memory that an entry needs besides its data: measured by a test."""
 _COMPACT_AFTER = 512
 
 
 class TailCache:
-    """The budget, and the order in which entries came."""
+    """The byte budget, and the order in which entries arrived."""
 
     def __init__(self, budget_bytes: int, gauge: Tally) -> None:
         self._budget_bytes = budget_bytes
         self._gauge = gauge
         self._order: deque[tuple[Run, int]] = deque()
         self._forgotten = 0
-        """Of those in the order."""
+        """The number of entries in the order whose tail has dropped them."""
         self.used_bytes = 0
 
     def admit(self, run: Run, size_bytes: int) -> None:
-        """Account for an entry that the run's tail has just taken, and evict the oldest ones above the budget."""
+        """Account for an entry that was just added to the run's tail, and evict the oldest entries above the budget."""
         self._order.append((run, size_bytes))
         self.used_bytes += size_bytes
         while self.used_bytes > self._budget_bytes and self._order:
@@ -42,7 +42,7 @@ class TailCache:
             self.used_bytes -= freed
 
     def forget(self, run: Run, entries: int, size_bytes: int) -> None:
-        """The tail has let go of all of the run's entries that were not evicted: so many, of so many bytes."""
+        """The tail has dropped all entries of the run that were not evicted: this number of entries and bytes."""
         run.tail = None
         self.used_bytes -= size_bytes
         self._gauge.set(self.used_bytes)
@@ -53,17 +53,17 @@ class TailCache:
 
 
 class Run:
-    """What a tail has taken since it was last cleared."""
+    """The entries that were added to a tail since it was last cleared."""
 
     __slots__ = ("tail",)
 
     def __init__(self, tail: LogTail) -> None:
         self.tail: LogTail | None = tail
-        """None once it is forgotten. Logs that are closed are not kept by the order, whose turn may never come."""
+        """None once the run is forgotten: a closed log must not stay in memory until its entries would be evicted."""
 
 
 class LogTail:
-    """The newest entries of one log, without a hole between them."""
+    """The newest entries of one log, without a gap."""
 
     __slots__ = ("_bases", "_bytes_before", "_cache", "_entries", "_head", "_run", "_total_bytes")
 
@@ -72,7 +72,7 @@ class LogTail:
         self._entries: list[LogEntry] = []
         self._bases: list[int] = []
         self._bytes_before: list[int] = []
-        """Of all entries ever taken before each one."""
+        """For each entry, the total size of all entries ever added before it."""
         self._total_bytes = 0
         self._head = 0
         self._run = Run(self)
@@ -83,7 +83,7 @@ class LogTail:
         return self._entries[self._head].base_offset if self._head < len(self._entries) else None
 
     def append(self, entry: LogEntry) -> None:
-        """Take the next entry of the log; the caller calls ``clear`` first if it does not follow on the last one."""
+        """Add the next entry of the log; the caller calls ``clear`` first if the entry does not follow the last one."""
         self._entries.append(entry)
         self._bases.append(entry.base_offset)
         self._bytes_before.append(self._total_bytes)
@@ -91,7 +91,7 @@ class LogTail:
         self._cache.admit(self._run, entry.size_bytes + ENTRY_OVERHEAD_BYTES)
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Drop all entries."""
         left = len(self._entries) - self._head
         if left:
             data_bytes = self._total_bytes - self._bytes_before[self._head]
@@ -113,14 +113,14 @@ class LogTail:
             self._head = 0
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT) -> Slice | None:
-        """Batches from ``offset`` on, and ``before`` another, or None if the first offset is not in memory."""
+        """The batches from ``offset`` to ``before``; None if the first offset is not in memory."""
         first = self._first_behind(offset)
         if first is None:
             return None
         return collect(self._entries, first, offset, max_bytes, at_least_one=at_least_one, before=before)
 
     def available_bytes(self, offset: int, before: int = NO_LIMIT) -> int:
-        """How many bytes lie from ``offset`` on, and ``before`` another; 0 if the first is not in memory."""
+        """The size of the batches from ``offset`` to ``before``; 0 if the first offset is not in memory."""
         first = self._first_behind(offset)
         if first is None or first == len(self._entries) or before <= offset:
             return 0
@@ -130,7 +130,7 @@ class LogTail:
         return self._bytes_before[last] + bytes_before(self._entries[last], before) - self._bytes_before[first]
 
     def _first_behind(self, offset: int) -> int | None:
-        """Where the first entry is that ends behind ``offset``; None if that offset is not in memory."""
+        """The list index of the first entry that ends after ``offset``; None if that offset is not in memory."""
         start = self.start_offset
         if start is None or offset < start:
             return None
@@ -138,10 +138,10 @@ class LogTail:
         return first if self._entries[first].next_offset > offset else first + 1
 
     def position_before(self, offset: int) -> Position | None:
-        """Where the last entry lies that ends at or before ``offset``; None if that is not in memory."""
+        """The position of the last entry that ends at or before ``offset``; None if that entry is not in memory."""
         at = bisect_right(self._bases, offset, lo=self._head) - 1
         if at >= self._head and self._entries[at].next_offset > offset:
             at -= 1
         elif at == len(self._entries) - 1 and at >= self._head and self._entries[at].next_offset < offset:
-            return None  # later entries may lie in between
+            return None  # later entries may exist in between
         return self._entries[at].position if at >= self._head else None

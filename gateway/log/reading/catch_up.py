@@ -1,4 +1,4 @@
-"""Readers of older data: each streams from Pulsar ahead of one fetch position, within a byte budget."""
+"""Readers of older data: each reads ahead of one fetch position from Pulsar, within a byte budget."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from protocol.kafka.offset_span import empty_batches
 
 MAX_PERMITS = 200_000
 PERMITS_GROWTH = 4
-"""Messages may be large: so many times what has come already is asked for at once, to begin with one."""
+"""Messages may be large, so permits start with one message and grow with the messages received, by this factor."""
 RETRY_S = 0.2
 LOOK_BACK_ENTRIES = (1, 8, 64)
-"""For each piece of a large message that is missing: pieces mostly lie next to each other."""
+"""The entries to go back for each missing chunk of a large message, by attempt: chunks are mostly close together."""
 ASK_END_EVERY_S = 1.0
 SILENT_S = 2.0
-"""So long nothing comes of a log that holds something: its start may have moved, or brokers keep the rest back."""
+"""The log has more, but nothing arrived for this time: its start may have moved, or entries are undispatched."""
 READ_FAILURES = (PulsarError, TimeoutError, OSError)
 
 log = structlog.get_logger()
 
 
 class ReaderOwner(Protocol):
-    """All readers of the gateway, as each of them knows them."""
+    """The owner of all readers of the gateway, as each reader sees it."""
 
     client: PulsarClient
     admin: AdminClient
@@ -60,7 +60,7 @@ class ReaderOwner(Protocol):
 
 
 class CatchUpReader:
-    """Entries from one offset on, read ahead. An EntryListener."""
+    """Reads entries from one offset on, ahead of the client. An EntryListener."""
 
     def __init__(self, owner: ReaderOwner, log: ReadSource, offset: int) -> None:
         self.log = log
@@ -68,9 +68,9 @@ class CatchUpReader:
         self.failed: Exception | None = None
         self.started_at = self.last_used = time.monotonic()
         self.delivered_at: float | None = None
-        """When a client first got something of it."""
+        """When a client first received data from this reader."""
         self.offset_behind = offset
-        """Behind what clients got."""
+        """The offset after the data that clients have received."""
         self._owner = owner
         self._index = owner.index(log)
         self.buffered_bytes = 0
@@ -82,17 +82,17 @@ class CatchUpReader:
         self._verified = False
         self._position = NOTHING
         self._end: tuple[Position, int] | None = None
-        """The last entry that comes, and the offset behind those that do not."""
+        """The last entry that will arrive, and the offset after the entries that will not."""
         self._end_asked_at = 0.0
         self._asking: asyncio.Task[None] | None = None
         self._next_offset = offset
         self._ledger_id: int | None = None
         self._missing: int | None = None
-        """The first offset that did not come: retention may have taken it."""
+        """The first offset that did not arrive: retention may have deleted it."""
         self._to_check = False
         self._silence: asyncio.TimerHandle | None = None
         self._silent_at: Position | None = None
-        """Where it stood when it was looked at last."""
+        """The position at the last check for silence."""
         self._chunked = ChunkedMessages(owner.limits.max_decompressed_bytes)
         self._look_backs: dict[bytes, int] = {}
         self._looking_back: asyncio.Task[None] | None = None
@@ -104,27 +104,27 @@ class CatchUpReader:
 
     @property
     def held_bytes(self) -> int:
-        """In memory, whether they can be read yet or not."""
+        """The bytes in memory, readable or not yet."""
         return self.buffered_bytes + self._chunked.size_bytes
 
     @property
     def is_broken(self) -> bool:
-        """It has failed, and what it read before is delivered."""
+        """The reader has failed, and the data that it read before is delivered."""
         return self.failed is not None and not (self._entries and self._verified)
 
     @property
     def drained(self) -> bool:
-        """It has delivered all that the log holds."""
+        """The reader has delivered all that the log holds."""
         return self.delivered_at is not None and self.offset_behind >= self.log.end_offset
 
     def stands_at(self, offset: int) -> bool:
-        """Reading on from ``offset`` needs no other reader."""
+        """Whether this reader can continue from ``offset``."""
         if self._entries:
             return self.offset <= offset <= self._entries[-1].next_offset
         return offset == self.offset
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT) -> Slice | None:
-        """Batches from ``offset`` on; None if they have not come yet. What lies before is given up."""
+        """Batches from ``offset`` on; None if they have not arrived yet. Earlier data is dropped."""
         if not self.holds(offset):
             return None
         found = collect(self._entries, 0, offset, max_bytes, at_least_one=at_least_one, before=before)
@@ -134,7 +134,7 @@ class CatchUpReader:
         return found
 
     def holds(self, offset: int) -> bool:
-        """There is something to read at ``offset``. What lies before is given up."""
+        """Whether there is data to read at ``offset``. Earlier data is dropped."""
         self.last_used = time.monotonic()
         passed = 0
         for entry in self._entries:
@@ -162,7 +162,7 @@ class CatchUpReader:
             run_once("close reader", reader.close())
 
     def on_entry(self, entry: Entry) -> None:
-        if self._looking_back is None:  # else it will come again
+        if self._looking_back is None:  # otherwise the entry will arrive again
             self._owner.metrics.entries_read.inc()
             self._conversions.take(entry)
 
@@ -190,7 +190,7 @@ class CatchUpReader:
 
     def _take(self, read: LogEntry) -> None:
         expected, self._next_offset = self._next_offset, read.next_offset
-        # Retention takes whole ledgers; within one, offsets are missing that brokers keep to themselves.
+        # Retention deletes whole ledgers; offsets missing within a ledger belong to undispatched entries.
         crossed, self._ledger_id = read.position.ledger_id != self._ledger_id, read.position.ledger_id
         self._entries.append(read)
         self.buffered_bytes += read.size_bytes
@@ -202,10 +202,10 @@ class CatchUpReader:
         if self._verified:
             self.log.waiters.wake()
 
-    # The beginning of a large message
+    # Reading the beginning of a large message
 
     def _looks_back(self, piece: Entry) -> bool:
-        """The reader began within a large message: it begins again before that. False if that has not helped."""
+        """The reader began within a large message: it restarts before it. False if earlier attempts did not help."""
         uuid = piece.metadata.uuid
         times = self._look_backs.get(uuid, 0)
         if times == len(LOOK_BACK_ENTRIES) or piece.index is None or piece.index < self.offset:
@@ -231,10 +231,10 @@ class CatchUpReader:
             self._looking_back, self._window = None, FlowWindow()
             self._top_up()
 
-    # The end of a log, behind what brokers send
+    # The end of a log, after the last entry that brokers send
 
     def _ask_compacted_end(self) -> None:
-        """Nothing comes: has compaction taken what was there? It may have run since this was asked last."""
+        """Nothing arrives: compaction may have removed the rest. It may have run again since the last request."""
         now = time.monotonic()
         idle = self._asking is None or self._asking.done()
         if self.log.compacted and self._reader is not None and idle and now - self._end_asked_at >= ASK_END_EVERY_S:
@@ -251,7 +251,7 @@ class CatchUpReader:
             self._step_over()
 
     def _step_over(self) -> None:
-        """Behind the last entry that comes, an empty batch stands for all others."""
+        """After the last entry that arrives, one empty batch stands for all remaining offsets."""
         if self._end is None or self._position < self._end[0]:
             return
         (last, end_offset), self._end = self._end, None
@@ -260,7 +260,7 @@ class CatchUpReader:
             self._take(LogEntry(last, next_offset, end_offset, empty_batches(next_offset, end_offset)))
 
     async def _pass_undispatched(self) -> None:
-        """What is left may be entries that brokers keep to themselves."""
+        """The remaining entries may be ones that brokers do not dispatch."""
         behind, last, end_offset = self._position, self.log.last_position, self.log.end_offset
         end = await undispatched_end(self._owner.admin, self.log.pulsar_topic, behind, last)
         if end is not None and behind == self._position:
@@ -270,7 +270,7 @@ class CatchUpReader:
     # The start of the log, as retention moves it
 
     def _check_start(self, missing: int) -> None:
-        """Nothing is delivered before it is known whether ``missing`` was removed."""
+        """Nothing is delivered until it is known whether retention has deleted ``missing``."""
         self._to_check = True
         if self._missing is None:
             self._missing = missing
@@ -294,7 +294,7 @@ class CatchUpReader:
         self._silence = asyncio.get_running_loop().call_later(SILENT_S, self._silent)
 
     def _silent(self) -> None:
-        """Nothing has come: perhaps all that there was is gone, or brokers keep it to themselves."""
+        """Nothing has arrived: retention may have deleted all that there was, or brokers do not dispatch it."""
         if self.failed is not None:
             return
         if self._silent_at == self._position and self._lacks_entries:
@@ -307,7 +307,7 @@ class CatchUpReader:
 
     @property
     def _lacks_entries(self) -> bool:
-        """The log holds some that have not come."""
+        """The log holds entries that have not arrived."""
         return not self._entries and max(self.offset, self._next_offset) < self.log.end_offset
 
     def _fail(self, error: Exception) -> None:
@@ -315,22 +315,22 @@ class CatchUpReader:
         self.failed = error
 
     def on_reader_closed(self, error: PulsarError) -> None:
-        # The next read finds no reader at its offset and starts another one.
+        # The next read finds no reader at its offset and starts a new one.
         self._reader = None
         self.failed = error
-        # The same may happen again at once, if it is due to what was read.
+        # The same failure may occur again at once, if the data causes it.
         pause_s = 0 if error.retriable else RETRY_S
         asyncio.get_running_loop().call_later(pause_s, self.log.waiters.wake)
 
     def _top_up(self) -> None:
-        """Permits count messages, the budget counts bytes: convert by the average so far."""
+        """Permits count messages, the budget counts bytes: converted by the average message size so far."""
         if self._reader is None:
             return
         average_bytes = max(1.0, self._bytes / max(1, self._messages))
         budget_bytes = self._owner.share_bytes - self.held_bytes
         wanted = min(MAX_PERMITS, int(budget_bytes / average_bytes), 1 + PERMITS_GROWTH * self._messages)
         if not self._entries:
-            wanted = max(1, wanted)  # one entry comes, however large and however small the share
+            wanted = max(1, wanted)  # one entry must arrive, however large it is and however small the share
         self._window.top_up(self._reader, wanted)
 
     async def _open(self) -> None:

@@ -1,4 +1,4 @@
-"""What others append moves a log's end: reading up to what the broker has, for those who have to know."""
+"""Entries of other writers move a log's end: reads up to the broker's end for callers that need it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.pulsar.position import Position
 
 
 class EndRefresh:
-    """Has a log's end read, once for all who ask."""
+    """Has a log's end read, once for all callers."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class EndRefresh:
         timeout_ms: int,
         asked_at: float = -math.inf,
     ) -> None:
-        """``on_undispatched``: brokers keep what is left up to this entry to themselves; behind it comes this offset.
+        """``on_undispatched(last, end)``: brokers dispatch no further entry up to ``last``; the log ends at ``end``.
 
         ``asked_at``: when the broker was asked for the end with which the log was opened, by the monotonic clock.
         """
@@ -45,16 +45,16 @@ class EndRefresh:
         self._passing = SharedRun(self._pass_undispatched)
 
     def checked_within(self, seconds: float) -> bool:
-        """All is known that the broker had so shortly ago."""
+        """Whether the log is known up to the end that the broker had within this time."""
         return time.monotonic() - self._asked_at < seconds
 
     def refresh_ahead(self, at_most_every_s: float) -> None:
-        """Do what ``refresh`` does, before somebody has to wait for it."""
+        """Start the work of ``refresh`` before a caller has to wait for it."""
         if not self.checked_within(at_most_every_s):
             self._ahead.start()
 
     async def refresh(self, *, at_most_every_s: float = 0) -> None:
-        """Read up to what the broker has now. Raises PulsarError or TimeoutError."""
+        """Read up to the broker's current end. Raises PulsarError or TimeoutError."""
         if self.checked_within(at_most_every_s):
             return
         asked_at = time.monotonic()
@@ -62,7 +62,7 @@ class EndRefresh:
         self._asked_at = max(self._asked_at, asked_at)
 
     async def read_what_others_sent(self) -> InternalStats:
-        """All that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""
+        """Read all that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""
         stats = await drained(self._admin, self._follower.pulsar_topic)
         await self.refresh()
         return stats
@@ -87,12 +87,12 @@ class EndRefresh:
             if not reached.done() and self._follower.end.last == known:
                 try:
                     await self._passing.wait()
-                except KafkaError as error:  # `close` has cancelled it
+                except KafkaError as error:  # `close` has cancelled the run
                     raise ClientClosedError("the log is closed") from error
         reached.result()
 
     async def _pass_undispatched(self) -> None:
-        """Nothing comes: if brokers keep all entries up to the last one to themselves, know them all the same."""
+        """Nothing arrives: if brokers dispatch none of the entries up to the last one, count them as known."""
         last = self._target.position
         if last is None:
             return

@@ -1,7 +1,7 @@
-"""What is known of single entries: their index, hence their offsets.
+"""Looks up single entries: their index, hence their offsets.
 
-Asked of the admin API, which leaves the payload where it is. But brokers (4.0.7) decompress what they are asked for,
-and never answer when that fails, as with compressed messages that are split over entries, or encrypted: those are read.
+The admin API returns them without the payload. But brokers (4.0.7) decompress the requested entry, and never answer
+when that fails, as with compressed messages that are chunked or encrypted: such entries are read instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.pulsar.position import Position
 
 ANSWER_S = 2.0
 READ_FOR_S = 60.0
-"""Then the admin API is asked again: perhaps it was only slow."""
+"""After this time the admin API is tried again: it may only have been slow."""
 
 log = structlog.get_logger()
 
@@ -33,10 +33,10 @@ class EntryLookup:
         self.admin = admin
         self._client = client
         self._asked_again_at: dict[str, float] = {}
-        """Of topics that have such messages."""
+        """When to try the admin API again, for topics where it did not answer."""
 
     async def entry(self, topic: str, position: Position) -> StoredEntry | None:
-        """None if there is no such entry."""
+        """The entry at ``position``; None if there is none."""
         if time.monotonic() >= self._asked_again_at.get(topic, 0):
             try:
                 async with asyncio.timeout(ANSWER_S):
@@ -54,7 +54,7 @@ class EntryLookup:
         return None
 
     async def end(self, topic: str, last: Position) -> int:
-        """The offset behind the last entry, which lies at ``last``."""
+        """The offset after the last entry, which is at ``last``."""
         entry = None if last.entry_id < 0 else await self.entry(topic, last)
         if entry is None:
             return await empty_end(self.admin, topic)

@@ -1,4 +1,4 @@
-"""What a log has for clients: its tail in memory, and older data as readers bring it."""
+"""The data of a log for clients: its tail in memory, and older data from readers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.pulsar.position import Position
 
 
 class LogReader:
-    """Of one log. Nothing here waits; ``ReadSource.waiters`` are woken when more can be read."""
+    """The data of one log. No method waits; ``ReadSource.waiters`` are woken when more can be read."""
 
     def __init__(self, source: ReadSource, tail: LogTail, readers: CatchUpReaders, metrics: Metrics) -> None:
         self.last_used = time.monotonic()
@@ -26,7 +26,7 @@ class LogReader:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, before: int = NO_LIMIT
     ) -> Slice | None:
-        """What lies from ``offset`` on, and ``before`` another; None if it is neither in memory nor read ahead.
+        """The batches from ``offset`` to ``before``; None if they are neither in memory nor read ahead.
 
         Empty at the end. The caller checks start and end.
         """
@@ -41,24 +41,24 @@ class LogReader:
         return self._readers.read(self._source, offset, max_bytes, at_least_one=at_least_one, before=before)
 
     def position_before(self, offset: int) -> Position | None:
-        """Where the last entry lies that ends at or before ``offset``; None if that is not in memory."""
+        """The position of the last entry that ends at or before ``offset``; None if that entry is not in memory."""
         if offset == self._source.end_offset and self._source.last_position.entry_id >= 0:
             return self._source.last_position
         return self._tail.position_before(offset)
 
     @property
     def known_positions(self) -> SparseIndex:
-        """Of older data that was read."""
+        """Positions of older entries that were read."""
         return self._readers.index(self._source)
 
     def available_bytes(self, offset: int, before: int = NO_LIMIT) -> int:
-        """Bytes that a read at ``offset`` would find in memory."""
+        """The bytes that a read at ``offset`` would find in memory."""
         return self._tail.available_bytes(offset, before)
 
     def is_read_ahead(self, offset: int) -> bool:
-        """Older data from ``offset`` on has come from Pulsar."""
+        """Whether older data from ``offset`` on has arrived from Pulsar."""
         return self._readers.holds(self._source, offset)
 
     def prefetch(self, offset: int) -> None:
-        """Start to read what ``read`` did not find; waiters hear of it."""
+        """Start to read data that ``read`` did not find; waiters are woken when it arrives."""
         self._readers.start(self._source, offset)

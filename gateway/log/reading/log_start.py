@@ -1,6 +1,6 @@
-"""Where a partition's log starts: retention moves it by whole ledgers, clients by deleting records.
+"""The start of a partition's log: retention moves it by whole ledgers, clients move it by deleting records.
 
-Compaction leaves it where it is, but takes records away behind it, which memory may still hold.
+Compaction does not move the start, but removes records after it, which memory may still hold.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gateway.log.shared_run import SharedRun
 
 CHECK_S = 15.0
 START_AGE_S = 1.0
-"""Requests for a log's start, and readers sent elsewhere, take one that was looked up so shortly ago."""
+"""Requests for the start, and fetches redirected to a preferred read replica, use a start no older than this."""
 NO_LEDGER = -1
 
 
 class LogStart:
-    """The first offset that can be read; it only rises."""
+    """The first offset that can be read; it only increases."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class LogStart:
         self._looking = SharedRun(self._look)
 
     def checked_within(self, seconds: float) -> bool:
-        """The start is known as it was so shortly ago."""
+        """Whether the start was looked up within this time."""
         return time.monotonic() - self._checked < seconds
 
     def refresh_ahead(self, at_most_every_s: float) -> None:
-        """Do what ``refresh`` does, before somebody has to wait for it."""
+        """Start the work of ``refresh`` before a caller has to wait for it."""
         if not self.checked_within(at_most_every_s):
             self._looking.start()
 
     async def refresh(self, *, at_most_every_s: float = CHECK_S) -> None:
-        """Look whether retention or compaction has removed entries. Raises PulsarError, TimeoutError and KafkaError."""
+        """Check whether retention or compaction removed entries. Raises PulsarError, TimeoutError and KafkaError."""
         if not self.checked_within(at_most_every_s):
             await self._looking.wait()
 
@@ -70,7 +70,7 @@ class LogStart:
         asked_at = time.monotonic()
         if self._is_compacted():
             await self._forget_compacted()
-        end_offset = self._end.next_offset  # what is written during the search is not found, and must stay readable
+        end_offset = self._end.next_offset  # entries written during the search are not found, and must stay readable
         found = await self._search.run()
         if found is None:
             found = FirstOffset(end_offset, at_first_entry=False)
@@ -78,18 +78,18 @@ class LogStart:
             moved = found.offset > self.offset
             self.offset, self.at_first_entry = found
             if moved:
-                self._waiters.wake()  # some may wait for what is gone
+                self._waiters.wake()  # some may wait for deleted data
         self._checked = asked_at
 
     async def _forget_compacted(self) -> None:
-        """What is in memory was there before the last compaction."""
+        """Drop the entries in memory if compaction has run since the last check: it may have removed some of them."""
         stats = await self._admin.topics.internal_stats(self._topic)
         if stats.compacted_ledger.ledger_id != self._compacted_ledger_id:
             self._compacted_ledger_id = stats.compacted_ledger.ledger_id
             self._tail.clear()
 
     async def delete_before(self, offset: int) -> None:
-        """Raise the start to ``offset``, for good and for every gateway. Raises as ``refresh`` does."""
+        """Raise the start to ``offset``, permanently and for all gateways. Raises the errors of ``refresh``."""
         async with self._deleting:
             await self.refresh(at_most_every_s=0)
             if offset > self.offset:

@@ -1,4 +1,4 @@
-"""From an offset to a Pulsar position: known ones nearby, else a search over ledgers and entries."""
+"""Finds the Pulsar position of an offset: by known positions nearby, else by a search over ledgers and entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_PROBES = 64
 
 
 class SparseIndex:
-    """Positions of entries that were read, one for each few MB; in offset order."""
+    """Positions of entries that were read, one for each few MB, in offset order."""
 
     def __init__(self) -> None:
         self._known: list[tuple[int, Position]] = []
@@ -40,13 +40,13 @@ class SparseIndex:
         return self._known[at - 1] if at else None
 
     def behind(self, offset: int) -> tuple[int, Position] | None:
-        """The first known entry that starts behind ``offset``."""
+        """The first known entry that starts after ``offset``."""
         at = bisect_right(self._known, offset, key=lambda known: known[0])
         return self._known[at] if at < len(self._known) else None
 
 
 class _Range(NamedTuple):
-    """Entries of a ledger, the first of which begins at or before what is searched, and where they begin and end."""
+    """Entries of a ledger and their offsets; the first entry begins at or before the searched offset."""
 
     ledger_id: int
     low: int
@@ -58,10 +58,10 @@ class _Range(NamedTuple):
 async def find_position(
     lookup: EntryLookup, topic: str, offset: int, known: SparseIndex | None = None
 ) -> Position | None:
-    """An entry at or shortly before the one that holds ``offset``; None if the log begins behind it.
+    """An entry at or shortly before the one that holds ``offset``; None if the log begins after it.
 
-    Searches by interpolation, as entries of a ledger mostly hold equally many messages, and by halves where that fails;
-    between the entries that are ``known``, if they lie near. Raises PulsarError and TimeoutError.
+    Searches by interpolation, as entries of a ledger mostly hold equally many messages, and by bisection where that
+    fails; between entries of ``known`` if there are close ones. Raises PulsarError and TimeoutError.
     """
     within = _between(known, offset) or await _within_ledger(lookup, topic, offset)
     if within is None:
@@ -85,7 +85,7 @@ async def find_position(
 
 
 def _between(known: SparseIndex | None, offset: int) -> _Range | None:
-    """What lies between two known entries of one ledger."""
+    """The entries between two known entries of one ledger."""
     if known is None:
         return None
     before, behind = known.before(offset), known.behind(offset)
@@ -106,7 +106,7 @@ async def _within_ledger(lookup: EntryLookup, topic: str, offset: int) -> _Range
 
 
 def back_from(ledgers: Sequence[Ledger], position: Position, entries: int) -> Start:
-    """The position so many entries before another one."""
+    """The position this number of entries before ``position``."""
     for ledger in reversed(ledgers):
         if ledger.ledger_id > position.ledger_id:
             continue
@@ -144,7 +144,7 @@ async def _find_ledger(
 
 
 def scan_start(ledgers: Sequence[Ledger], scan_bytes: int, scan_entries: int = 0) -> Start:
-    """About ``scan_bytes`` before the end by the ledgers' average entry sizes, and so many entries at least."""
+    """About ``scan_bytes`` before the end, by the ledgers' average entry sizes, and at least ``scan_entries``."""
     for ledger in reversed(ledgers):
         share = 1.0 if ledger.size_bytes <= scan_bytes else scan_bytes / ledger.size_bytes
         wanted = max(math.ceil(ledger.entries * share), min(scan_entries, ledger.entries))

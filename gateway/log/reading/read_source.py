@@ -1,4 +1,4 @@
-"""A log, as those see it who read from it."""
+"""A log from the point of view of its readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.pulsar.position import Position
 
 
 class ReadSource:
-    """What there is of a log to read, and who waits for it."""
+    """The readable range of a log, and the fetches that wait for it."""
 
     def __init__(
         self,
@@ -26,13 +26,13 @@ class ReadSource:
         self.start = start
         self.waiters = waiters
         self.closed = False
-        """To be replaced by a new one."""
+        """Whether a new log will replace this one."""
         self._end = end
         self._is_compacted = is_compacted
 
     @property
     def end_offset(self) -> int:
-        """The high watermark: the offset behind the last batch known."""
+        """The high watermark: the offset after the last known batch."""
         return self._end.next_offset
 
     @property
@@ -41,5 +41,5 @@ class ReadSource:
 
     @property
     def compacted(self) -> bool:
-        """Older data is read as Pulsar's compaction left it. Clients may change it at any time."""
+        """Whether older data is read as Pulsar's compaction left it. Clients may change this at any time."""
         return self._is_compacted()

@@ -1,8 +1,9 @@
-"""All readers of older data of a gateway: who gets one, and who makes room when more positions want one than may be.
+"""All readers of older data of a gateway: decides which positions get a reader, and which readers close for others.
 
-Positions wait in the order in which they came. A reader gives way when it has delivered: at once if nothing is left to
-read, else when its turn is over. One that has delivered nothing keeps its place, unless nobody has come for what it
-holds, or Pulsar has sent it nothing, for long: otherwise readers would be opened only to be closed again.
+Positions wait in the order in which they arrived. A reader can be closed for them after it has delivered data: at once
+if nothing is left to read, else when its turn is over. A reader that has delivered nothing stays open, unless no client
+has fetched its data, or Pulsar has sent it nothing, for a long time: otherwise readers would be opened only to be
+closed again.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 STALLED_MS = 1_000
-"""A consumer that did not fetch for so long gives its reader's memory to others, if that is scarce."""
+"""If memory is scarce, the reader of a consumer that did not fetch for this time is closed."""
 TURN_S = 0.25
-"""So long a reader goes on delivering while other positions wait."""
+"""The time for which a reader continues to deliver while other positions wait."""
 UNPRODUCTIVE_S = 5.0
-"""So long a reader may deliver nothing while other positions wait."""
+"""The time for which a reader may deliver nothing while other positions wait."""
 WANTED_S = 2.0
-"""A position that nobody has asked for since, and whose log nobody waits for, is not wanted any more."""
+"""A position that was not requested for this time, and for whose log no fetch waits, is no longer wanted."""
 CHECK_S = 0.05
 
 ReadPosition = tuple[ReadSource, int]
 
 
 class CatchUpReaders:
-    """At most ``max_readers`` are open at a time."""
+    """Keeps at most ``max_readers`` open at the same time."""
 
     def __init__(
         self, client: PulsarClient, admin: AdminClient, limits: Limits, metrics: Metrics, decoding: DecodingThreads
@@ -52,28 +53,28 @@ class CatchUpReaders:
         self._indexes: dict[str, SparseIndex] = {}
         self._count_open = 0
         self._waiting: OrderedDict[ReadPosition, float] = OrderedDict()
-        """When each was last asked for; in the order in which they came."""
+        """When each position was last requested; in the order in which they arrived."""
         self._timer: asyncio.Handle | None = None
         self._admit_at = 0.0
         self._gave_up_at = 0.0
 
     @property
     def share_bytes(self) -> int:
-        """What one reader may read ahead: consumers that stall must not fill the memory, however many they are."""
+        """The bytes that one reader may read ahead: any number of consumers that stall must not fill the memory."""
         return min(self.limits.reader_budget_bytes, self.limits.readers_budget_bytes // max(1, self._count_open))
 
     def index(self, log: ReadSource) -> SparseIndex:
         return self._indexes.setdefault(log.pulsar_topic, SparseIndex())
 
     def holds(self, log: ReadSource, offset: int) -> bool:
-        """``read`` would find something."""
+        """Whether ``read`` would find data."""
         reader = self._find(log, offset)
         return reader is not None and reader.holds(offset)
 
     def read(
         self, log: ReadSource, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT
     ) -> Slice | None:
-        """Batches for a client, that some reader holds for ``offset``; None if there are none (yet)."""
+        """Batches from a reader that holds ``offset``; None if there are none (yet)."""
         reader = self._find(log, offset)
         found = None if reader is None else reader.read(offset, max_bytes, at_least_one=at_least_one, before=before)
         if self._waiting and found is not None:
@@ -81,7 +82,7 @@ class CatchUpReaders:
         return found
 
     def start(self, log: ReadSource, offset: int) -> None:
-        """See that a reader works on ``offset``, now or when it is its turn."""
+        """Ensure that a reader works on ``offset``, now or when it is its turn."""
         if self._find(log, offset) is not None:
             return
         position = (log, offset)
@@ -98,16 +99,16 @@ class CatchUpReaders:
         self._count()
 
     def close_idle(self) -> None:
-        """End the readers that no fetch has used for a while; sooner if each one's entry fills the budget of all."""
+        """Close readers that no fetch has used for a while; sooner if one entry for each exceeds the common budget."""
         held_bytes = sum(reader.held_bytes for reader in self._all())
         idle_ms = STALLED_MS if held_bytes > self.limits.readers_budget_bytes else self.limits.reader_idle_ms
         deadline = time.monotonic() - idle_ms / 1000
         self._remove([reader for reader in self._all() if reader.last_used < deadline])
 
-    # Whose turn it is
+    # Turns
 
     def _admit_soon(self, delay_s: float) -> None:
-        """Once for all that ask in the same turn of the event loop."""
+        """Schedules one call for all requests of the same turn of the event loop."""
         loop = asyncio.get_running_loop()
         at = loop.time() + delay_s
         if self._timer is not None and self._admit_at <= at:
@@ -118,7 +119,7 @@ class CatchUpReaders:
         self._timer = loop.call_later(delay_s, self._admit)
 
     def _admit(self) -> None:
-        """Open readers for positions that wait, as far as others make room."""
+        """Open readers for waiting positions, as far as other readers can be closed."""
         self._timer = None
         giving_way = self._giving_way()
         while self._waiting:
@@ -141,7 +142,7 @@ class CatchUpReaders:
         return bool(log.waiters) or time.monotonic() - self._waiting[position] < WANTED_S
 
     def _giving_way(self) -> list[CatchUpReader]:
-        """Those who make room; the first to do so is the last."""
+        """The readers that may be closed; the last one is closed first."""
         now = time.monotonic()
         broken = [reader for reader in self._all() if reader.is_broken]
         drained, over = [], []
@@ -155,7 +156,7 @@ class CatchUpReaders:
         return self._unproductive(now) + over + drained + broken
 
     def _unproductive(self, now: float) -> list[CatchUpReader]:
-        """One at a time: where Pulsar is slow for all of them, most go on."""
+        """At most one reader at a time: where Pulsar is slow for all readers, most continue."""
         if now - self._gave_up_at < CHECK_S:
             return []
         idle = [reader for reader in self._all() if reader.delivered_at is None and not reader.is_broken]

@@ -1,6 +1,6 @@
-"""Receipts behind a gap that nothing is read of: the admin API is asked for their entries' indexes.
+"""Resolves receipts after a gap for which no entry arrives: the admin API returns the indexes of their entries.
 
-Brokers hold back what lies behind an open transaction of a native producer, and our entries with it: written they are.
+Brokers hold back all entries after an open transaction of a native producer, also written entries of this gateway.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.pulsar.errors import PulsarError
 
 LOOK_UP_AFTER_S = 2.0
-"""Readers bring entries within milliseconds; and a write is given up after `log_writer.STALLED_S`."""
+"""Readers get entries within milliseconds; and a write fails after `log_writer.STALLED_S`."""
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ class ReceiptLookup(Generic[Sent]):
         end: LogEnd[Sent],
         on_found: Callable[[Receipt[Sent], int], None],
     ) -> None:
-        """``on_found``: the index of the receipt's entry is known, though nothing was read of it."""
+        """``on_found``: the index of the receipt's entry is known, though the entry was not read."""
         self._topic = pulsar_topic
         self._entries = entries
         self._end = end
@@ -42,7 +42,7 @@ class ReceiptLookup(Generic[Sent]):
         self._closed = False
 
     def watch(self) -> None:
-        """Some receipt waits."""
+        """Watch the first receipt, if one waits."""
         first = self._end.first_unresolved
         if first is not None and self._timer is None and self._task is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(LOOK_UP_AFTER_S, self._look, first)

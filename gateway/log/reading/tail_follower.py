@@ -1,7 +1,7 @@
-"""Reads what others append to a log, when somebody has to know: a waiting consumer, or a receipt behind a gap.
+"""Reads entries of other writers when they are needed: for a consumer that waits, or for a receipt after a gap.
 
-What this gateway writes itself needs no reading. So the follower gives the broker permits only while it is wanted, and
-starts anew at the log's end when too much of our own would come back.
+Entries of this gateway need no reading. So the follower gives the broker permits only while entries are wanted, and
+opens a new reader at the log's end when too many of its own entries would be sent back.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from gateway.pulsar.reader import Entry, Reader
 
 PERMITS = 1_000
 FIRST_MESSAGE_BYTES = 64 * 1024
-"""Messages are taken to be that large before any has come."""
+"""The assumed message size before any message has arrived."""
 MAX_ECHO_ENTRIES = 32
-"""So many entries of our own are read back and dropped; past that a new reader is cheaper."""
+"""Up to this number of own entries are read back and dropped; beyond it, a new reader is cheaper."""
 RETRY_MS = 200
 
 log = structlog.get_logger()
 
 
 class TailFollower:
-    """At most one reader, standing at or before the log's end. An EntryListener."""
+    """Has at most one reader, at or before the log's end. An EntryListener."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class TailFollower:
         on_entry: Callable[[Entry, LogEntry], bool],
         on_failed: Callable[[], object],
     ) -> None:
-        """``on_entry`` moves the log's end to an entry that was read; True if this gateway has written it.
+        """``on_entry`` moves the log's end to an entry that was read; it returns True if this gateway wrote the entry.
 
-        ``on_failed``: nothing can be read any more.
+        ``on_failed`` is called when nothing can be read any more.
         """
         self.pulsar_topic = pulsar_topic
         self.end = end
@@ -77,7 +77,7 @@ class TailFollower:
 
     @property
     def _wanted(self) -> bool:
-        """The broker should send entries."""
+        """Whether the broker should send entries."""
         if self._stopped:
             return False
         if self.end.unresolved or self._target.position is not None:
@@ -85,20 +85,20 @@ class TailFollower:
         return self._waiters.at_end and time.monotonic() - self._own_at >= QUIET_S
 
     def own_entry_written(self, now_s: float, *, was_read: bool) -> None:
-        """Unless it was read here before, the log's end moved without this reader."""
+        """An own entry was written; unless it was read here before, the log's end moved without this reader."""
         self._own_at = now_s
         if not was_read:
             self._echo_entries += 1
 
     def follow_if_wanted(self) -> bool:
-        """True if entries are wanted."""
+        """Returns whether entries are wanted."""
         wanted = self._wanted
         if wanted:
             self.follow()
         return wanted
 
     def follow(self) -> None:
-        """Entries are wanted: see that the broker sends them."""
+        """Entries are wanted: ensure that the broker sends them."""
         if self._stopped or self._opening is not None:
             return
         if self._reader is not None and (self._reader.closed or self._echo_entries > MAX_ECHO_ENTRIES):
@@ -109,12 +109,12 @@ class TailFollower:
             self._top_up(self._reader)
 
     def start_anew(self) -> None:
-        """Entries that are there do not come: for the broker, the reader may have ended without a word."""
+        """Open a new reader: existing entries do not arrive, perhaps because the broker closed this one without notice."""
         self._drop()
         self.follow_if_wanted()
 
     async def last_position(self) -> Position:
-        """The last entry of the topic, asked of the broker. Raises PulsarError."""
+        """The last entry of the topic, as the broker reports it. Raises PulsarError."""
         if self._stopped:
             raise ClientClosedError("the log is closed")
         if self._reader is None or self._reader.closed:
@@ -127,7 +127,7 @@ class TailFollower:
         return await self._reader.last_position()
 
     def stop(self) -> None:
-        """From now on nothing is wanted."""
+        """From now on no entries are wanted."""
         self._stopped = True
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class TailFollower:
         self.follow_if_wanted()
 
     def _top_up(self, reader: Reader) -> None:
-        """What is on its way fits the budget of a reader, and nothing more comes while entries wait for a thread."""
+        """Entries in flight fit a reader's budget, and no more are requested while entries wait for a thread."""
         permits = max(1, min(PERMITS, self._resources.limits.reader_budget_bytes // self._message_bytes))
         if not self._conversions.busy:
             self._window.top_up(reader, permits)

@@ -1,4 +1,4 @@
-"""The fetches that wait for a log to move, and for whose sake it looks for what others write."""
+"""The delayed fetches that wait for a log to move; for them the log looks for entries of other writers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 QUIET_S = 0.01
-"""Consumers wait and nothing of ours was written for so long: look for what others write."""
+"""When consumers wait and this gateway wrote nothing for this time, the log looks for entries of other writers."""
 
 
 class Waiter(Protocol):
@@ -17,10 +17,10 @@ class Waiter(Protocol):
 
 
 class Waiters:
-    """False when there are none."""
+    """The delayed fetches of one log. False when there are none."""
 
     def __init__(self, on_quiet: Callable[[], bool]) -> None:
-        """``on_quiet`` is called when somebody waits at the end for a while; False: call again if they still do."""
+        """``on_quiet`` is called when a fetch has waited at the end for a while; again if it returns False."""
         self._on_quiet = on_quiet
         self._waiting: set[Waiter] = set()
         self._at_end: set[Waiter] = set()
@@ -33,7 +33,7 @@ class Waiters:
 
     @property
     def at_end(self) -> bool:
-        """Somebody waits for what is not written yet; others wait for older data."""
+        """Whether a fetch waits at the log's end; others wait for older data."""
         return bool(self._at_end)
 
     def add(self, waiter: Waiter, *, at_end: bool) -> None:
@@ -47,20 +47,20 @@ class Waiters:
         self._at_end.discard(waiter)
 
     def appended(self) -> None:
-        """The log has grown, by whomever."""
+        """The log has grown, through this gateway or another writer."""
         if self._waiting:
             self.wake()
         if self._at_end:
             self._watch()
 
     def wake(self) -> None:
-        """Once for all that happens in this turn of the event loop."""
+        """Wakes once for all changes in this turn of the event loop."""
         if self._waiting and not self._wake_scheduled:
             self._wake_scheduled = True
             asyncio.get_running_loop().call_soon(self._wake_now)
 
     def stop_watching(self) -> None:
-        """The log is closed; those who wait can still be woken."""
+        """The log is closed; waiting fetches can still be woken."""
         self._watches = False
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
