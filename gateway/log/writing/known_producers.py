@@ -57,7 +57,7 @@ class KnownProducers:
         """The producer names of evicted gateways that are shut out: no entry of theirs can arrive any more."""
         self._shutting_out = SharedRun(self._shut_out_evicted)
         self._judges_since = math.inf
-        """All writes of idempotent producers are known since then: no other gateway accepts any while this log is open."""
+        """Since then, writes of idempotent producers are known: no other gateway accepts any while this log is open."""
 
     # Checking batches
 

@@ -98,7 +98,7 @@ class _Producer:
 
 
 class AllProducers:
-    """The producers of all partitions, least recently used first. A forgotten one continues as an unknown one, as in Kafka."""
+    """The producers of all partitions, least recently used first. A forgotten one counts as unknown, as in Kafka."""
 
     def __init__(self, max_producers: int, expiration_s: float) -> None:
         self._max_producers = max_producers
@@ -285,7 +285,7 @@ class ProducerState:
         return producer is not None and producer.source == source
 
     def trusts(self, header: BatchHeader, source: int, now_s: float) -> bool:
-        """As ``came_over``, and not long ago: a client that changes to another gateway comes back only with some delay."""
+        """As ``came_over``, and not long ago: a client goes to another gateway and comes back only with some delay."""
         producer = self._producers.get(header.producer_id)
         return producer is not None and producer.source == source and now_s - producer.heard_s < TRUST_S
 
