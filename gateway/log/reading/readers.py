@@ -1,9 +1,8 @@
 """All readers of older data of a gateway: decides which positions get a reader, and which readers close for others.
 
-Positions wait in the order in which they arrived. A reader can be closed for them after it has delivered data: at once
+Positions wait in the order in which they arrived. A reader closes for the next one after it has delivered data: at once
 if nothing is left to read, else when its turn is over. A reader that has delivered nothing stays open, unless no client
-has fetched its data, or Pulsar has sent it nothing, for a long time: otherwise readers would be opened only to be
-closed again.
+has fetched its data, or Pulsar has sent it nothing, for a long time: otherwise readers would close before they deliver.
 """
 
 from __future__ import annotations

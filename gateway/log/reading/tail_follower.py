@@ -109,7 +109,7 @@ class TailFollower:
             self._top_up(self._reader)
 
     def start_anew(self) -> None:
-        """Open a new reader: existing entries do not arrive, perhaps because the broker closed this one without notice."""
+        """Open a new reader: entries do not arrive, perhaps because the broker closed the reader without notice."""
         self._drop()
         self.follow_if_wanted()
 
