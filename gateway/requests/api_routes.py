@@ -1,6 +1,5 @@
-"""The route of each API that has one. Fetch has none (see `forwarding/forwarded_fetch`): its answers are waited for
-differently.
-"""
+"""The routes of the APIs that have one. Fetch has none (see `forwarding/forwarded_fetch`): its answers are awaited in
+another way."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ from protocol.kafka.messages.transactions import (
     ListTransactionsResponse,
 )
 
-# By the leaders of partitions
+# Routes by the leaders of partitions
 
 _Produced = ProduceRequest.TopicProduceData
 _Written = ProduceResponse.TopicProduceResponse
@@ -146,7 +145,7 @@ _OF_MARKED = Answered[
 def _markers_split(
     request: WriteTxnMarkersRequest, version: int, leaders: Leaders
 ) -> Shares[WriteTxnMarkersRequest]:
-    """WriteTxnMarkers names partitions below topics below markers."""
+    """WriteTxnMarkers has partitions inside topics, and topics inside markers."""
     by_leader: Shares[list[_Marker]] = {}
     for marker in request.markers:
         for leader, share in _OF_MARKER.split(marker, version, leaders).items():
@@ -165,7 +164,7 @@ def _markers_merged(responses: Sequence[WriteTxnMarkersResponse]) -> WriteTxnMar
 
 WRITE_TXN_MARKERS = Route(_markers_split, _markers_merged)
 
-# By coordinators
+# Routes by coordinators
 
 GroupRequest = (
     OffsetCommitRequest
@@ -185,7 +184,7 @@ def _by_group(request: GroupRequest, _version: int, leaders: Leaders) -> Shares[
 
 
 def _by_transactional_id(request: TransactionRequest, _version: int, leaders: Leaders) -> Shares[TransactionRequest]:
-    """Any gateway gives an idempotent producer its id."""
+    """Any gateway can give an idempotent producer its id."""
     name = request.transactional_id
     return {None if name is None else leaders.of_transactional_id(name): request}
 
@@ -289,7 +288,7 @@ DESCRIBE_TRANSACTIONS = Route(
     _transactions_described,
 )  # fmt: skip
 
-# By all
+# Routes to all gateways
 
 
 def _by_all(request: Request, _version: int, leaders: Leaders) -> Shares[Request]:
@@ -308,7 +307,7 @@ def _transactions_listed(responses: Sequence[ListTransactionsResponse]) -> ListT
 
 
 def _log_dirs(responses: Sequence[DescribeLogDirsResponse]) -> DescribeLogDirsResponse:
-    """There is one directory, of which each tells what it leads."""
+    """There is one directory; each gateway returns the partitions in it that it leads."""
     first = next((response for response in responses if response.error_code), responses[0])
     results = concatenated(responses, lambda response: response.results)
     if first.error_code or not results:

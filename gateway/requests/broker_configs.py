@@ -1,4 +1,4 @@
-"""A gateway's settings under the names that they have in Kafka's brokers. None of them can be changed by a client."""
+"""A gateway's settings under the names of Kafka's broker configurations. Clients cannot change any of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.topics.topic_configs import TOPIC_CONFIGS, TopicConfig
 
 SOURCE_TOPIC, SOURCE_STATIC, SOURCE_DEFAULT, SOURCE_GROUP = 1, 4, 5, 8
 KAFKA_RELEASE = "3.9-IV0"
-"""Tools ask for inter.broker.protocol.version to learn what they may expect."""
+"""Tools read inter.broker.protocol.version to learn which features they may expect."""
 _B, _S, _I, _L = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 
 
@@ -37,7 +37,7 @@ class BrokerConfig(NamedTuple):
 
 
 class EffectiveConfig(NamedTuple):
-    """A topic's configuration and where its value comes from: the first synonym is the one that counts."""
+    """A topic's configuration and the source of its value: the first synonym is the effective one."""
 
     config: TopicConfig
     value: str
@@ -49,7 +49,7 @@ class EffectiveConfig(NamedTuple):
 
 
 def effective_configs(cluster: Cluster, configs: Mapping[str, str]) -> list[EffectiveConfig]:
-    """All configurations of a topic that has these of its own."""
+    """All configurations of a topic; `configs` are those that are set on the topic itself."""
     brokers, defaults = broker_configs(cluster), topic_defaults(cluster.config)
     rows = []
     for config in TOPIC_CONFIGS.values():
@@ -62,7 +62,7 @@ def effective_configs(cluster: Cluster, configs: Mapping[str, str]) -> list[Effe
 
 
 def topic_defaults(config: Config) -> dict[str, str]:
-    """What the gateway's configuration says about topics that do not say otherwise."""
+    """The gateway's defaults for topics that do not set their own values."""
     own = {"max.message.bytes": str(config.limits.max_message_bytes), "retention.ms": _retention_ms(config)}
     return {topic_config.name: topic_config.default for topic_config in TOPIC_CONFIGS.values()} | own
 
@@ -70,7 +70,7 @@ def topic_defaults(config: Config) -> dict[str, str]:
 def broker_configs(
     cluster: Cluster, node: Node | None = None, protocol: str = "PLAINTEXT"
 ) -> Mapping[str, BrokerConfig]:
-    """By name: defaults of topics, then what the gateway, which the client knows as `node`, is told by its own."""
+    """By name: the defaults of topics, then the gateway's own settings. The client knows the gateway as `node`."""
     defaults = topic_defaults(cluster.config)
     rows = [
         BrokerConfig(
@@ -95,7 +95,7 @@ def _identity(node: Node, protocol: str) -> list[BrokerConfig]:
 
 
 def _behaviour() -> list[BrokerConfig]:
-    """What is so in every gateway."""
+    """Configurations that are the same in every gateway."""
     return [
         BrokerConfig("default.replication.factor", _I, "1", SOURCE_DEFAULT, "Pulsar replicates; clients see one copy."),
         BrokerConfig("delete.topic.enable", _B, "true", SOURCE_DEFAULT, "Clients may delete topics."),

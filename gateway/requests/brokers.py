@@ -1,4 +1,4 @@
-"""The brokers of a cluster as a client sees them, by the addresses of its listener, and who leads what."""
+"""The brokers of a cluster as a client sees them, with the addresses of its listener, and the leaders of partitions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from protocol.kafka.errors import ErrorCode
 
 NOBODY = Node(-1, "", -1)
 SINGLE_NODE_ID = 0
-"""Of the one broker that clients see at a single address. Several at one address would be theirs in Kafka's protocol
-too, but librdkafka before 2.4 takes brokers with the same address for one, whose id keeps changing."""
+"""The id of the one broker that clients see at a single address. Kafka's protocol would allow several brokers at one
+address, but librdkafka before 2.4 treats brokers with the same address as one broker, whose id keeps changing."""
 
 
 class Brokers:
-    """Ask once a request: while it is answered, the fleet does not change."""
+    """Create one for each request: the fleet does not change while a request is answered."""
 
     def __init__(self, call: Call) -> None:
         self._fleet = call.cluster.fleet
@@ -35,7 +35,7 @@ class Brokers:
 
     @property
     def controller_id(self) -> int:
-        """Where clients send what any gateway can do: the one with the lowest id, so that all agree."""
+        """Clients send here what any gateway can handle. It is the lowest id, so that all gateways agree."""
         return next((node.node_id for node in self.nodes), -1)
 
     @property
@@ -50,12 +50,12 @@ class Brokers:
 
     @property
     def perspective(self) -> Hashable:
-        """What of the client its view of the cluster depends on."""
+        """The properties of a client on which its view of the cluster depends."""
         return self._listener, self._is_single, self._host
 
     @property
     def view(self) -> Hashable:
-        """While it is the same, clients of one perspective are told the same of each partition."""
+        """While this value is the same, clients of one perspective get the same answer for each partition."""
         fleet = self._fleet
         members = tuple(member.incarnation for member in fleet.members)
         return fleet.epoch, fleet.node_id, members, self._advertises_itself
@@ -65,12 +65,12 @@ class Brokers:
         return self._fleet.epoch
 
     def leader(self, topic: str, partition: int) -> Node | None:
-        """None while there is no leader, or none that has the client's listener."""
+        """None while there is no leader, or if the leader does not have the client's listener."""
         member = self._leading_member(topic, partition)
         return None if member is None else self._node(member)
 
     def leader_or_error(self, topic: str, partition: int) -> tuple[Node, ErrorCode]:
-        """As Metadata tells it: NOBODY with the reason, LEADER_NOT_AVAILABLE or LISTENER_NOT_FOUND."""
+        """The leader as Metadata returns it: NOBODY with the reason, LEADER_NOT_AVAILABLE or LISTENER_NOT_FOUND."""
         member = self._leading_member(topic, partition)
         if member is None:
             return NOBODY, ErrorCode.LEADER_NOT_AVAILABLE
@@ -78,9 +78,9 @@ class Brokers:
         return (NOBODY, ErrorCode.LISTENER_NOT_FOUND) if node is None else (node, ErrorCode.NONE)
 
     def _leading_member(self, topic: str, partition: int) -> Member | None:
-        """A gateway whose writes go unacknowledged for ``dead_after_ms`` advertises its successors as leaders.
+        """A gateway whose writes were not acknowledged for ``dead_after_ms`` advertises its successors as leaders.
 
-        The others take over by then, and clients that know no other gateway would stay with this one.
+        The other gateways take over by then, and clients that know no other gateway would stay with this one.
         """
         member = self._fleet.leader(topic, partition)
         if member is None or member.node_id != self._fleet.node_id or self._advertises_itself:
@@ -93,11 +93,11 @@ class Brokers:
 
     @property
     def replication_factor(self) -> int:
-        """Of every partition, as clients see it: a gateway in each rack may serve its consumers."""
+        """That of every partition, as clients see it: a gateway in each rack may serve the rack's consumers."""
         return max(1, len(self._readers))
 
     def replicas(self, topic: str, partition: int, leader_id: int) -> list[int]:
-        """The leader, and for each other rack the gateway that reads the partition for consumers there (KIP-392)."""
+        """The leader, and for each other rack the gateway that serves the partition to consumers there (KIP-392)."""
         if not self._readers:
             return [leader_id]
         key = self._fleet.key(topic, partition)
@@ -106,13 +106,14 @@ class Brokers:
         return [leader_id, *(node_id for node_id in others if node_id is not None)]
 
     def reader(self, topic: str, partition: int, rack: str) -> int | None:
-        """The gateway of a rack that reads the partition for consumers there, if there is one."""
+        """The gateway of a rack that serves the partition to consumers there; None if there is no such gateway."""
         placement = self._readers.get(rack)
         return None if placement is None else placement.leader(self._fleet.key(topic, partition))
 
     @cached_property
     def _readers(self) -> Mapping[str, Placement]:
-        """By rack. At a single address, and between gateways, clients do not choose whom they ask."""
+        """Placements by rack; empty at a single address and between gateways: there, clients cannot choose a
+        gateway."""
         if self._is_single or self._listener == FORWARDING_LISTENER:
             return {}
         return _placements(
@@ -124,7 +125,7 @@ class Brokers:
         )
 
     def hint(self, topic: str, partition: int) -> Node | None:
-        """The leader (KIP-951), for who asked the wrong gateway; at a single address there is no other to ask."""
+        """The leader, for a client that asked the wrong gateway (KIP-951); None if clients cannot choose a gateway."""
         if self._is_single or self._listener == FORWARDING_LISTENER:
             return None
         return self.leader(topic, partition)
@@ -138,9 +139,9 @@ class Brokers:
         return Placement([member.node_id for member in self._fleet.members if member.node_id != self._fleet.node_id])
 
     def _node(self, member: Member) -> Node | None:
-        """None if it has no listener of the client's: another listener's address may be one without encryption."""
+        """None if the member lacks the client's listener: another listener's address may be without encryption."""
         address = member.addresses.get(self._listener)
-        if self._listener == FORWARDING_LISTENER:  # no client sees it
+        if self._listener == FORWARDING_LISTENER:  # no client sees this address
             address = next(iter(member.addresses.values()))
         if address is None:
             return None
@@ -151,7 +152,7 @@ class Brokers:
 
 @lru_cache(maxsize=4)
 def _placements(nodes: tuple[tuple[str, int], ...]) -> Mapping[str, Placement]:
-    """By rack; empty if there is one only. A placement remembers what it was asked."""
+    """Placements by rack; empty if there is only one rack. They are cached because a placement caches its results."""
     racks: dict[str, list[int]] = {}
     for rack, node_id in nodes:
         racks.setdefault(rack, []).append(node_id)
@@ -159,7 +160,7 @@ def _placements(nodes: tuple[tuple[str, int], ...]) -> Mapping[str, Placement]:
 
 
 def preferred_reader(call: Call, topic: str, partition: int, rack: str) -> int | None:
-    """Whom a consumer in a rack is to ask instead of this gateway, which leads the partition (KIP-392)."""
+    """The gateway from which a consumer in a rack should fetch instead of this one, the leader (KIP-392)."""
     if rack == call.cluster.config.kafka.rack:
         return None
     reader = Brokers(call).reader(topic, partition, rack)
@@ -167,7 +168,7 @@ def preferred_reader(call: Call, topic: str, partition: int, rack: str) -> int |
 
 
 def may_read(call: Call, topic: str, partition: int, rack: str) -> bool:
-    """This gateway reads the partition for consumers of its rack, though another one leads it."""
+    """This gateway serves the partition to consumers of its rack, though another gateway leads it."""
     return rack == call.cluster.config.kafka.rack and Brokers(call).reader(topic, partition, rack) == (
         call.cluster.node_id
     )
@@ -176,8 +177,8 @@ def may_read(call: Call, topic: str, partition: int, rack: str) -> bool:
 def check_leader(call: Call, topic: str, partition: int, client_epoch: int = -1, rack: str = "") -> None:
     """Raises KafkaError when another gateway leads the partition, or the client's leader epoch is not of this fleet.
 
-    An older epoch than ours is fine: no log is ever cut back, so what the client knows from then still holds. Consumers
-    of this gateway's ``rack`` may read what another one leads.
+    An epoch older than the current one is accepted: logs are never truncated at their end, so what the client knows
+    from that epoch is still true. Consumers of this gateway's ``rack`` may read partitions that another gateway leads.
     """
     fleet = call.cluster.fleet
     if not fleet.leads(topic, partition) and not (rack and may_read(call, topic, partition, rack)):

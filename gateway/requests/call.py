@@ -1,4 +1,4 @@
-"""An API's row in the handler table, one call of it on its way, and what that may raise."""
+"""The row of an API in the handler table, one call of the API, and what a handler may raise."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Other = TypeVar("Other", bound=Message)
 Handle = Callable[["Call[Any]"], Reply]
 """Answers a call."""
 Guard = Callable[["Call[Any]", Handle], Reply]
-"""Answers what the client may not ask for, and has the rest handled."""
+"""Answers the parts that the client is not authorized for, and lets the handler answer the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api(Generic[Request_co, Response_co]):
-    """`handle` and all else that differs between APIs.
+    """`handle`, and everything else that differs between APIs.
 
-    An API counts as one of any messages, so that there can be a table of them: each is given its own calls only.
+    An API counts as one of any messages, so that there can be a table of APIs: each gets only its own calls.
     """
 
     request: type[Request_co]
@@ -46,16 +46,16 @@ class Api(Generic[Request_co, Response_co]):
     max_version: int
     handle: Callable[[Call[Request_co]], Reply]
     route: Route | None = None
-    """Which gateway answers, and how a request that several answer is split; None if any gateway does."""
+    """The gateway that answers, and how a request for several gateways is split; None if any gateway answers."""
     pipelined: bool = False
-    """A request may run behind unanswered ones of its API, whose handler keeps answers from getting older."""
+    """A request may run while earlier ones of its API are unanswered; its handler keeps answers from getting older."""
     decode: Callable[[type[Request_co], int, memoryview, int], Request_co] = decode_request
     """(request, version, frame, position of the body). Raises MalformedRequest."""
     encode: Callable[[type[Response_co], int, int, Response_co], list[Buffer]] = encode_response
     """(response, version, correlation id, the response) to the frame, as buffers to be written in order."""
     key: ApiKey = field(init=False)
     first_bytes: bytes = field(init=False)
-    """Of its requests, behind their lengths."""
+    """The first bytes of its requests, after their length."""
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,12 +65,12 @@ class Api(Generic[Request_co, Response_co]):
 
 
 def at_once(respond: Callable[[Call[Request_co]], Message]) -> Callable[[Call[Request_co]], Reply]:
-    """The handler of an API whose response needs no waiting."""
+    """The handler of an API whose response is available at once."""
     return lambda call: Reply(respond(call))
 
 
 def awaited(respond: Callable[[Call[Request_co]], Awaitable[Message]]) -> Callable[[Call[Request_co]], Reply]:
-    """The handler of an API that later requests of the connection wait for."""
+    """The handler of an API whose response later requests of the connection wait for."""
 
     async def prepare(call: Call[Request_co]) -> Reply:
         return Reply(await respond(call))
@@ -79,12 +79,12 @@ def awaited(respond: Callable[[Call[Request_co]], Awaitable[Message]]) -> Callab
 
 
 def asks(call: Call, request: type[Other]) -> TypeIs[Call[Other]]:
-    """Whether it is a call of this kind of request."""
+    """Whether the call has this type of request."""
     return isinstance(call.request, request)
 
 
 class ClosesConnection(Exception):
-    """Raised by a handler whose API has no other way to tell the client."""
+    """Raised by a handler whose API has no other way to report a failure to the client."""
 
 
 @dataclass(slots=True)
@@ -98,10 +98,10 @@ class Call(Generic[Request_co]):
     request: Request_co
     context: RequestContext
     frame: bytearray | None = None
-    """What the request was decoded from; None if it is another than the client's own."""
+    """The frame that the request was decoded from; None if the request is not the client's own one."""
     started: float = field(default_factory=time.perf_counter)
     busy_s: float = 0.0
-    """How long the event loop was busy with it, as far as that is measured for a quota."""
+    """The time for which the event loop was busy with the call, as far as a quota needs it."""
     client: Client = field(init=False)
     cluster: Cluster = field(init=False)
 
@@ -110,7 +110,7 @@ class Call(Generic[Request_co]):
         self.cluster = self.context.cluster
 
     def asking(self, request: Other) -> Call[Other]:
-        """The same for another request."""
+        """The same call with another request."""
         return Call(
             self.api, self.version, self.correlation_id, self.client_id, request, self.context, started=self.started
         )

@@ -34,18 +34,18 @@ class Node:
 
 
 class ClusterRefused(Exception):
-    """A client may not use the cluster, or it cannot be served; the text is one of few."""
+    """A client may not use the cluster, or the cluster cannot be served. The text is one of a small set."""
 
 
 @dataclass(slots=True)
 class Unread:
-    """Bytes of answers that clients have not taken from us: what clients that stopped reading pin in memory."""
+    """Bytes of answers that clients have not read: the memory that is held by clients that stopped reading."""
 
     size_bytes: int = 0
     of_connections_bytes: int = 0
-    """Without what is held elsewhere."""
+    """The part that connections hold; the rest is held elsewhere."""
     budget_bytes: float = math.inf
-    """Of connections: above it some are closed."""
+    """The budget of connections: above it, some connections are closed."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Usage:
     """What the clients of a cluster use of this gateway."""
 
     connections: int = 0
-    """Now. They are counted if there are several clusters."""
+    """The present number. Connections are counted only if there are several clusters."""
     bytes_in: int = 0
     bytes_out: int = 0
 
@@ -66,7 +66,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What handlers work with; the composition root makes it."""
+    """What handlers work with; the composition root creates it."""
 
     config: Config
     metrics: Metrics
@@ -82,16 +82,16 @@ class Cluster:
     verifier: Verifier
     marker_links: MarkerLinks
     producer_connections: NewestConnections
-    """Over which producers speak to their transaction coordinator."""
+    """The connections over which producers talk to their transaction coordinator."""
     offset_connections: NewestConnections
-    """Over which they commit offsets of groups: a client may have another connection for that."""
+    """The connections over which producers commit offsets of groups: a client may use another connection for that."""
     security: Security
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
     usage: Usage = field(default_factory=Usage)
 
     @property
     def node_id(self) -> int:
-        """This gateway's own."""
+        """The node id of this gateway."""
         return self.fleet.node_id
 
     @property
@@ -100,6 +100,6 @@ class Cluster:
 
     @property
     def node(self) -> Node:
-        """This gateway, by the address of its first listener."""
+        """This gateway, with the address of its first listener."""
         address = self.fleet.address
         return Node(self.fleet.node_id, address.host, address.port, self.config.kafka.rack)

@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: which resources there are, and what nobody may alter."""
+"""Shared by AlterConfigs and IncrementalAlterConfigs: the types of resources, and what no client may alter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.kafka.errors import ErrorCode
 
 
 class _Resource(Protocol):
-    """As both requests name it."""
+    """A resource as both requests name it."""
 
     resource_type: int
     resource_name: str
@@ -50,7 +50,7 @@ CLIENT_METRICS_CONFIGS = frozenset({"interval.ms", "metrics", "match"})
 async def alter_all(
     call: Call, resources: Sequence[Resource], alter: Callable[[Resource], Awaitable[None]], row: _MakeRow[Row_co]
 ) -> list[Row_co]:
-    """The rows of the answer: each resource is altered by itself."""
+    """Alter each resource separately, and return the rows of the answer."""
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
 
     async def altered(resource: Resource) -> Row_co:
@@ -69,7 +69,7 @@ async def alter_all(
 
 
 def check_names(names: Sequence[str], nameless: Collection[str]) -> None:
-    """No configuration twice, and none of those without a value. Raises KafkaError INVALID_REQUEST."""
+    """Raises KafkaError INVALID_REQUEST if a configuration appears twice, or has no value."""
     if len(set(names)) < len(names):
         raise invalid("Error due to duplicate config keys")
     if nameless:
@@ -77,7 +77,7 @@ def check_names(names: Sequence[str], nameless: Collection[str]) -> None:
 
 
 def check_topic_name(name: str) -> None:
-    """Raises KafkaError for a name whose configuration nobody may alter."""
+    """Raises KafkaError for an invalid name, and for a topic whose configuration no client may alter."""
     if not name:
         raise invalid("Default topic resources are not allowed.")
     reason = topic_names.invalid_reason(name)
@@ -88,20 +88,20 @@ def check_topic_name(name: str) -> None:
 
 
 def check_group_name(name: str) -> None:
-    """Raises KafkaError for a name that no group has."""
+    """Raises KafkaError for a name that no group can have."""
     if not name:
         raise invalid("Default group resources are not allowed.")
 
 
 def refuse_broker(call: Call, name: str, changed: Collection[str]) -> None:
-    """A gateway's settings, and a fleet's (no name), come from its configuration. Raises KafkaError."""
+    """Raises KafkaError for any change: a gateway's settings, and a fleet's (no name), come from its configuration."""
     check_broker(call, name)
     if changed:
         raise invalid(f"Cannot update these configs dynamically: Set({', '.join(changed)})")
 
 
 def refuse_client_metrics(name: str, changed: Collection[str]) -> None:
-    """Raises KafkaError: the gateway asks no client for its metrics (KIP-714)."""
+    """Raises KafkaError for any change: the gateway requests no metrics from clients (KIP-714)."""
     if not name:
         raise invalid("Subscription name can't be empty")
     for each in changed:

@@ -1,4 +1,4 @@
-"""Where a request comes from and what it may use: its client, listener and principal, and the cluster that it asks."""
+"""The origin of a request, and what it may use: its client, listener, principal and cluster."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Client:
     software_version: str = ""
     refused: RefusedBatches = field(default_factory=RefusedBatches)
     listing: asyncio.Future[ListOffsetsResponse] | None = None
-    """The answer to its last ListOffsets that Pulsar had to be asked for."""
+    """The answer to the client's last ListOffsets that needed Pulsar."""
     arrived_s: float = math.inf
-    """When the last of what it sent was read (monotonic): the request that is run came then, or before."""
+    """When the client's last bytes were read (monotonic): the request that runs now arrived then, or before."""
     close: Callable[[str], None] = lambda reason: None
-    """Ends the connection, for a reason that is logged and counted."""
+    """Closes the connection, for a reason that is logged and counted."""
     mute: Callable[[int], None] = lambda throttle_time_ms: None
-    """No request of it is run for so long."""
+    """Runs no request of the client for this time."""
     number: int = field(default_factory=count().__next__)
-    """No other connection of this gateway has the same."""
+    """Unique among all connections of this gateway."""
 
     @property
     def host(self) -> str:
-        """As Kafka writes it: a slash and the address without its port."""
+        """The address as Kafka writes it: after a slash, and without its port."""
         return "/" + self.address.rpartition(":")[0]
 
     @property
     def ip(self) -> str:
-        """As ACLs name it: IPv6 in eight groups, as Java writes it."""
+        """The address as ACLs contain it: IPv6 in eight groups, as Java writes it."""
         text = self.address.rpartition(":")[0]
         try:
             found = ip_address(text.partition("%")[0])
@@ -57,15 +57,15 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """The one that took the connection."""
+    """The listener that accepted the connection."""
 
     name: str
     single_address: bool = False
     """Its clients know one address for all gateways."""
     cluster: str | None = None
-    """That its clients use, if it is not the fleet's own or one that they choose."""
+    """The cluster that its clients use; None for the fleet's own cluster, or if clients choose their cluster."""
     protocol: str = "PLAINTEXT"
-    """Kafka's name for what its clients speak."""
+    """Kafka's name for the security protocol of its clients."""
     cluster_hosts: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The cluster of each host name that clients may request with TLS (SNI)."""
     host: str | None = None
@@ -80,7 +80,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """As Kafka names it."""
+    """A principal as Kafka names it."""
 
     type: str = "User"
     name: str = "ANONYMOUS"
@@ -90,12 +90,12 @@ class Principal:
 
 
 ANONYMOUS = Principal()
-"""Who has not logged in, or need not."""
+"""A client that has not logged in, or does not need to."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The same for all requests of a connection, but those before its login."""
+    """The same for all requests of a connection, except those before its login."""
 
     client: Client
     listener: Listener
@@ -103,7 +103,7 @@ class RequestContext:
     principal: Principal = ANONYMOUS
     policy: Policy = ALL_ALLOWED
     meter: Charges | None = None
-    """None without quotas, and for what was charged elsewhere."""
+    """None without quotas, and for requests that were charged elsewhere."""
 
     @property
     def requester(self) -> Requester:

@@ -1,4 +1,4 @@
-"""The audit of denials: a log line for each, with a bounded rate, because clients cause them."""
+"""The audit of denials: a log line for each denial, with a bounded rate, because clients cause them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.kafka.errors import ErrorCode
 
 LINES_PER_S = 20
 MAX_NAME_CHARACTERS = 249
-"""Longer names of resources are cut. Names of topics have at most so many; a request may have longer ones."""
+"""Longer names of resources are cut. A topic name has at most this length; a request may contain longer names."""
 DENIALS = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,

@@ -1,4 +1,4 @@
-"""Which of the partitions that a request names exist: what OffsetCommit and OffsetDelete ask of the catalog."""
+"""Which of the partitions in a request exist: the look-ups of OffsetCommit and OffsetDelete in the catalog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Partition(Protocol):
 
 
 class _Topic(Protocol):
-    """Of a request."""
+    """A topic of a request."""
 
     name: str
 
@@ -31,11 +31,11 @@ class _Topic(Protocol):
 
 
 class PartitionCounts(NamedTuple):
-    """By topic: the partition count, 0 if there is no such topic; None if Pulsar could not tell."""
+    """The partition count of each topic: 0 if there is no such topic, None if Pulsar did not answer."""
 
     by_topic: Mapping[str, int | None]
     topic_ids: Mapping[str, bytes]
-    """Of the topics that exist."""
+    """The ids of the topics that exist."""
 
     def error(self, topic: str, partition: int) -> ErrorCode:
         count = self.by_topic[topic]
@@ -45,7 +45,7 @@ class PartitionCounts(NamedTuple):
 
 
 def with_counts(call: Call, topics: Iterable[_Topic], then: Callable[[PartitionCounts], Reply]) -> Reply:
-    """`then` gets the counts for a request's rows: at once if they are known, else after Pulsar was asked."""
+    """`then` gets the counts for a request's rows: at once if they are cached, otherwise after a look-up in Pulsar."""
     highest = highest_partitions(topics)
     counts = cached_counts(call, highest)
     if counts is not None:
@@ -58,7 +58,7 @@ def with_counts(call: Call, topics: Iterable[_Topic], then: Callable[[PartitionC
 
 
 def highest_partitions(topics: Iterable[_Topic]) -> dict[str, int]:
-    """By topic, the highest partition number that a request's rows name."""
+    """The highest partition number that a request's rows name, by topic."""
     highest: dict[str, int] = {}
     for topic in topics:
         number = highest.get(topic.name, 0)
@@ -69,7 +69,7 @@ def highest_partitions(topics: Iterable[_Topic]) -> dict[str, int]:
 
 
 def cached_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts | None:
-    """What is known without asking; None if a topic, or its partition of the highest number, is not."""
+    """The counts that are cached; None if a topic, or its partition with the highest number, is not cached."""
     counts: dict[str, int | None] = {}
     topic_ids: dict[str, bytes] = {}
     for name, partition in highest.items():
@@ -92,7 +92,7 @@ async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCou
 
 
 async def _look_up(call: Call, name: str, partition: int) -> Topic | int | None:
-    """0 if there is no such topic, None if Pulsar could not tell."""
+    """0 if there is no such topic, None if Pulsar did not answer."""
     topics = call.cluster.topics
     try:
         topic = await topics.get(name)

@@ -12,7 +12,7 @@ from protocol.kafka.errors import ErrorCode
 async def topic_of(call: Call, name: str, partition: int) -> Topic:
     """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, and PulsarError."""
     topic = await call.cluster.topics.get(name)
-    if topic is not None and partition >= topic.partitions:  # it may have grown
+    if topic is not None and partition >= topic.partitions:  # the topic may have more partitions now
         topic = await call.cluster.topics.get(name, fresh=True)
     if topic is None or not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -20,7 +20,7 @@ async def topic_of(call: Call, name: str, partition: int) -> Topic:
 
 
 async def led_topic_of(call: Call, name: str, partition: int, client_epoch: int = -1) -> Topic:
-    """As `topic_of`, of a partition that this gateway leads. Raises KafkaError also as `check_leader` does."""
+    """As `topic_of`, for a partition that this gateway leads. Raises also the KafkaErrors of `check_leader`."""
     topic = await topic_of(call, name, partition)
     check_leader(call, name, partition, client_epoch)
     return topic

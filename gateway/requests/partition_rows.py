@@ -1,4 +1,7 @@
-"""What Metadata tells of partitions, for all who ask while the fleet does not change: when it does, all clients ask."""
+"""Partition rows of Metadata answers, shared by all clients while the fleet does not change.
+
+After each change, all clients request them.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,23 @@ from gateway.fan_out import Slices
 from protocol.kafka.messages.topics import MetadataResponse
 
 MAX_ROWS = 50_000
-"""About 300 bytes each."""
+"""Each row takes about 300 bytes."""
 CHUNK = 50
-"""Rows that are made before others have their turn."""
+"""Rows that are created before other tasks get their turn."""
 
 MetadataPartition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
 Make = Callable[[range], list[MetadataPartition]]
-"""The rows of some partitions."""
+"""Creates the rows of some partitions."""
 
 
 class _Rows:
-    """Those of the first partitions of a topic, as long as ``view`` holds."""
+    """The rows of the first partitions of a topic, valid as long as ``view`` is the same."""
 
     def __init__(self, view: Hashable) -> None:
         self.view = view
         self.rows: list[MetadataPartition] = []
         self.kept = True
-        """Others may find them, and they count."""
+        """Other requests may find the rows, and they count towards MAX_ROWS."""
 
 
 class PartitionRows:
@@ -35,10 +38,10 @@ class PartitionRows:
     async def get(
         self, topic: str, variant: Hashable, view: Callable[[], Hashable], partitions: int, make: Make, slices: Slices
     ) -> list[MetadataPartition]:
-        """The rows of a topic's partitions, all of one ``view``. They are shared: nobody may change them.
+        """The rows of a topic's partitions, all of one ``view``. They are shared: callers must not change them.
 
-        ``variant`` is whatever else of the request the rows depend on. Who asks meanwhile makes the rows with this
-        caller, not all of them again.
+        ``variant`` is everything else of the request that the rows depend on. Callers at the same time create the rows
+        together, not each caller all of them.
         """
         found = self._current(topic, variant, view())
         while len(found.rows) < partitions:
@@ -48,7 +51,7 @@ class PartitionRows:
         return found.rows[:partitions]
 
     def forget(self, topic: str) -> None:
-        """The topic is gone, or another one has its name now."""
+        """The topic was deleted, or another topic has its name now."""
         for rows in self._known.pop(topic, {}).values():
             self._drop(rows)
 
@@ -67,7 +70,7 @@ class PartitionRows:
         found.rows += make(range(first, min(first + CHUNK, partitions)))
         if found.kept:
             self._count += len(found.rows) - first
-        if self._count > MAX_ROWS:  # who is not done goes on with what it has
+        if self._count > MAX_ROWS:  # callers that are not done continue with the rows that they have
             for topic in [*self._known]:
                 self.forget(topic)
 

@@ -1,4 +1,4 @@
-"""What a client may do, and how much of it."""
+"""What a client is allowed to do, and how much of it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ TOPIC_OPERATIONS = frozenset(
 )  # fmt: skip
 GROUP_OPERATIONS = frozenset({AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE})
 MAX_KNOWN = 10_000
-"""Decisions that are kept for one connection."""
+"""Decisions that are cached for one connection."""
 
 
 class Policy(Protocol):
-    """Asked with each request."""
+    """Decides for each request."""
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool: ...
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """On at least one resource of the type."""
+        """Whether the operation is allowed on at least one resource of the type."""
 
     def cluster_operations(self) -> Set[AclOperation]: ...
 
@@ -47,18 +47,18 @@ class Policy(Protocol):
 
 
 class Charges(Protocol):
-    """Knows what clients use, and how much of it they may."""
+    """Knows what clients use, and their quotas."""
 
     @property
     def is_needed(self) -> bool:
-        """Somebody has a quota."""
+        """At least one quota is set."""
 
     def charge(self, call: Any, response: Response) -> tuple[Response, int]:
-        """The answer to a call, perhaps another one, and how long the client is to wait behind it (ms)."""
+        """Return the answer to a call, which may be another one, and the client's throttle time after it (ms)."""
 
 
 class AllAllowed:
-    """Without an authorizer."""
+    """The policy without an authorizer."""
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         return True
@@ -76,19 +76,19 @@ class AllAllowed:
         return GROUP_OPERATIONS
 
     def audit_denial(self, api: str) -> None:
-        """There is none."""
+        """There are no denials."""
 
 
 ALL_ALLOWED = AllAllowed()
 
 
 class Authorized:
-    """As an authorizer decides for one principal on one connection. Decisions are kept until anything changes."""
+    """The decisions of an authorizer for one principal on one connection. They are cached until anything changes."""
 
     __slots__ = ("_authorizer", "_denials", "_denied", "_find_requester", "_known", "_requester", "_version")
 
     def __init__(self, authorizer: Authorizer, find_requester: Callable[[], Requester], denials: DenialLog) -> None:
-        """`find_requester` is asked with the first request: then the client's address is known."""
+        """`find_requester` is called with the first request, when the client's address is known."""
         self._authorizer = authorizer
         self._find_requester = find_requester
         self._denials = denials
@@ -130,7 +130,7 @@ class Authorized:
             self._denials.denied(self.requester, api, self._denied)
 
     def cluster_operations(self) -> Set[AclOperation]:
-        """None if the cluster may not even be described, as in Kafka."""
+        """Empty if the client may not even describe the cluster, as in Kafka."""
         if not self.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
             return frozenset()
         return self._allowed(CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)

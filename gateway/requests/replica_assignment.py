@@ -1,7 +1,7 @@
-"""Replica assignments that clients write by hand.
+"""Replica assignments that clients specify by hand.
 
-They are checked as Kafka checks them and then left aside, like replication factors: the fleet places partitions, and
-BookKeeper replicas.
+They are checked as Kafka checks them and then ignored, like replication factors: the fleet places partitions, and
+BookKeeper places replicas.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.kafka.errors import ErrorCode
 
 
 def check_assignments(call: Call, assignments: Sequence[Sequence[int]]) -> None:
-    """Raises KafkaError when no cluster of these brokers could have partitions so."""
+    """Raises KafkaError when no cluster of these brokers could place partitions in this way."""
     check_replicas({node.node_id for node in Brokers(call).nodes}, assignments)
 
 

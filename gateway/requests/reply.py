@@ -1,4 +1,4 @@
-"""What a handler returns: a response now or later, perhaps behind preparations that later requests wait for."""
+"""What a handler returns: a response now or later, perhaps after a preparation that later requests wait for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.kafka.messages.message import Message
 
 
 class RelayedResponse(NamedTuple):
-    """Another gateway's response as it came: the frame behind its length, with a correlation id of its own."""
+    """Another gateway's response as it came: the frame without its length. Its correlation id is not the client's."""
 
     frame: bytearray
 
@@ -21,15 +21,15 @@ R = TypeVar("R", bound=Response)
 
 
 class Reply:
-    """One of three.
+    """A reply is one of three kinds.
 
-    | made by | the response | later requests of the connection |
+    | created by | the response | later requests of the connection |
     | --- | --- | --- |
-    | `Reply(response)` | is there | go on |
-    | `Reply.later(future)` | comes | go on as far as the order of answers lets them |
-    | `Reply.after(preparation)` | is in the reply that the coroutine returns | wait until it has returned |
+    | `Reply(response)` | is available | continue |
+    | `Reply.later(future)` | comes later | continue as far as the order of answers allows |
+    | `Reply.after(preparation)` | is in the reply that the coroutine returns | wait until the coroutine has returned |
 
-    A produce request that has to open a log prepares itself, so that appends keep their order.
+    A produce request that has to open a log uses a preparation, so that appends keep their order.
     """
 
     __slots__ = ("future", "preparation", "response")
@@ -52,7 +52,7 @@ class Reply:
         return reply
 
     def then(self, change: Callable[[Any], Response]) -> Reply:
-        """The same with a response made of this one's, which is no relayed one. Produce with acks=0 has None."""
+        """The same reply with its response changed. It must not be a relayed one. Produce with acks=0 has None."""
         if self.preparation is not None:
             return Reply.after(self._prepared_then(change))
         if self.future is not None:
@@ -63,14 +63,14 @@ class Reply:
         return (await self.prepared()).then(change)
 
     async def prepared(self) -> Reply:
-        """The reply behind all preparations."""
+        """The reply after all preparations."""
         reply = self
         while reply.preparation is not None:
             reply = await reply.preparation
         return reply
 
     async def result(self) -> Response:
-        """The response, waited for."""
+        """Wait for the response and return it."""
         reply = await self.prepared()
         return reply.response if reply.future is None else await reply.future
 

@@ -1,6 +1,6 @@
-"""Which gateway each request is for: by leaders of partitions, and coordinators of groups and transactions.
+"""The gateway that each request is for: the leader of partitions, or the coordinator of groups or transactions.
 
-A request that names several is split, one share for each gateway, and the answers to the shares are merged.
+A request for several gateways is split into one share for each gateway, and the answers to the shares are merged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Request_co = TypeVar("Request_co", default=Message, covariant=True)
 Response_co = TypeVar("Response_co", default=Message, covariant=True)
 
 Shares = dict[Member | None, Request]
-"""None is this gateway itself; also for what nobody leads, because its handler knows what to answer."""
+"""None is this gateway itself. It also gets what has no leader, because its handler knows the answer."""
 
 
 class Leaders(Protocol):
-    """Of partitions, groups and transactional ids; None is this gateway itself, or nobody."""
+    """The leaders of partitions, groups and transactional ids. None is this gateway itself, or no leader."""
 
     @property
     def epoch(self) -> int:
-        """Rises when leaders change."""
+        """Increases when leaders change."""
 
     @property
     def others(self) -> Sequence[Member]: ...
@@ -44,15 +44,17 @@ class Leaders(Protocol):
 
 @dataclass(frozen=True)
 class Route(Generic[Request_co, Response_co]):
-    """A route counts as one of any messages, so that APIs have it in a table: each is given its own only."""
+    """The type counts as a route of any messages, so that APIs have it in a table: each route gets only its own
+    messages."""
 
     split: Callable[[Request_co, int, Leaders], Shares[Request_co]]
     """(request, version, leaders)."""
     merge: Callable[[Sequence[Response_co]], Response_co]
-    """Of the answers to several shares."""
+    """Merges the answers to several shares."""
     only_with_lease: bool = False
-    """Without a lease a gateway may have slept: what it read before, the client has perhaps sent elsewhere since. If
-    that is of a transaction, it must not be taken for a part of the next one."""
+    """A gateway without a lease may have been suspended: the client may meanwhile have sent to another gateway what
+    this one read before. If such a request belongs to a transaction, it must not become a part of the next
+    transaction."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Asked(Generic[Request, Topic, Row]):
 
 @dataclass(frozen=True)
 class Answered(Generic[Response, Topic, Row]):
-    """Where a response has its topics, what they are known by, and their partitions."""
+    """Where a response has its topics, their keys, and their partitions."""
 
     topics: Callable[[Response], list[Topic]]
     key: Callable[[Topic], object]
