@@ -1,8 +1,8 @@
-"""Fetches of what one other gateway leads: they go there as they are, and their sessions (KIP-227) with them.
+"""Fetches of partitions that one other gateway leads: they are forwarded unchanged, with their sessions (KIP-227).
 
-A session that begins so stays with that leader. When it comes to name what another one leads, or what the client may
-not read any more, it is at its end: the client hears that it is unknown, as from a broker that was restarted, and asks
-for everything anew. A fetch that waited while rights changed is answered so, too.
+A session that begins in this way stays with that leader. It ends when it names partitions of another leader, or
+partitions that the client may no longer read: the client gets FETCH_SESSION_ID_NOT_FOUND, as from a restarted broker,
+and sends a full fetch. A fetch that waited while permissions changed gets the same answer.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ class _Session:
     leader: Member
     partitions: Named
     topics: frozenset[str]
-    """Their names."""
+    """The names of the topics of `partitions`."""
     epoch: int
-    """When their leader was looked up."""
+    """The epoch of the fleet at which the leader was looked up."""
 
 
 class FetchRelay:
-    """Of one client, which has at most one fetch on its way."""
+    """The forwarded fetches of one client, which has at most one fetch in flight."""
 
     def __init__(self) -> None:
         self._session: _Session | None = None
         self._asked: Named = {}
-        """By the full fetch that is on its way."""
+        """The partitions of the full fetch in flight."""
 
     def leader(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
-        """To whom the fetch goes as it is; None if it does not. Raises KafkaError when its session has ended."""
+        """The gateway to which the fetch is forwarded unchanged; None if there is none. Raises KafkaError if its
+        session has ended."""
         request = call.request
         if request.isolation_level not in ISOLATION_LEVELS:
             return None
@@ -102,7 +103,7 @@ class FetchRelay:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def answered(self, call: Call[FetchRequest], leaders: Leaders, leader: Member, frame: bytearray) -> None:
-        """A session may have begun. Raises KafkaError if the answer is not for the client any more."""
+        """Remember a session that has begun. Raises KafkaError if the client may no longer get the answer."""
         is_full = call.version < SESSION_VERSION or call.request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
         named, self._asked = self._asked, {}
         topics = self._session.topics if self._session is not None and not is_full else frozenset(named.values())
@@ -120,7 +121,7 @@ def may_read_all(call: Call[FetchRequest], topics: Iterable[str]) -> bool:
 
 
 def _named(call: Call[FetchRequest]) -> Named | None:
-    """The partitions of a request; None if the name of a topic's id is not known."""
+    """The partitions of a request; None if the name for a topic id is not known."""
     by_id = call.version >= TOPIC_ID_VERSION
     found: Named = {}
     for topic in call.request.topics:
@@ -134,6 +135,6 @@ def _named(call: Call[FetchRequest]) -> Named | None:
 
 
 def _sole_leader(leaders: Leaders, named: Mapping[Key, str]) -> Member | None:
-    """None if there are several, or it is this gateway, or not known."""
+    """None if there are several leaders, or the leader is this gateway, or is not known."""
     found = {leaders.of_partition(topic, partition) for (_, partition), topic in named.items()}
     return found.pop() if len(found) == 1 else None

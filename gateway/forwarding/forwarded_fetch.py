@@ -1,8 +1,8 @@
-"""A fetch of partitions that several gateways lead: each is asked for its own, and none holds up the others' data.
+"""A fetch of partitions that several gateways lead: each gets a request for its own, and none delays the others' data.
 
-The client's fetch is answered when enough has come from whichever gateways, as one of a single broker would be. What
-was asked of the others stays asked, and what they answer later goes into the client's next fetch. Its fetch session is
-kept here; the gateways are asked without one.
+The client's fetch is answered when the gateways together have returned enough, as a fetch from a single broker would
+be. The requests to the other gateways stay in flight, and their later answers go into the client's next fetch. The
+fetch session is kept here; the requests to the gateways have no session.
 """
 
 from __future__ import annotations
@@ -43,42 +43,45 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
 GRACE_S = 0.2
-"""After max_wait, for what the leaders then answer; later answers, of one that stands still, go into the next fetch."""
+"""Time after max_wait for the answers that the leaders send then. Later answers, of a blocked leader, go into the next
+fetch."""
 SLACK_S = 0.005
-"""So shortly before max_wait is over, it is."""
+"""max_wait counts as over when no more than this time is left."""
 
 _PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 _Topic = FetchRequest.FetchTopic
 _Partition = _Topic.FetchPartition
 
 Ask = Callable[[Call, Member | None], Coroutine[object, object, Response]]
-"""The answer of a leader, or of this gateway (None), to a request of its own."""
+"""Sends a request to a leader, or to this gateway (None), and returns the answer."""
 
 
 class _Part(NamedTuple):
     fetched: FetchedPartition
     leader: Member | None
     name: str | None
-    """Of the topic, if there is one."""
+    """The topic's name, if there is such a topic."""
 
 
 class _Offsets(NamedTuple):
-    """Of a log, as its leader told them last."""
+    """The offsets of a log, as its leader last returned them."""
 
     high_watermark: int
     log_start: int
 
 
 class ForwardedFetches:
-    """Of one client: what leaders have been asked for, and what they have answered that it has not got yet."""
+    """The fetches of one client: what leaders were asked for, and their answers that the client has not received
+    yet."""
 
     def __init__(self, ask: Ask, unread: Unread) -> None:
-        """What has come and not been handed out counts as ``unread``: above that budget, leaders are asked for less."""
+        """Answers that have arrived and were not handed out count as ``unread``: above that budget, leaders are asked
+        for less."""
         self._unread = unread
         self.asked: dict[Key, int] = {}
-        """Offsets."""
+        """The requested offset of each partition, while its answer is in flight."""
         self.answered: dict[Key, PartitionAnswer] = {}
-        """With records, or an error, for the offset of its `fetched`."""
+        """Answers with records, or an error, for the offset of their `fetched`."""
         self.known: dict[Key, _Offsets] = {}
         self._ask = ask
         self._waiting: set[_ForwardedFetch] = set()
@@ -96,12 +99,12 @@ class ForwardedFetches:
     async def _start(
         self, call: Call[FetchRequest], leaders: Leaders, fetched: list[FetchedPartition], session: FetchSession | None
     ) -> Reply:
-        while self._waiting:  # one fetch after the other, as in Kafka
+        while self._waiting:  # one fetch at a time, as in Kafka
             await asyncio.wait([waiting.future for waiting in self._waiting])
         parts = []
         for each in fetched:
             name = await _name(call, each.topic)
-            # What the client may not read, this gateway refuses.
+            # This gateway itself refuses what the client may not read.
             is_asked = name is not None and may_read(call, name)
             parts.append(_Part(each, leaders.of_partition(name or "", each.partition) if is_asked else None, name))
         self._forget_all_but(fetched)
@@ -114,7 +117,8 @@ class ForwardedFetches:
         return Reply.later(waiting.future)
 
     def _forget_all_but(self, fetched: Iterable[FetchedPartition]) -> None:
-        """What the client has left, or wants from another offset; what is known of it would grow old."""
+        """Forget partitions that the client no longer fetches, or fetches from another offset: their state would be
+        outdated."""
         offsets = {each.key: each.offset for each in fetched}
         self.asked = {key: offset for key, offset in self.asked.items() if offsets.get(key) == offset}
         for key in [key for key, row in self.answered.items() if offsets.get(key) != row.fetched.offset]:
@@ -122,7 +126,7 @@ class ForwardedFetches:
         self.known = {key: known for key, known in self.known.items() if key in offsets}
 
     def close(self) -> None:
-        """What it holds of leaders' answers is given back at once, not when the garbage collector comes."""
+        """Give back the memory of the leaders' answers at once, not when the garbage collector runs."""
         for task in self._asking:
             task.cancel()
         self._forget_all_but(())
@@ -130,8 +134,8 @@ class ForwardedFetches:
     def ask(
         self, call: Call[FetchRequest], leader: Member | None, parts: list[FetchedPartition], wait_ms: int, share: int
     ) -> None:
-        """For what it has now if `wait_ms` is 0. `share` is by how many leaders max_bytes is divided."""
-        asked = [copy(part) for part in parts]  # a session's own change with the client's next fetch
+        """Ask a leader for partitions; with `wait_ms` 0, for what it has now. `share` leaders share max_bytes."""
+        asked = [copy(part) for part in parts]  # those of a session change with the client's next fetch
         self.asked.update({part.key: part.offset for part in asked})
         mine = call.asking(_request(call, asked, wait_ms, share))
         task = run_once("forwarded fetch", self._take(mine, leader, asked))
@@ -141,7 +145,7 @@ class ForwardedFetches:
     def _taken(self, task: asyncio.Task[None]) -> None:
         self._asking.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None:  # a defect: whoever waits hears of it
+        if error is not None:  # a defect: the waiting fetches fail
             for waiting in self._waiting:
                 if not waiting.future.done():
                     waiting.future.set_exception(error)
@@ -166,7 +170,7 @@ class ForwardedFetches:
             self.known[row.fetched.key] = _Offsets(row.high_watermark, row.log_start_offset)
 
     def hand_out(self, key: Key) -> PartitionAnswer | None:
-        """It is the client's now, or not wanted any more."""
+        """Remove an answer: it goes to the client now, or is not wanted any more."""
         row = self.answered.pop(key, None)
         if row is not None:
             self._unread.size_bytes -= row.records.size_bytes
@@ -174,7 +178,7 @@ class ForwardedFetches:
 
 
 class _ForwardedFetch:
-    """One fetch of the client; answers once, through `future`."""
+    """One fetch of the client. It is answered once, through `future`."""
 
     def __init__(
         self, fetches: ForwardedFetches, call: Call[FetchRequest], parts: list[_Part], session: FetchSession | None
@@ -201,7 +205,7 @@ class _ForwardedFetch:
             timer.cancel()
 
     def look(self) -> None:
-        """Something was answered, or time has passed."""
+        """Check whether the fetch is complete, because an answer has arrived or time has passed."""
         if self.future.done():
             return
         if self._is_complete():
@@ -234,7 +238,7 @@ class _ForwardedFetch:
         left_ms = max(0, int((self._end_s - self._loop.time()) * 1000))
         share = len({part.leader for part in self._parts})
         for leader, parts in rest.items():
-            # A leader that has not told yet where its logs end must not wait: full answers name that.
+            # A leader whose offsets are not known yet must not wait: full answers contain the offsets.
             wait_ms = left_ms if all(map(self._is_known, parts)) else 0
             self._fetches.ask(self._call, leader, [part.fetched for part in parts], wait_ms, share)
 
@@ -264,7 +268,7 @@ class _ForwardedFetch:
 
 
 async def _name(call: Call[FetchRequest], topic: str | uuid.UUID | None) -> str | None:
-    """None if there is no such topic; this gateway then knows what to answer."""
+    """None if there is no such topic; this gateway's handler then knows the answer."""
     if not isinstance(topic, uuid.UUID):
         return topic
     name = call.cluster.topics.cached_name(topic)
@@ -278,7 +282,7 @@ async def _name(call: Call[FetchRequest], topic: str | uuid.UUID | None) -> str 
 
 
 def _request(call: Call[FetchRequest], parts: list[FetchedPartition], wait_ms: int, share: int) -> FetchRequest:
-    """Without a session; for one batch of each while clients leave lying what they asked for."""
+    """A request without a session. While clients have too much unread, it is for one batch."""
     asked, unread = call.request, call.cluster.unread
     max_bytes = 1 if unread.size_bytes > call.cluster.config.limits.fetch_budget_bytes else asked.max_bytes
     topics: dict[str | uuid.UUID | None, _Topic] = {}
@@ -305,7 +309,7 @@ def _rows(response: FetchResponse, *, by_id: bool) -> dict[Key, _PartitionData]:
 
 
 def _answer(fetched: FetchedPartition, row: _PartitionData | None) -> PartitionAnswer:
-    """A leader's row, without what it says of other gateways."""
+    """A leader's row, without its fields about other gateways."""
     if row is None:
         return PartitionAnswer(fetched, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     answer = PartitionAnswer(

@@ -1,7 +1,7 @@
 """The batches of an idempotent producer that come by a single address, while the leaders behind it change.
 
-To its client all partitions have one leader for ever, so it sends the next batch without waiting for what became of
-those before it. A new leader that knows nothing of the producer would take it for the first.
+For its client, all partitions always have the same leader, so it sends the next batch without waiting for the outcome
+of those before it. A new leader that knows nothing of the producer would accept that batch as the first one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ NO_EPOCH = -1
 
 
 class ProduceOrder:
-    """Of one client. Batches go to new leaders when all is answered that went to the old ones, and not out of turn."""
+    """Keeps one client's batches in order: new leaders get batches only when all batches to old leaders are
+    answered."""
 
     def __init__(self, refused: RefusedBatches) -> None:
         self._refused = refused
@@ -29,21 +30,21 @@ class ProduceOrder:
         self._epoch = NO_EPOCH
 
     def is_drained(self, epoch: int) -> bool:
-        """Of what was sent before this epoch of the fleet, all is answered."""
+        """Everything that was sent before this epoch of the fleet is answered."""
         return epoch == self._epoch or not self._unanswered
 
     async def drained(self) -> None:
         await asyncio.wait(self._unanswered)
 
     def sent(self, epoch: int, answer: asyncio.Future[Response] | None) -> None:
-        """A batch is on its way; its answer comes, or is there."""
+        """A batch was sent in this epoch. `answer` is None if the batch is answered already."""
         self._epoch = epoch
         if answer is not None:
             self._unanswered.add(answer)
             answer.add_done_callback(self._unanswered.discard)
 
     def may_follow(self, request: ProduceRequest) -> bool:
-        """False if a batch must not be passed on before one that was refused has come again."""
+        """False if the batches must not be forwarded before a refused batch was sent again."""
         if not self._refused:
             return True
         try:
@@ -54,7 +55,7 @@ class ProduceOrder:
         return True
 
     def answered(self, request: ProduceRequest, response: ProduceResponse) -> None:
-        """By a peer."""
+        """Remember the batches that a peer has refused."""
         codes = {
             (topic.name if topic.topic_id is None else str(topic.topic_id), row.index): row.error_code
             for topic in response.responses
@@ -67,7 +68,8 @@ class ProduceOrder:
                     self._refused.refuse(topic, index, header, ErrorCode(codes[topic, index]))
 
     def lost(self, request: ProduceRequest) -> None:
-        """Nobody knows what became of it: it has to come again, and is refused before anything else is passed on."""
+        """The outcome is unknown. The batches count as refused: the client must send them again before others are
+        forwarded."""
         for topic, index, header in _sequenced(request):
             self._refused.refuse(topic, index, header, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

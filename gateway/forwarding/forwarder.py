@@ -1,8 +1,8 @@
-"""Requests of clients that know one address for all gateways: each is answered by the gateway whose it is.
+"""Requests of clients that know one address for all gateways: each is answered by the gateway that is responsible.
 
-What this gateway leads is handled here, as for any client. What one other leads is passed on as it came, and so is its
-answer; what several lead is split, and the answers are merged. An answer that is lost with its gateway becomes the one
-that clients ask again after: NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR.
+This gateway handles requests for what it leads as for any client. A request for one other leader is forwarded
+unchanged, and so is its answer; a request for several leaders is split, and the answers are merged. If an answer is
+lost with its gateway, the client gets an error after which clients retry: NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Forwarding:
     peers: Peers
     leaders: FleetLeaders
     elsewhere: Cluster
-    """With it, every handler refuses as one that leads nothing."""
+    """The cluster as a gateway sees it that leads nothing: with it, every handler refuses."""
 
 
 class FleetLeaders:
-    """As this gateway knows them. None is itself, and nobody."""
+    """The leaders as this gateway knows them. None is this gateway itself, or no leader."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -70,7 +70,7 @@ class FleetLeaders:
 
     @property
     def may_have_slept(self) -> bool:
-        """This gateway has no lease: what clients have sent to it may be old."""
+        """This gateway has no lease: requests that clients have sent to it may be old."""
         return not self._cluster.fleet.state.permissions.coordinates
 
     def of_partition(self, topic: str, partition: int) -> Member | None:
@@ -94,7 +94,7 @@ class FleetLeaders:
 
 
 class Forwarder:
-    """Of one client."""
+    """Forwards the requests of one client."""
 
     def __init__(self, forwarding: Forwarding, client: Client) -> None:
         self._forwarding = forwarding
@@ -106,12 +106,12 @@ class Forwarder:
         self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread)
         self._fetch_relay = FetchRelay()
         self._fetching: asyncio.Future[Response] | None = None
-        """The fetch that is passed on and not answered yet."""
+        """The fetch that was forwarded and is not answered yet."""
         self._refusing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: object) -> bool:
-        """Who answers is to be found out first."""
+        """False: the gateway that answers must be found first."""
         return False
 
     def handle(self, call: Call) -> Reply:
@@ -122,7 +122,7 @@ class Forwarder:
         return self._hand_out(call)
 
     def close(self) -> None:
-        """The client has gone."""
+        """The client has disconnected."""
         self._closed = True
         self._fetching = None
         self._fetches.close()
@@ -142,9 +142,9 @@ class Forwarder:
         return self._produce_named(call)
 
     def _relay_one_batch(self, call: Call[ProduceRequest]) -> Reply | None:
-        """The common request: of one partition that another gateway leads, to which the link is open.
+        """The common request: for one partition of another leader, to which the link is open.
 
-        None if anything has to be waited for, split or remembered.
+        None if anything must be awaited, split or remembered.
         """
         request, topics, frame = call.request, call.request.topic_data, call.frame
         if frame is None or not request.acks or self._client.refused or len(topics) != 1:
@@ -203,14 +203,14 @@ class Forwarder:
         return self._begin(call, leader)
 
     async def _fetch_next(self, call: Call[FetchRequest], previous: asyncio.Future[Response]) -> Reply:
-        """One fetch after the other, as in Kafka: so what a client that does not read pins here stays bounded."""
+        """One fetch at a time, as in Kafka: this bounds the memory that a client that does not read holds here."""
         await asyncio.wait([previous])
         return self._fetch(call)
 
     # Shares
 
     def _hand_out(self, call: Call) -> Reply:
-        """Each share is on its way when this is over, so that later requests stay behind it; answers come later."""
+        """Each share is sent when this is over, so that later requests stay behind it; answers come later."""
         route = call.api.route
         if route is None:
             return call.api.handle(call)
@@ -253,7 +253,7 @@ class Forwarder:
         return Reply.later(future)
 
     def _fetched(self, answered: asyncio.Future[Response]) -> None:
-        if self._fetching is answered:  # it holds the records
+        if self._fetching is answered:  # the future holds the records
             self._fetching = None
 
     def _answer(self, call: Call, link: PeerLink, future: asyncio.Future[Response], frame: bytearray | None) -> None:
@@ -263,7 +263,7 @@ class Forwarder:
         try:
             if frame is not None:
                 response = self._response(call, link.member, frame)
-        except KafkaError as error:  # of a fetch: its session is over
+        except KafkaError as error:  # of a fetch: its session has ended
             response = FetchAnswer(error_code=error.code)
         except ValueError as error:
             log.error("a peer's answer cannot be read", node_id=link.member.node_id, error=str(error))
@@ -277,7 +277,7 @@ class Forwarder:
         task.add_done_callback(self._refusing.discard)
 
     def _response(self, call: Call, leader: Member, frame: bytearray) -> Response:
-        """As it came, if it answers a whole request. Raises ValueError."""
+        """The frame as it came, if it answers a whole request. Raises ValueError."""
         view = memoryview(frame)
         if asks(call, ProduceRequest) and not is_written(call.version, view):
             self._produce_order.answered(call.request, decode_response(ProduceResponse, call.version, view))
@@ -298,7 +298,7 @@ class Forwarder:
     async def _refuse(self, call: Call, future: asyncio.Future[Response]) -> None:
         try:
             response = await (await self._refused(call)).result()
-        except Exception as error:  # a defect: whoever waits hears of it
+        except Exception as error:  # a defect: the request fails with it
             future.set_exception(error)
         else:
             if not future.done():
@@ -321,7 +321,7 @@ class Forwarder:
 
     def _lost(self, link: PeerLink) -> None:
         self._links.pop(link.member.incarnation, None)
-        if link.unanswered:  # as the leader does, if it can: batches with acks=0 may be lost
+        if link.unanswered:  # batches with acks=0 may be lost: a leader closes the connection then, too, if it can
             self._client.close("a peer was lost")
 
 

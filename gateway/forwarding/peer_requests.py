@@ -1,7 +1,7 @@
-"""Requests of this gateway itself to others: the markers of transactions, and questions about them.
+"""Requests of this gateway itself to others: transaction markers, and questions about transactions.
 
-There is one link to each gateway that is asked. An answer that does not come in time ends it: what was sent by it is
-then as lost as with its gateway, and whoever asks again does so by a new link.
+There is one link to each gateway. If an answer does not come in time, the link is closed: its requests in flight are
+lost, as if that gateway were lost, and a retry uses a new link.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from protocol.kafka.messages.message import Message
 
 class PeerRequests:
     def __init__(self, peers: Peers, client_ids: Iterator[str]) -> None:
-        """The requests of each link carry the next of the `client_ids`."""
+        """The requests of each link carry the next one of `client_ids`."""
         self._peers = peers
         self._client_ids = client_ids
         self._links: dict[str, tuple[PeerLink, str]] = {}
-        """By the incarnation of the gateway, with the client id of the link."""
+        """By the gateway's incarnation: the link and its client id."""
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, member: Member, version: int, request: Message, response: type[R], timeout_s: float) -> R:
-        """Raises PeerLostError if no answer comes, or none that can be read."""
+        """Raises PeerLostError if no answer comes, or none that can be decoded."""
         if not self._peers.is_member(member):
-            # Another member may be the same process: of two links to it, it would refuse the older for good.
+            # Another member may be the same process: with two links to it, it would refuse the older one for ever.
             raise PeerLostError("it is no member any more")
         link, client_id = self._link(member)
         answer: asyncio.Future[bytearray | None] = self._loop.create_future()

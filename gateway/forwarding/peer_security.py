@@ -1,4 +1,4 @@
-"""TLS between gateways: each shows a certificate, and each wants one whose name is on the list."""
+"""TLS between gateways: each shows a certificate, and accepts only certificates whose name is on the list."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from protocol.x509.distinguished_name import distinguished_name
 
 
 class PeerNames:
-    """Those of the gateways."""
+    """The names of the gateways' certificates."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = frozenset(names)
 
     def is_of_peer(self, certificate: bytes | None) -> bool:
-        """`certificate` in DER, signed by an authority that is trusted."""
+        """`certificate` is in DER, and signed by a trusted authority."""
         try:
             return certificate is not None and distinguished_name(certificate) in self._names
         except ValueError:
@@ -28,7 +28,7 @@ class PeerNames:
 
 
 class PeerSecurity:
-    """Of the connections that this gateway opens."""
+    """The TLS of the connections that this gateway opens."""
 
     def __init__(self, section: ForwardingSection, metrics: Metrics) -> None:
         """Raises UnfitCertificate."""
@@ -43,7 +43,7 @@ class PeerSecurity:
     def secured(
         self, link: asyncio.BufferedProtocol, on_refused: Callable[[str], None], timeout_s: float
     ) -> TlsConnection:
-        """What the link's socket speaks to. `on_refused` gets the reason why there is no connection."""
+        """The protocol for the link's socket. `on_refused` gets the reason if the connection fails."""
 
         def carry(tls: TlsConnection) -> asyncio.BufferedProtocol | None:
             return link if self._names.is_of_peer(tls.certificate) else None
@@ -55,7 +55,7 @@ class PeerSecurity:
 
 
 class _Opening:
-    """Nobody is counted who did not come by himself."""
+    """Counts no connections, because this gateway has opened them itself."""
 
     def __init__(self, on_refused: Callable[[str], None]) -> None:
         self._on_refused = on_refused
@@ -67,7 +67,7 @@ class _Opening:
         return 0.0
 
     def left(self, host: str) -> None:
-        """It was not counted."""
+        """The connection was not counted."""
 
     def refused(self, reason: str, address: str, **facts: Any) -> None:
         self._on_refused(f"{reason} {facts.get('error') or ''}".strip())

@@ -1,8 +1,9 @@
-"""Connections to other gateways, over which one passes on what its clients want of another: Kafka's protocol.
+"""Connections to other gateways, over which this one forwards requests of its clients, in Kafka's protocol.
 
-A client has a connection of its own to each leader that it needs, so the leader treats it as if it had come itself: by
-its name (a PROXY header comes first), in its order, and only for as long as it stays. Two things differ from a client's
-connection: answers come as soon as they are ready, not in the order of the requests, and nothing is passed on again.
+Each client has its own connection to each leader that it needs, so the leader treats it like the client's: with the
+client's address (a PROXY header comes first), in the client's order, and only while the client is connected. Two things
+differ from a client's connection: answers come as soon as they are ready, not in the order of the requests, and
+requests are not forwarded again.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from protocol.proxy.header import Endpoint, encode_cluster_header, encode_proxy_
 
 CONNECT_S = 2.0
 SILENCE_MS = 5_000
-"""A peer whose machine acknowledges nothing for so long is gone; whether its process works, the fleet's log tells."""
+"""A peer whose machine acknowledges nothing for this time is lost. Whether its process works, the fleet's log shows."""
 READ_BUFFER_BYTES = 256 * 1024
 WRITE_HIGH_BYTES = 4 * 1024 * 1024
 MAX_ANSWER_BYTES = 2**31 - 1
 AT_ONCE_BYTES = 64 * 1024 * 1024
-"""An answer of up to so many bytes is read into one buffer: another gateway may be believed how long it is."""
+"""An answer of up to this size is read into one buffer: the length that another gateway sends can be trusted."""
 CORRELATION_ID_BYTES = 4
 
 log = structlog.get_logger()
 
 Encode = Callable[[int], list[Buffer]]
-"""From a correlation id to a request's frame."""
+"""Encodes a request's frame with a correlation id."""
 OnAnswer = Callable[[bytearray | None], None]
-"""Gets the answer's frame, behind its length; or None if the peer is lost."""
+"""Gets the answer's frame without its length, or None if the peer is lost."""
 
 
 class PeerLink(asyncio.BufferedProtocol):
-    """One client's connection to one leader, or this gateway's own. Lost, it stays so."""
+    """One client's connection to one leader, or this gateway's own. A lost link stays lost."""
 
     def __init__(
         self,
@@ -56,16 +57,16 @@ class PeerLink(asyncio.BufferedProtocol):
         security: PeerSecurity | None = None,
         cluster: str | None = None,
     ) -> None:
-        """Without a client the link is for requests of this gateway itself.
+        """Without a client, the link is for requests of this gateway itself.
 
-        `fallback` is where it connects if the member has no [fleet.forwarding]. `cluster` is another than the fleet's
-        own.
+        `fallback` is the address to connect to if the member has no [fleet.forwarding]. `cluster` is a cluster other
+        than the fleet's own.
         """
         self.member = member
         self.unanswered = False
-        """It has carried a request that has no answer, and whose loss nobody would notice otherwise."""
+        """The link has carried a request that has no answer, whose loss would not be noticed otherwise."""
         self.failure: str | None = None
-        """Why it was lost."""
+        """Why the link was lost."""
         self._client_address = client_address
         self._fallback = fallback
         self._cluster = cluster
@@ -85,11 +86,11 @@ class PeerLink(asyncio.BufferedProtocol):
 
     @property
     def writable(self) -> bool:
-        """Connected, and with room for more."""
+        """The link is connected and has room for more."""
         return self._may_send.is_set() and not self._lost
 
     async def ready(self) -> bool:
-        """Wait until it is writable; False if it is lost."""
+        """Wait until the link is writable; False if it is lost."""
         await self._may_send.wait()
         return not self._lost
 
@@ -100,7 +101,7 @@ class PeerLink(asyncio.BufferedProtocol):
             on_answer(None)
 
     def send_unanswered(self, encode: Encode) -> bool:
-        """A request that has no answer; False if it cannot be sent."""
+        """Send a request that has no answer; False if it cannot be sent."""
         self.unanswered = True
         return self._write(encode)
 
@@ -108,7 +109,7 @@ class PeerLink(asyncio.BufferedProtocol):
         if self._lost or self._transport is None:
             return False
         self._last_id = (self._last_id + 1) % 2**31
-        if not self._outgoing:  # requests that were read together leave together
+        if not self._outgoing:  # requests that were read together are sent together
             self._loop.call_soon(self._flush)
         self._outgoing += encode(self._last_id)
         return True
@@ -119,13 +120,13 @@ class PeerLink(asyncio.BufferedProtocol):
             self._transport.writelines(outgoing)
 
     def pause_writing(self) -> None:
-        if not self._lost:  # else nothing may ever resume it
+        if not self._lost:  # after a loss, nothing would set it again
             self._may_send.clear()
 
     def resume_writing(self) -> None:
         self._may_send.set()
 
-    # Coming and going
+    # Opening and closing
 
     async def _open(self) -> None:
         try:
@@ -138,7 +139,7 @@ class PeerLink(asyncio.BufferedProtocol):
                 await self._loop.create_connection(self._socket_protocol, address.host, address.port)
         except (OSError, TimeoutError) as error:
             self._end(str(error) or type(error).__name__)
-        except Exception as defect:  # of ours: nobody is to wait for the link
+        except Exception as defect:  # a defect: nothing may wait for the link then
             self._end(repr(defect))
             raise
 
@@ -146,7 +147,7 @@ class PeerLink(asyncio.BufferedProtocol):
         return self if self._security is None else self._security.secured(self, self._end, CONNECT_S)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        transport = cast(asyncio.Transport, transport)  # uvloop has its own transport class
         if self._lost:
             transport.abort()
             return
@@ -204,16 +205,16 @@ class PeerLink(asyncio.BufferedProtocol):
 
 
 def _detect_silence(connection: socket.socket) -> None:
-    """Both while something is sent, and while an answer is waited for."""
+    """Both while data is sent, and while an answer is awaited."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    with contextlib.suppress(AttributeError):  # not every system has these
+    with contextlib.suppress(AttributeError):  # not every system has these options
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
 
 
 class Peers(FleetListener):
-    """Opens the links of all clients of a cluster, and closes those to members that are no more."""
+    """Opens the links of all clients of a cluster, and closes the links to gateways that are no longer members."""
 
     def __init__(
         self,
@@ -222,10 +223,10 @@ class Peers(FleetListener):
         security: PeerSecurity | None = None,
         cluster: str | None = None,
     ) -> None:
-        """`open_listener` is one where clients need not log in, and a gateway without [fleet.forwarding] is asked.
+        """`open_listener` is a listener without login, where a gateway without [fleet.forwarding] is asked.
 
-        With `security` the gateways speak TLS with each other. `cluster` is another than the fleet's own; those are
-        served where all have [fleet.forwarding].
+        With `security` the gateways use TLS between them. `cluster` is a cluster other than the fleet's own; such
+        clusters are served where all gateways have [fleet.forwarding].
         """
         self._fleet = fleet
         self._open_listener = open_listener if cluster is None else None
@@ -233,12 +234,12 @@ class Peers(FleetListener):
         self._cluster = cluster
         self._links: set[PeerLink] = set()
         self._failing: set[Member] = set()
-        """Said to be so; clients try again all the time."""
+        """Members whose failure was logged already; clients retry all the time."""
         fleet.subscribe(self)
 
     @cached_property
     def _read_buffer(self) -> memoryview:
-        """Many clusters ask no other gateway."""
+        """Created when it is needed: in many clusters, no other gateway is asked."""
         return memoryview(bytearray(READ_BUFFER_BYTES))
 
     def open(self, member: Member, client_address: str | None, on_lost: Callable[[PeerLink], None]) -> PeerLink:
@@ -256,13 +257,14 @@ class Peers(FleetListener):
         return link
 
     def _complain(self, link: PeerLink) -> None:
-        """A member that does not answer is dead, and soon evicted; or cannot be reached, and somebody has to know."""
+        """Log a failed member once: it is dead and soon evicted, or it cannot be reached, which an operator has to
+        know."""
         if link.failure is not None and link.member not in self._failing and self._fleet.is_member(link.member):
             self._failing.add(link.member)
             log.warning("connection to another gateway failed", node_id=link.member.node_id, error=link.failure)
 
     def is_member(self, member: Member) -> bool:
-        """The gateway lives, as far as is known, and is the same process still."""
+        """The gateway is alive, as far as is known, and still the same process."""
         return self._fleet.is_member(member)
 
     def leaders_changed(self) -> None:
