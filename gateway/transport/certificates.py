@@ -23,26 +23,26 @@ log = structlog.get_logger()
 
 
 class UnfitCertificate(Exception):
-    """Files with which no TLS can be spoken; the text names them."""
+    """Files that cannot be used for TLS; the text names them."""
 
 
 class AcceptedTls(ssl.SSLObject):
-    """TLS of one client."""
+    """TLS of one client's connection."""
 
     server_name: str | None = None
-    """The host name that it asked for (SNI)."""
+    """The host name that the client requested (SNI)."""
 
 
 class Certificates:
-    """A listener's, or those of connections to other gateways.
+    """The certificates of a listener, or of connections to other gateways.
 
-    New connections get `current`; those that are open stay as they are.
+    New connections use `current`; open connections are not changed.
     """
 
     def __init__(
         self, listener: str, settings: TlsSection, client_auth: ClientAuth | None, metrics: Metrics
     ) -> None:
-        """Without `client_auth` they are for connections that the gateway opens. Raises UnfitCertificate."""
+        """Without `client_auth`, the files are for connections that the gateway opens. Raises UnfitCertificate."""
         self._listener = listener
         self._settings = settings
         self._client_auth = client_auth
@@ -57,12 +57,12 @@ class Certificates:
             await self._load_again()
 
     async def renew(self) -> None:
-        """If the files have changed."""
+        """Load the files again if they have changed."""
         if await self._files.have_changed():
             await self._load_again()
 
     async def _load_again(self) -> None:
-        """What cannot be used is told, and looked at again when it changes."""
+        """Load the files again. A failure is logged and counted; the next attempt is after the next change."""
         try:
             self.current = await asyncio.to_thread(self._load)
         except UnfitCertificate as error:
@@ -95,7 +95,7 @@ def _accepting(client_auth: ClientAuth) -> ssl.SSLContext:
 
 
 def _connecting() -> ssl.SSLContext:
-    """Whoever connects looks at the name in the certificate himself: hosts of gateways come and go."""
+    """The code that connects checks the name in the peer's certificate itself: hosts of gateways come and go."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     return context
@@ -107,5 +107,5 @@ def _note_server_name(tls: ssl.SSLObject, name: str | None, context: ssl.SSLCont
 
 
 def _no_password() -> str:
-    """OpenSSL would ask for it on the terminal."""
+    """Without this function, OpenSSL would ask for the password on the terminal."""
     raise ValueError("the key has a password")

@@ -10,14 +10,14 @@ from protocol.proxy.header import MAX_HEADER_BYTES, ProxyHeader, parse_proxy_hea
 
 
 class Proxied(NamedTuple):
-    """What came: the header, and how many of the last bytes are the client's own."""
+    """The complete header, and the client's own bytes that follow it."""
 
     header: ProxyHeader
     rest: bytes
 
 
 class AwaitedProxyHeader:
-    """Of one connection."""
+    """Receives the PROXY header of one connection."""
 
     def __init__(self, trusted: Networks) -> None:
         self._trusted = trusted
@@ -33,7 +33,7 @@ class AwaitedProxyHeader:
         return any(address in network for network in self._trusted)
 
     def take(self, data: memoryview) -> Proxied | None:
-        """None while it is not whole. Raises MalformedProxyHeaderError."""
+        """Add received data. Returns None until the header is complete. Raises MalformedProxyHeaderError."""
         self._data += data
         header = parse_proxy_header(self._data[:MAX_HEADER_BYTES])
         return None if header is None else Proxied(header, self._data[header.size_bytes :])

@@ -1,7 +1,8 @@
-"""TLS of one connection: stands between its socket and what it carries.
+"""TLS of one connection, between its socket and the connection that it carries.
 
-asyncio's own TLS is not used. It cannot read a PROXY header first; and it hides how much a client has not taken: what
-is encrypted at once counts as sent. Here the socket's transport says it, as without TLS.
+asyncio's own TLS is not used. It cannot read a PROXY header first. It also hides how much data a client has not
+received: data counts as sent as soon as it is encrypted. Here the socket's transport shows this, as it does without
+TLS.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from protocol.proxy.header import MalformedProxyHeaderError
 
 READ_BUFFER_BYTES = 256 * 1024
 RECORD_BYTES = 17 * 1024
-"""The largest record: of less, nothing may be decrypted."""
+"""The size of the largest record: with fewer bytes, it is possible that nothing can be decrypted."""
 ENCRYPT_BYTES = 256 * 1024
-"""At once: so much is in memory twice."""
+"""The number of bytes encrypted in one step, because these bytes are in memory twice."""
 
 
 class Watcher(Protocol):
-    """Who has to know of connections until their handshake is done."""
+    """Is informed of connections until their handshake is done, and limits them."""
 
     def arrived(self, host: str) -> bool:
-        """False if it is one too many."""
+        """Returns False if there is one connection too many."""
 
     def throttle_time_s(self, host: str) -> float:
-        """0, or the time after which a new connection is closed, because its address connects too often."""
+        """0, or the time after which a new connection is closed because its address connects too often."""
 
     def left(self, host: str) -> None:
-        """One that was let in has finished its handshake, or is gone."""
+        """A connection that was accepted by `arrived` has finished its handshake, or is closed."""
 
     def refused(self, reason: str, address: str, **facts: Any) -> None: ...
 
 
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
-    """The protocol of the socket's transport, and the transport of the connection that it carries."""
+    """The protocol of the socket's transport, and the transport of the connection that is carried."""
 
     def __init__(
         self,
@@ -53,9 +54,9 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         proxy_header: AwaitedProxyHeader | None = None,
         opens: bool = False,
     ) -> None:
-        """`carry` makes the connection when the handshake is done, or None if the other side is not to be let in.
+        """`carry` creates the connection after the handshake, or returns None if the other side must not be accepted.
 
-        `opens`: this gateway connects, and begins the handshake.
+        `opens`: this gateway opens the connection, and begins the handshake.
         """
         super().__init__()
         self.address = "unknown"
@@ -69,19 +70,19 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.call_later(timeout_s, self._refuse, "no TLS handshake in time")
         self._host: str | None = None
-        """Counted by the server, until the handshake is done."""
+        """The host that is counted by the watcher, until the handshake is done."""
         self._raw: asyncio.Transport | None = None
         self._carried: asyncio.BufferedProtocol | None = None
         self._is_refused = False
         self._reading = True
         self._takes_answers = True
         self._ended = False
-        """The client sends nothing more."""
+        """The client sends no more data."""
 
     # The socket's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._raw = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        self._raw = cast(asyncio.Transport, transport)  # uvloop has its own class
         peer = transport.get_extra_info("peername")
         host, port = peer[:2] if peer else ("", 0)
         self.address = f"{host}:{port}"
@@ -93,14 +94,14 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._refuse("not a trusted proxy")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """No more is read than is taken: what stays here is counted nowhere."""
+        """Read no more than the carried connection accepts: data that stays in this class is not counted anywhere."""
         if self._carried is None:
             return self._read_buffer
         taken = cast(memoryview, self._carried.get_buffer(sizehint))
         return self._read_buffer[: max(len(taken), RECORD_BYTES)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.is_closing() or self._ended:  # behind the end of TLS, anything may come
+        if self.is_closing() or self._ended:  # after the end of TLS, any data may come
             return
         data = self._read_buffer[:nbytes]
         if self._proxy_header is not None:
@@ -113,7 +114,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return self._end_of_stream()
 
     def pause_writing(self) -> None:
-        # TLS itself answers some of what a client sends, new keys for example.
+        # TLS itself answers some of a client's data, for example new keys.
         self._takes_answers = False
         if self._raw is not None:
             self._raw.pause_reading()
@@ -136,10 +137,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         elif self._opens and not self._is_refused:
             self._watcher.refused("closed in TLS handshake", self.address)
 
-    # Coming in
+    # PROXY header and handshake
 
     def _after_proxy_header(self, awaited: AwaitedProxyHeader, data: memoryview) -> memoryview:
-        """What of the data is behind it."""
+        """The part of the data that follows the PROXY header."""
         try:
             found = awaited.take(data)
         except MalformedProxyHeaderError as error:
@@ -162,7 +163,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         if throttle_time_s:
             self._deadline.cancel()
             self._deadline = self._loop.call_later(throttle_time_s, self._refuse, "connects too often")
-            self._loop.call_soon(self.pause_reading)  # reading begins behind this call
+            self._loop.call_soon(self.pause_reading)  # reading begins after this call
             self._reading = False
 
     def _leave(self) -> None:
@@ -183,7 +184,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._flush()
             return False
         except ssl.SSLError as error:
-            self._flush()  # the client hears why
+            self._flush()  # sends the reason to the client
             self._refuse("TLS handshake failed", error=error.reason)
             return False
         self._flush()
@@ -203,12 +204,12 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     @property
     def certificate(self) -> bytes | None:
-        """The client's, verified, in DER."""
+        """The client's verified certificate, in DER."""
         return self._ssl.getpeercert(binary_form=True)
 
     @property
     def server_name(self) -> str | None:
-        """The host name that the client asked for."""
+        """The host name that the client requested (SNI)."""
         return self._ssl.server_name if isinstance(self._ssl, AcceptedTls) else None
 
     # Reading
@@ -221,10 +222,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 self._carried.buffer_updated(size)
             if size < len(buffer):
                 break
-        self._flush()  # TLS 1.3 may have its own answers
+        self._flush()  # TLS 1.3 may have its own answers to send
 
     def _read(self, buffer: memoryview) -> int:
-        """How much has come, up to the buffer's size."""
+        """Decrypt into the buffer; returns the number of bytes."""
         filled = 0
         try:
             while filled < len(buffer):
@@ -235,7 +236,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            self._loop.call_soon(self._client_has_ended)  # behind what it has sent
+            self._loop.call_soon(self._client_has_ended)  # after the data that the client has sent
         except ssl.SSLError as error:
             self._loop.call_soon(self._broken, error)
         return filled
@@ -245,11 +246,11 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self.close()
 
     def _broken(self, error: ssl.SSLError) -> None:
-        """Its bytes are no TLS."""
+        """The client's bytes are not valid TLS."""
         self._refuse("TLS failed", error=error.reason)
 
     def _end_of_stream(self) -> bool:
-        """True: what the client has asked is still answered."""
+        """Returns True if the client's requests still have to be answered."""
         if self._carried is None or self.is_closing():
             return False
         if not self._ended:
@@ -267,7 +268,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._loop.call_soon(self._resume)
 
     def _resume(self) -> None:
-        """What was received already comes first."""
+        """Data that was already received comes first."""
         if self._raw is None or not self._reading or self.is_closing():
             return
         self._decrypt()
@@ -288,7 +289,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         try:
             for data in list_of_data:
                 self._encrypt(memoryview(data).cast("B"))
-        except ssl.SSLError as error:  # what the client sent behind its request was no TLS
+        except ssl.SSLError as error:  # the data that the client sent after its request was not TLS
             self._broken(error)
         else:
             self._flush()
@@ -323,12 +324,12 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return self._raw is None or self._raw.is_closing()
 
     def close(self) -> None:
-        """Behind what is written."""
+        """Close after the written data has been sent."""
         if self._raw is None or self._raw.is_closing():
             return
         if self._carried is not None:
             with contextlib.suppress(ssl.SSLError):
-                self._ssl.unwrap()  # tells the client; whether it agrees is not waited for
+                self._ssl.unwrap()  # sends the end of TLS to the client, and does not wait for its answer
             self._flush()
         self._raw.close()
 

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LOOK_S = 2.0
-"""How often they are checked."""
+"""The interval between two checks."""
 
 
 class WatchedFiles:
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Create it before the files are read, so that no change is missed."""
+        """Create this object before the files are read, so that no change is missed."""
         self.paths = tuple(paths)
         self._seen = self._look()
 
     async def have_changed(self) -> bool:
-        """Since the last time."""
+        """Whether the files have changed since the last call."""
         seen = await asyncio.to_thread(self._look)
         before, self._seen = self._seen, seen
         return seen != before
@@ -29,7 +29,7 @@ class WatchedFiles:
                 return
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        """Identifies the content of each file, also behind a link that has changed."""
+        """Identifies the content of each file; follows symbolic links, which may change."""
         return [_fingerprint(path) for path in self.paths]
 
 
