@@ -11,7 +11,7 @@ DRAIN_PAUSE_S = 0.2
 FIRST_DRAIN_PAUSE_S = 0.005
 """Most pending entries are on disk within milliseconds: the first retry comes soon, later ones less and less often."""
 DRAIN_CHECKS = 50
-"""The most requests that check whether the broker is still writing."""
+"""The maximum number of requests that check whether the broker is still writing."""
 
 
 async def drained(admin: AdminClient, topic: str) -> InternalStats:

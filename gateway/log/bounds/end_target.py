@@ -8,7 +8,7 @@ from gateway.pulsar.position import Position
 
 
 class EndTarget:
-    """The target is shared by all waiting callers; it only moves forward."""
+    """A target shared by all waiting callers; it only moves forward."""
 
     def __init__(self) -> None:
         self.position: Position | None = None

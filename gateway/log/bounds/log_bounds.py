@@ -90,7 +90,7 @@ async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerIn
 async def _first(
     admin: AdminClient, topic: str, reader: Reader, window: FlowWindow, queue: EntryQueue, last: Position
 ) -> _First | None:
-    """The start by the first entry that has an index; None if none has one."""
+    """The log's start, from the first entry that has an index; None if no entry has one."""
     kept_end: int | None = None
 
     async def all_came(behind: Position) -> bool:

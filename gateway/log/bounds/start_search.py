@@ -92,5 +92,5 @@ async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOff
 
 
 def is_compacted(stats: InternalStats) -> bool:
-    """A compacted log starts at 0, as in Kafka: compaction removes records, but does not move the start."""
+    """Whether compaction has run. The log then starts at 0, as in Kafka: compaction does not move the start."""
     return stats.compacted_ledger.ledger_id >= 0

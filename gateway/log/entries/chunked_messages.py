@@ -16,7 +16,7 @@ from gateway.pulsar.reader import Entry
 from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 
 MAX_PENDING = 10
-"""The most incomplete messages of one log at the same time; Pulsar's consumers have the same default."""
+"""The maximum number of incomplete messages of one log; Pulsar's consumers have the same default."""
 
 log = SparseLog(structlog.get_logger())
 

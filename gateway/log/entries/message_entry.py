@@ -11,8 +11,8 @@ compaction sees their keys. Properties keep what only Kafka has, so that the gat
     of a message,  kafka.record   words, separated by spaces:
     where needed                  `empty`     the value is empty and stored as one byte, because compaction treats
                                               messages without bytes as tombstones
-                                  `3v`, `3n`  the value of header 3 is stored as base64; is null
-                                  `3k`, `3K`  name and value of header 3 are stored as base64; and its value is null
+                                  `3v`, `3n`  the value of header 3 is stored as base64 (v), or is null (n)
+                                  `3k`, `3K`  name and value of header 3 are stored as base64; with K, the value is null
 """
 
 from __future__ import annotations

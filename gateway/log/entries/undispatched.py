@@ -21,7 +21,7 @@ SILENT_S = 1.0
 """Readers get entries within milliseconds; after this time, shorter than `PATIENCE_S`, the admin API is asked."""
 ANSWER_S = 2.0
 MAX_AT_ONCE = 16
-"""The most requests at the same time. The first round has only one: mostly the last entry is merely late."""
+"""The maximum of concurrent requests. The first round has only one: mostly the last entry is merely late."""
 
 log = structlog.get_logger()
 

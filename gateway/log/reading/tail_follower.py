@@ -73,7 +73,7 @@ class TailFollower:
         """When this gateway last wrote an entry."""
         self._stopped = False
 
-    # When it reads
+    # When the follower reads
 
     @property
     def _wanted(self) -> bool:
@@ -137,7 +137,7 @@ class TailFollower:
             self._opening.cancel()
         self._drop()
 
-    # What it reads
+    # Entries
 
     def on_entry(self, entry: Entry) -> None:
         self._window.used(entry)
@@ -169,7 +169,7 @@ class TailFollower:
             self._target.give_up(error)
             self._on_failed()
 
-    # Its reader
+    # The reader
 
     def on_reader_closed(self, error: PulsarError) -> None:
         self._reader = None
