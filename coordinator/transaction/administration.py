@@ -1,4 +1,4 @@
-"""What administrators see of transactions: DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152)."""
+"""The administrators' view of transactions: DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152)."""
 
 from collections.abc import Iterable, Sequence, Set
 
@@ -14,7 +14,7 @@ from coordinator.transaction.transactional_id import TransactionalId
 from protocol.kafka.errors import ErrorCode
 
 _STATE_NAMES = frozenset(state.value for state in TransactionState) | {"Dead", "PrepareEpochFence"}
-"""Kafka knows two more, in which no transaction is ever shown."""
+"""Kafka knows the two added states, too, but never shows a transaction in one of them."""
 
 
 def describe(entry: TransactionalId) -> DescribedTransaction:
@@ -33,7 +33,7 @@ def describe(entry: TransactionalId) -> DescribedTransaction:
 def list_transactions(
     entries: Iterable[TransactionalId], request: ListTransactionsRequest, now_ms: int
 ) -> ListTransactionsResponse:
-    """States are compared with their case. An id without a transaction is as one whose transaction is very old."""
+    """State names are case-sensitive. A transactional id without a transaction counts as a very old transaction."""
     found = [entry for entry in entries if _is_wanted(entry, request, now_ms)]
     if request.id_pattern:
         try:
@@ -49,7 +49,7 @@ def list_transactions(
 
 
 def unknown_states(names: Set[str]) -> Sequence[str]:
-    """Of a filter: those that no transaction can have."""
+    """The names in a filter that are not states of a transaction."""
     return sorted(names - _STATE_NAMES)
 
 

@@ -10,4 +10,4 @@ class TransactionConfig:
     id_expiration_check_interval_ms: int = 60 * 60 * 1000
     """transaction.remove.expired.transaction.cleanup.interval.ms"""
     abort_retry_ms: int = 10 * 1000
-    """transaction.abort.timed.out.transaction.cleanup.interval.ms: so long after an abort that the log refused."""
+    """transaction.abort.timed.out.transaction.cleanup.interval.ms: the delay after an abort that the log refused."""

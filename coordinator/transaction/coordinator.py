@@ -1,21 +1,21 @@
-"""The transaction coordinator of one partition of `__transaction_state`: every transactional id whose hash leads there.
+"""The transaction coordinator of one partition of `__transaction_state`: all transactional ids that hash to it.
 
-A pure state machine. Requests come in as dataclasses with the time of day; answers go to `reply`, exactly once, at once
-or when the log has what they depend on. `states` has the tables of what follows what. Contract for the caller, as for
-the group coordinator:
+A pure state machine. Requests are dataclasses and come with the current time. Each request gets exactly one answer
+through `reply`, either immediately or when the records that the answer depends on are in the log. `states` has the
+tables of transitions. Contract for the caller, as for the group coordinator:
 
-- one call at a time; `reply` must not call back into the coordinator;
+- make one call at a time; `reply` must not call back into the coordinator;
 - first `replay` every record of the partition in order, then take all steps of `finish_loading`; until then the
   answers are COORDINATOR_LOAD_IN_PROGRESS, and after `resign` NOT_COORDINATOR;
-- while it `has_work`, call `work` from time to time: each call is a slice of what concerns all transactional ids;
-- call `tick` when `next_deadline_ms` has come. It may come earlier than anything is due;
-- between `pause` and `resume` call nothing else: another coordinator may answer the producers meanwhile.
+- while it `has_work`, call `work` from time to time: each call does a slice of the work on all transactional ids;
+- call `tick` when `next_deadline_ms` has come. It may be earlier than the next event that is due;
+- between `pause` and `resume` call nothing else: another coordinator may answer the producers in the meantime.
 
-If the log cannot tell what became of a record, the coordinator resigns by itself: load the partition anew.
+If the log does not know whether it has a record, the coordinator resigns by itself: load the partition again.
 
-What Apache Kafka 4.2.0 would answer is the measure, error for error; 3.9.2 differs in which of two errors a producer
-hears that is fenced, while a transition is under way. Where Kafka would hand out the epoch that it needs itself, 32767,
-or raise the epoch beyond it, a producer is fenced or gets another id.
+Error codes are those of Apache Kafka 4.2.0. While a transition is in flight, 3.9.2 may answer a fenced producer with
+another error. Where Kafka would give a producer the epoch that is reserved for the coordinator, 32767, or raise the
+epoch beyond it, the producer is fenced or gets another producer id.
 """
 
 from collections.abc import Callable, Iterable
@@ -86,7 +86,7 @@ class TransactionCoordinator:
     # --- Lifecycle
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """One record of the partition, oldest first. Raises MalformedRecordError, and passes the record over."""
+        """Apply one record of the partition, oldest first. Raises MalformedRecordError, and skips that record."""
         decoded = decode_transaction(key, value)
         if decoded is None:
             return
@@ -97,7 +97,8 @@ class TransactionCoordinator:
             self._ids[name] = TransactionalId(name, metadata)
 
     def finish_loading(self, now_ms: int) -> Steps:
-        """All is replayed: serve, after the last step. What was decided, but is not known to be done, is done again."""
+        """All records are replayed. After the last step the coordinator serves requests, and decided transactions that
+        may lack markers get them again."""
         prepared = []
         counter = SliceCounter()
         for entry in self._ids.values():
@@ -120,7 +121,8 @@ class TransactionCoordinator:
                 yield
 
     def resign(self, now_ms: int) -> None:
-        """Another coordinator has the partition. Appends under way still end, and are answered NOT_COORDINATOR."""
+        """Another coordinator has the partition now. Appends that are in flight still end; their requests get
+        NOT_COORDINATOR."""
         self._phase = Phase.RESIGNED
         self._timers.clear()
         self.open_transactions.clear()
@@ -133,14 +135,16 @@ class TransactionCoordinator:
         return bool(self._background)
 
     def work(self) -> None:
-        """Do a slice of what concerns all transactional ids."""
+        """Do a slice of the work on all transactional ids."""
         self._background.step()
 
     def pause(self, now_ms: int) -> None:
-        """Nobody waits for anything but the log, and markers go on: who leads a partition refuses those of the past."""
+        """Nothing to do: requests wait only for the log, and markers continue, as partition leaders refuse those of an
+        older coordinator."""
 
     def resume(self, now_ms: int) -> None:
-        """A transaction's time ran on meanwhile, as it does when Kafka's coordinator moves."""
+        """Nothing to do: the timeouts of transactions continued in the pause, as they do when Kafka's coordinator
+        moves."""
 
     def next_deadline_ms(self) -> int | None:
         return None if self._phase is Phase.LOADING else self._timers.next_deadline_ms()
@@ -179,7 +183,8 @@ class TransactionCoordinator:
         elif request.expected is not None and not may_go_on(entry.metadata, request.expected):
             reply(InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
         elif TABLE[entry.metadata.state][Event.INIT_PRODUCER_ID] is TransactionState.PREPARE_ABORT:
-            # Who asks again when the transaction is aborted gets a later epoch, which nobody else was ever told.
+            # The producer retries when the transaction is aborted. It then gets a later epoch, which no other producer
+            # has got.
             self._fence(
                 entry,
                 now_ms,
@@ -211,13 +216,13 @@ class TransactionCoordinator:
         self._transitions.append(entry, metadata, on_done)
 
     def _fence(self, entry: TransactionalId, now_ms: int, on_done: OnDone) -> None:
-        """Abort the open transaction, in an epoch that shuts its producer out."""
+        """Abort the open transaction, with an epoch that fences its producer."""
         self._transitions.append(entry, entry.metadata.fenced(self._version(), now_ms), on_done)
 
     # --- Transactions
 
     def add_partitions(self, request: AddPartitionsRequest, now_ms: int, reply: AddPartitionsReply) -> None:
-        """Also the partition of a group whose offsets are committed in the transaction (AddOffsetsToTxn)."""
+        """Also for AddOffsetsToTxn: then it is the partition of the group whose offsets the transaction commits."""
         error = self._status(request.transactional_id)
         entry = self._ids.get(request.transactional_id)
         if error or entry is None:
@@ -233,7 +238,7 @@ class TransactionCoordinator:
             self._transitions.append(entry, metadata, lambda error, now_ms: reply(error))
 
     def tell_when_free(self, transactional_id: str, call: Callable[[], None]) -> None:
-        """Call once, when a request for the id is not answered CONCURRENT_TRANSACTIONS any more; never if it resigns.
+        """Call `call` once, when requests for the id no longer get CONCURRENT_TRANSACTIONS; never after `resign`.
 
         Like a reply, it must not call back into the coordinator.
         """
@@ -249,7 +254,7 @@ class TransactionCoordinator:
             entry.waiting.remove(call)
 
     def verify_partitions(self, request: AddPartitionsRequest) -> VerifyPartitionsResponse:
-        """Whether the partitions were added to the open transaction (KIP-890)."""
+        """Return whether the partitions were added to the open transaction (KIP-890)."""
         error = self._status(request.transactional_id)
         entry = self._ids.get(request.transactional_id)
         if error or entry is None:
@@ -266,7 +271,7 @@ class TransactionCoordinator:
         }
 
     def end_transaction(self, request: EndTxnRequest, now_ms: int, reply: EndTxnReply) -> None:
-        """Once it is answered NONE, the result is certain; then the markers are written."""
+        """After the answer NONE the outcome is certain; the markers are written after it."""
         error = self._status(request.transactional_id)
         entry = self._ids.get(request.transactional_id)
         if error or entry is None:
@@ -286,7 +291,7 @@ class TransactionCoordinator:
         self._transitions.append(entry, metadata, on_done)
 
     def _on_ended(self, entry: TransactionalId, error: ErrorCode, now_ms: int) -> None:
-        """A transition is in the log, or refused."""
+        """A transition is in the log, or the log refused it."""
         self._await_timeout(entry, now_ms + self._config.abort_retry_ms if error else 0)
         self.open_transactions.changed(entry)
         if not entry.is_busy:
@@ -315,12 +320,12 @@ class TransactionCoordinator:
             self._timers.cancel(timer)
 
     def _on_timeout(self, entry: TransactionalId, now_ms: int) -> None:
-        """If another record of the id is not durable yet, the timer is set again when it is."""
+        """If another record of the id is not durable yet, the timer is set again when that record is."""
         if not entry.is_in_transition:
             self._fence(entry, now_ms, lambda error, now_ms: None)
 
     def _expire(self, now_ms: int) -> Steps:
-        """Forget the transactional ids that have not been used for long."""
+        """Remove the transactional ids that have not been used for `id_expiration_ms`."""
         expired: list[TransactionalId] = []
         counter = SliceCounter()
         for name in [*self._ids]:
@@ -368,7 +373,7 @@ class TransactionCoordinator:
         return self._name_error(transactional_id) or self._phase.error
 
     def _name_error(self, transactional_id: str) -> ErrorCode:
-        """Kafka takes an id that its log has no room for, and fails."""
+        """Refuses an id that does not fit into the log's records. Kafka accepts such an id, and fails later."""
         fits = 0 < len(transactional_id.encode()) <= MAX_ID_BYTES
         return ErrorCode.NONE if fits else ErrorCode.INVALID_REQUEST
 
@@ -380,7 +385,7 @@ def _producer_error(entry: TransactionalId, producer: Producer) -> ErrorCode:
 
 
 def _discard(ids: dict[str, TransactionalId]) -> Steps:
-    """To free very many at once would take long."""
+    """Discards the ids in slices, because to free very many objects at once takes long."""
     counter = SliceCounter()
     while ids:
         if counter.is_full(1 + len(ids.popitem()[1].metadata.partitions)):

@@ -1,4 +1,4 @@
-"""What EndTxn means to a transaction: the state that follows, or the error that is answered (NONE: done already)."""
+"""The effect of EndTxn on a transaction: its next state, or the error of the answer (NONE: it has already ended so)."""
 
 from coordinator.transaction.messages import EndTxnRequest
 from coordinator.transaction.metadata import EPOCH_BUMP_VERSION, LAST_CLIENT_EPOCH, TransactionMetadata
@@ -22,7 +22,8 @@ def end_step(entry: TransactionalId, request: EndTxnRequest) -> Step:
 
 
 def _step_v2(metadata: TransactionMetadata, request: EndTxnRequest) -> Step:
-    """The client's epoch says which end this is: the last one changed it."""
+    """The client's epoch shows which transaction the request ends, because the end of the previous one raised the
+    epoch."""
     if _repeats_rotation(metadata, request):
         event = Event.COMMIT_AGAIN if request.committed else Event.ABORT_AGAIN
     elif request.producer.id != metadata.producer_id:
@@ -37,7 +38,7 @@ def _step_v2(metadata: TransactionMetadata, request: EndTxnRequest) -> Step:
 
 
 def _repeats_bump(metadata: TransactionMetadata, request: EndTxnRequest) -> bool:
-    """A response never carries the epoch after the last one: only the coordinator uses it."""
+    """No response contains the epoch after LAST_CLIENT_EPOCH: only the coordinator uses it."""
     epoch = request.producer.epoch
     bumped = metadata.client_version >= EPOCH_BUMP_VERSION and metadata.producer_epoch == epoch + 1
     return bumped and metadata.producer_epoch <= LAST_CLIENT_EPOCH

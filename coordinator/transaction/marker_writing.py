@@ -1,8 +1,9 @@
-"""The markers of prepared transactions, until all partitions have theirs.
+"""Writes the markers of prepared transactions, until all partitions have theirs.
 
-A leader that fails is asked again after a while, for ever: the transaction's fate is decided. One that has heard of a
-later epoch, or of a later coordinator, is asked again only when it is looked for transactions that take long: perhaps
-this coordinator is replaced by then, and if not, the refusal was a mistake that somebody has to be told of.
+If a leader fails to write a marker, the coordinator retries after a delay, without end: the transaction's outcome is
+decided. If a leader knows a later producer epoch or a later coordinator epoch, the coordinator retries only when it
+searches for slow transactions: it may have been replaced by then. If it was not, the refusal was a mistake, which is
+reported.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -25,7 +26,7 @@ from coordinator.transaction.transactional_id import MarkerWriting, OnTransition
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 5_000
 SLOW_MS = 30_000
-"""Markers that take longer are reported. It is looked for them as often."""
+"""Transactions whose markers take longer are reported. This is also the interval of the search for them."""
 
 
 class MarkerWriters:
@@ -110,7 +111,7 @@ class MarkerWriters:
 
 
     def look_for_slow(self, entries: Iterable[TransactionalId], now_ms: int) -> Steps:
-        """Report them, and ask again who was not asked any more."""
+        """Report the slow transactions, and send the markers again that leaders refused as fenced."""
         slow = []
         counter = SliceCounter()
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Requests to the transaction coordinator and its answers: the APIs' fields without their wire versions."""
+"""Requests to the transaction coordinator, and its answers: the fields of the APIs, independent of their versions."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
-    """`expected` is what a producer had that goes on after an error (KIP-360)."""
+    """`expected` is the id and epoch of a producer that continues after an error (KIP-360)."""
 
     transactional_id: str
     timeout_ms: int
@@ -36,10 +36,10 @@ class InitProducerIdResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsRequest:
-    """AddPartitionsToTxn of one transactional id, and AddOffsetsToTxn, whose partition is the group's.
+    """AddPartitionsToTxn of one transactional id. Also AddOffsetsToTxn: its partition is that of the group.
 
-    `client_version` is the client's transaction.version: 2 if the request comes from a partition's leader that adds
-    what a client wrote (AddPartitionsToTxn from version 4), else 0.
+    `client_version` is the client's transaction.version: 2 if a partition's leader sends the request to add a partition
+    to which the client has written (AddPartitionsToTxn from version 4), else 0.
     """
 
     transactional_id: str
@@ -60,7 +60,7 @@ class EndTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResponse:
-    """`producer` is what the client goes on with; older clients are not told."""
+    """The client continues with `producer`; the response to older clients does not contain it."""
 
     error: ErrorCode
     producer: Producer = NO_PRODUCER
@@ -74,7 +74,7 @@ VerifyPartitionsResponse = Mapping[TopicPartition, ErrorCode]
 
 @dataclass(frozen=True, slots=True)
 class DescribedTransaction:
-    """While markers are written, `partitions` are those that lack theirs. Times are ms since the epoch."""
+    """While markers are written, `partitions` are those without a marker yet. Times are in ms since the epoch."""
 
     error: ErrorCode
     transactional_id: str
@@ -87,7 +87,7 @@ class DescribedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactionsRequest:
-    """Empty filters take all. `id_pattern` is RE2 and has to match a whole id (KIP-1152)."""
+    """An empty filter accepts all. `id_pattern` is an RE2 expression that has to match the whole id (KIP-1152)."""
 
     producer_ids: Set[int] = frozenset()
     states: Set[str] = frozenset()

@@ -1,9 +1,9 @@
-"""What the log says of a transactional id, and the transitions from one such value to the next.
+"""The state of a transactional id in the log, and the transitions from one such state to the next.
 
-Nothing here is changed in place: a transition makes a new value, which counts when the log has it.
+Nothing here is changed in place: a transition creates a new value, which is valid when it is in the log.
 
-Epochs go up to 32766 in the hands of producers; 32767 is for the coordinator, so that it can always fence the last
-one. Then the producer id is replaced.
+Producers have epochs up to 32766. The epoch 32767 is reserved for the coordinator, so that it can always fence a
+producer with the last epoch. After that, the producer gets a new producer id.
 """
 
 from collections.abc import Set as AbstractSet
@@ -20,11 +20,12 @@ EPOCH_BUMP_VERSION = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionMetadata:
-    """Of one transactional id. `start_ms` is -1 before its first transaction; times are since the epoch.
+    """The state of one transactional id. `start_ms` is -1 before its first transaction; times are since the epoch.
 
-    `previous_producer_id` and `last_epoch` are what the producer had before, if it may repeat the request that gave it
-    the present ones; the log does not keep `last_epoch`. `next_producer_id` is what it gets when the markers are
-    written. `client_version` is the `transaction.version` of the client that ended, or goes on with, a transaction.
+    `previous_producer_id` and `last_epoch` are the producer's id and epoch before the last change, as long as the
+    producer may repeat the request that changed them; the log does not contain `last_epoch`. `next_producer_id` is the
+    id that the producer gets when the markers are written. `client_version` is the `transaction.version` of the client
+    that ended the last transaction, or has the present one open.
     """
 
     producer_id: int
@@ -49,7 +50,7 @@ class TransactionMetadata:
         """The first moment at which an open transaction has timed out."""
         return self.start_ms + self.timeout_ms + 1
 
-    # A producer takes the id (InitProducerId)
+    # The producer gets its id and epoch (InitProducerId)
 
     def with_next_epoch(self, timeout_ms: int, now_ms: int, *, last_epoch: int) -> "TransactionMetadata":
         return self._initialized(
@@ -71,7 +72,7 @@ class TransactionMetadata:
         )
 
     def initialized_again(self, timeout_ms: int, now_ms: int) -> "TransactionMetadata":
-        """Its producer did not hear of the epoch that it was given."""
+        """The producer did not receive the epoch that it was given."""
         return self._initialized(timeout_ms, now_ms)
 
     def _initialized(self, timeout_ms: int, now_ms: int, **changes: int) -> "TransactionMetadata":
@@ -102,7 +103,7 @@ class TransactionMetadata:
     def prepared(
         self, state: TransactionState, client_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> "TransactionMetadata":
-        """Its client ended the transaction, which need not have begun."""
+        """The client ended the transaction. It may have ended one that had not begun."""
         bumps = client_version >= EPOCH_BUMP_VERSION
         return replace(
             self,
@@ -116,14 +117,14 @@ class TransactionMetadata:
         )
 
     def fenced(self, server_version: int, now_ms: int) -> "TransactionMetadata":
-        """The coordinator aborts the transaction, and raises the epoch once: its client is out (KAFKA-19367)."""
+        """The coordinator aborts the transaction, and raises the epoch once, which fences the client (KAFKA-19367)."""
         if server_version >= EPOCH_BUMP_VERSION:
             return self.prepared(TransactionState.PREPARE_ABORT, server_version, now_ms)
         aborted = self.prepared(TransactionState.PREPARE_ABORT, 0, now_ms)
         return replace(aborted, producer_epoch=self.producer_epoch + 1, last_epoch=NO_PRODUCER_EPOCH)
 
     def completed(self, now_ms: int) -> "TransactionMetadata":
-        """All markers are written: a producer whose epochs were exhausted has its next id now."""
+        """All markers are written. A producer that has used all epochs has its next producer id now."""
         state = TABLE[self.state][Event.MARKERS_WRITTEN]
         assert isinstance(state, TransactionState)
         rotates = self.next_producer_id != NO_PRODUCER_ID
@@ -140,7 +141,7 @@ class TransactionMetadata:
 
     @property
     def as_client_sees(self) -> tuple[int, int]:
-        """The producer's id and epoch when the transaction, which is prepared, is complete."""
+        """The id and epoch that the producer has after the end of the prepared transaction."""
         if self.state in PREPARED and self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch

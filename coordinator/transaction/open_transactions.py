@@ -1,4 +1,4 @@
-"""The transactions that are not complete, and when one becomes it: for who watches the coordinator."""
+"""The transactions that are not complete, with a notification when one is completed: for monitoring."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from coordinator.transaction.states import PREPARED, TransactionState
 from coordinator.transaction.transactional_id import TransactionalId
 
 OnComplete = Callable[[TransactionState], None]
-"""All markers are written: CompleteCommit or CompleteAbort."""
+"""Called when all markers are written, with CompleteCommit or CompleteAbort."""
 _COMPLETE = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 _OPEN = PREPARED | {TransactionState.ONGOING}
 
@@ -21,7 +21,7 @@ class OpenTransactions:
             self._open[entry.name] = entry
 
     def changed(self, entry: TransactionalId) -> None:
-        """The log has its next state."""
+        """The next state of the transactional id is in the log."""
         state = entry.metadata.state
         if state in _OPEN:
             self._open[entry.name] = entry
@@ -32,7 +32,7 @@ class OpenTransactions:
         self._open = {}
 
     def prepared(self) -> list[TransactionalId]:
-        """Those that lack markers."""
+        """The transactions whose markers are being written."""
         return [entry for entry in self._open.values() if entry.metadata.state in PREPARED]
 
     def __len__(self) -> int:
@@ -40,5 +40,5 @@ class OpenTransactions:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When it began, since the epoch; None if there is none."""
+        """The start of the oldest open transaction, since the epoch; None if no transaction is open."""
         return min((entry.metadata.start_ms for entry in self._open.values()), default=None)

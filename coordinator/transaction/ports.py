@@ -1,4 +1,4 @@
-"""What the coordinator needs from outside: a log to append to, writers of markers, fresh producer ids."""
+"""What the coordinator needs from other modules: a log to append to, a writer of markers, new producer ids."""
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 NewProducerId = Callable[[], int]
-"""An id that nobody has had."""
+"""Returns a producer id that no producer has had."""
 
 CoordinatorEpoch = Callable[[], int]
-"""Higher than that of any coordinator that had the partition before; known when its log has been replayed."""
+"""Returns an epoch above that of every earlier coordinator of the partition; known when its log has been replayed."""
 
 TransactionVersion = Callable[[], int]
-"""The fleet's `transaction.version` at this moment: 0, 1 (records of version 1) or 2 (KIP-890)."""
+"""Returns the current `transaction.version` of the fleet: 0, 1 (records of version 1) or 2 (KIP-890)."""
 
 
 # Markers
@@ -23,7 +23,7 @@ TransactionVersion = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class TransactionMarkers:
-    """One marker for each of the partitions: the transaction ends there, committed or aborted.
+    """One marker for each of the partitions, to end the transaction there as committed or aborted.
 
     `transaction_version` is 2 if `producer_epoch` is higher than that of the transaction's batches (KIP-890).
     """
@@ -39,14 +39,15 @@ class TransactionMarkers:
 
 class MarkerOutcome(Enum):
     WRITTEN = auto()
-    """The partition's log has the marker, durably, or needs none: nothing of the transaction is open there."""
+    """The marker is durable in the partition's log; or it is not needed, as the transaction has nothing open there."""
     GONE = auto()
-    """There is no such partition any more; a fresh look has told so."""
+    """The partition does not exist any more, according to current metadata."""
     FAILED = auto()
-    """It is to be sent again. It may be written or not, but will not be later: from clients that keep their epoch, the
-    partition could not tell it from the next transaction's."""
+    """The marker has to be sent again. This attempt may have written it, but will not write it later: if the client
+    keeps its epoch from transaction to transaction, the partition could not tell it from the marker of the next
+    transaction."""
     FENCED = auto()
-    """The partition has heard of a later epoch of the producer, or of a later coordinator."""
+    """The partition's leader knows a later epoch of the producer or of the coordinator."""
 
 
 OnMarker = Callable[[TopicPartition, MarkerOutcome, int], None]
@@ -54,21 +55,21 @@ OnMarker = Callable[[TopicPartition, MarkerOutcome, int], None]
 
 
 class SlowTransaction(NamedTuple):
-    """Its markers are being written for long. `partitions` still lack theirs."""
+    """A transaction whose markers take long. `partitions` still lack theirs."""
 
     transactional_id: str
     producer_id: int
     seconds: int
     partitions: Set[TopicPartition]
     fenced: Set[TopicPartition]
-    """Those of them whose leaders know a later epoch of the producer or the coordinator."""
+    """Those of `partitions` whose leaders know a later epoch of the producer or of the coordinator."""
 
 
 OnSlow = Callable[[Sequence[SlowTransaction]], None]
 
 
 class Markers(Protocol):
-    """Leads the markers to the leaders of the partitions."""
+    """Sends the markers to the leaders of the partitions."""
 
     def write(self, markers: TransactionMarkers, on_outcome: OnMarker) -> None:
         """Call `on_outcome` exactly once for each partition, later (never inside this call), whatever happens."""
@@ -81,13 +82,14 @@ MARKER_OUTCOMES = {
     ErrorCode.INVALID_PRODUCER_EPOCH: MarkerOutcome.FENCED,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: MarkerOutcome.FENCED,
 }
-"""What a leader's answer to WriteTxnMarkers means; any other error is FAILED, UNKNOWN_TOPIC_OR_PARTITION included."""
+"""The outcome for each error code in the response to WriteTxnMarkers. All others are FAILED, also
+UNKNOWN_TOPIC_OR_PARTITION."""
 
 
 # The log
 
 NOT_WRITTEN = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.NOT_ENOUGH_REPLICAS})
-"""With these errors the log says that it does not have the records, and will not. Otherwise they may appear."""
+"""After these errors the log does not have the records, and never will. After others they may still appear."""
 
 APPEND_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,

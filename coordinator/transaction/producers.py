@@ -1,4 +1,4 @@
-"""Which producer may have a transactional id next (InitProducerId, KIP-360), and under which id and epoch."""
+"""Which producer may use a transactional id next (InitProducerId, KIP-360), and with which producer id and epoch."""
 
 from coordinator.transaction.messages import InitProducerIdRequest, Producer
 from coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TransactionMetadata
@@ -8,7 +8,8 @@ from protocol.kafka.errors import ErrorCode
 
 
 def may_go_on(metadata: TransactionMetadata, expected: Producer) -> bool:
-    """The producer has, or just had, this transactional id. Its epoch is looked at when no transaction is open."""
+    """Whether the producer has, or had just before, this transactional id. Its epoch is checked when no transaction is
+    open."""
     rotated = expected.id == metadata.previous_producer_id and expected.epoch >= LAST_CLIENT_EPOCH
     return metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.id == metadata.producer_id or rotated
 
@@ -16,7 +17,7 @@ def may_go_on(metadata: TransactionMetadata, expected: Producer) -> bool:
 def next_producer(
     metadata: TransactionMetadata, request: InitProducerIdRequest, now_ms: int, new_id: NewProducerId
 ) -> TransactionMetadata | ErrorCode:
-    """For one that `may_go_on`, or that says nothing of what it had. No transaction is open."""
+    """For a producer that `may_go_on`, or whose request has no `expected` id and epoch. No transaction is open."""
     timeout_ms, expected = request.timeout_ms, request.expected
     if expected is None or metadata.producer_epoch == NO_PRODUCER_EPOCH:
         last_epoch = NO_PRODUCER_EPOCH

@@ -1,8 +1,8 @@
-"""States of a transaction, and what each event does in each of them.
+"""States of a transaction, and the effect of each event in each state.
 
-A table's row says what follows: the next state, or the error that the request is answered with (NONE: it is done
-already). Two transitions never run at once: while one is on its way to the log, or markers are being written, requests
-are answered CONCURRENT_TRANSACTIONS before any table is asked (`coordinator.py`).
+A table's row gives the next state, or the error code of the answer (NONE: it is already done). Two transitions never
+run at the same time: while a transition is in flight, or markers are being written, requests get
+CONCURRENT_TRANSACTIONS before any table is read (`coordinator.py`).
 
 Source: Kafka's TransactionState and TransactionCoordinator, 4.2.0; KIP-98, KIP-360, KIP-890.
 """
@@ -14,13 +14,13 @@ from protocol.kafka.errors import ErrorCode
 
 
 class TransactionState(Enum):
-    """Values are the names that DescribeTransactions and ListTransactions show. `ids` has those of the log."""
+    """Values are the names in DescribeTransactions and ListTransactions. `STATE_IDS` has the numbers in the log."""
 
     EMPTY = "Empty"
-    """A producer has its id and epoch, and has begun nothing since."""
+    """A producer has its id and epoch, and has begun no transaction since."""
     ONGOING = "Ongoing"
     PREPARE_COMMIT = "PrepareCommit"
-    """It will be committed, whatever happens: markers are being written."""
+    """The transaction will be committed, whatever happens. Its markers are being written."""
     PREPARE_ABORT = "PrepareAbort"
     COMPLETE_COMMIT = "CompleteCommit"
     """All markers are written."""
@@ -28,25 +28,25 @@ class TransactionState(Enum):
 
 
 STATE_IDS: Mapping[TransactionState, int] = {state: number for number, state in enumerate(TransactionState)}
-"""In the order of Kafka's ids, which begin at 0. Its 6 (Dead) and 7 (PrepareEpochFence) are never written."""
+"""In the order of Kafka's ids, which begin at 0. Kafka's ids 6 (Dead) and 7 (PrepareEpochFence) are never written."""
 STATES_BY_ID: Mapping[int, TransactionState] = {number: state for state, number in STATE_IDS.items()}
 
 PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 EXPIRABLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-"""A transactional id in one of these goes when it has not been used for long."""
+"""In these states a transactional id is removed when it has not been used for `id_expiration_ms`."""
 
 
 class Event(Enum):
     INIT_PRODUCER_ID = auto()
     ADD_PARTITIONS = auto()
-    """Or offsets of a group."""
+    """Also offsets of a group."""
     COMMIT = auto()
     ABORT = auto()
     COMMIT_AGAIN = auto()
-    """The epoch tells that the request is a retry (KIP-890: each end of a transaction raises the epoch)."""
+    """A retry of COMMIT, recognised by its epoch (KIP-890: each end of a transaction raises the epoch)."""
     ABORT_AGAIN = auto()
     TIMEOUT = auto()
-    """It has been open for longer than its producer allowed."""
+    """The transaction was open for longer than its producer's timeout."""
     MARKERS_WRITTEN = auto()
 
 
@@ -60,7 +60,7 @@ Row = Mapping[Event, TransactionState | ErrorCode]
 
 _BEGIN: Row = {_INIT: _EMPTY, _ADD: _ONGOING}
 _FENCE: Row = {_INIT: _PREPARE_ABORT, Event.TIMEOUT: _PREPARE_ABORT}
-"""The epoch is raised, too: the producer that had the transaction open is out."""
+"""The epoch is raised, too: the producer of the open transaction is fenced."""
 _WRITING: Row = {_INIT: _WAIT, _ADD: _WAIT}
 
 TABLE: Mapping[TransactionState, Row] = {
@@ -85,7 +85,8 @@ END_TXN_V2: Mapping[TransactionState, Row] = {
         _COMMIT: _WRONG, _ABORT: _PREPARE_ABORT, Event.COMMIT_AGAIN: _WRONG, Event.ABORT_AGAIN: _DONE,
     },
 }  # fmt: skip
-"""EndTxn from version 5 (KIP-890). What is not here has an epoch that does not fit the state: PRODUCER_FENCED.
+"""For EndTxn from version 5 (KIP-890). For an event that is missing here the epoch is wrong: PRODUCER_FENCED.
 
-A transaction to which nothing was added may be aborted: the client cannot know what the partitions' leaders did.
+A transaction to which nothing was added may be aborted: the client cannot know whether the partitions' leaders added
+partitions.
 """

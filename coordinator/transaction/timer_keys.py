@@ -1,4 +1,4 @@
-"""What the coordinator waits for."""
+"""The timers of the coordinator."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 class TimerKind(Enum):
     TIMEOUT = auto()
-    """Of an open transaction."""
+    """An open transaction times out."""
     MARKERS = auto()
-    """Until some are tried again."""
+    """Failed markers are sent again."""
     SLOW = auto()
-    """Until it is looked for transactions whose markers take long."""
+    """The next search for transactions whose markers take long."""
     EXPIRY = auto()
-    """Until all transactional ids are looked at."""
+    """The next search for expired transactional ids."""
 
 
 class TimerKey(NamedTuple):

@@ -1,4 +1,4 @@
-"""A transactional id as its coordinator has it, and the one transition of it that may be on its way to the log."""
+"""A transactional id in its coordinator, with the one transition of it that may be in flight."""
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
@@ -11,32 +11,32 @@ from coordinator.transaction.states import PREPARED
 
 @dataclass(slots=True)
 class MarkerWriting:
-    """Which partitions of a prepared transaction still lack their markers, and which of these are to be tried again."""
+    """The partitions of a prepared transaction that still lack their markers, and those of them that need a retry."""
 
     unmarked: set[TopicPartition]
     since_ms: int
     failed: set[TopicPartition] = field(default_factory=set)
     fenced: set[TopicPartition] = field(default_factory=set)
-    """Those whose leaders know a later epoch."""
+    """Partitions whose leaders know a later epoch of the producer or of the coordinator."""
     failures: int = 0
-    """Rounds of which some marker failed, and appends that the log refused."""
+    """The number of retries: after failed markers, and after appends that the log refused."""
 
 
 @dataclass(slots=True)
 class TransactionalId:
-    """`metadata` is what the log has. It has none of an id whose first producer is being made: epoch -1."""
+    """`metadata` is the state in the log. The log has none while the first producer is being initialized: epoch -1."""
 
     name: str
     metadata: TransactionMetadata
     is_in_transition: bool = False
-    """A record of it is on its way to the log."""
+    """A record of the id is in flight."""
     writing: MarkerWriting | None = None
     waiting: list[Callable[[], None]] = field(default_factory=list)
-    """To be called when it is not busy any more."""
+    """To be called when the id is not busy any more."""
 
     @property
     def is_busy(self) -> bool:
-        """Requests come too early."""
+        """Requests have to wait or to be retried."""
         return self.is_in_transition or self.metadata.state in PREPARED
 
     @property
@@ -45,7 +45,7 @@ class TransactionalId:
 
     @property
     def partitions(self) -> Set[TopicPartition]:
-        """While markers are written, those that lack theirs."""
+        """While markers are written, the partitions that lack theirs."""
         return self.metadata.partitions if self.writing is None else self.writing.unmarked
 
 

@@ -1,7 +1,7 @@
-"""The way of a transition through the log: it counts when the log has it.
+"""Writes transitions to the log: a transition is valid when the log has it.
 
-The log may say that it refuses a record for good: then nothing has changed. If it cannot tell what became of one, the
-coordinator ends, since another one, or the next here, will read whether it is there.
+If the log refuses a record for good, nothing has changed. If the log does not know whether it has a record, the
+coordinator resigns: the next coordinator reads whether the record is there.
 """
 
 from collections.abc import Callable, Sequence

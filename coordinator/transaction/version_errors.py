@@ -1,6 +1,6 @@
-"""Error codes that older versions of an API do not have, and those that replace them (KIP-588, KIP-890).
+"""Error codes that older versions of an API do not have, and the codes that replace them (KIP-588, KIP-890).
 
-For the handlers: the coordinator speaks the newest version of each.
+Used by the handlers: the coordinator answers with the codes of the newest version.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Api(Enum):
 
 
 class Substitute(NamedTuple):
-    """The `error` is for versions from `since` on; below they get the `older` one. None: no version has it."""
+    """Versions below `since` get the `older` code instead of `error`. If `since` is None, all versions get it."""
 
     error: ErrorCode
     since: int | None
@@ -37,7 +37,8 @@ _UNREACHED = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-"""What a partition's leader hears in place of the coordinator's answer. Producers retry NOT_ENOUGH_REPLICAS."""
+"""Errors for which a partition's leader answers NOT_ENOUGH_REPLICAS, which producers retry: it has no answer of the
+coordinator."""
 
 SUBSTITUTES: Mapping[Api, tuple[Substitute, ...]] = {
     Api.INIT_PRODUCER_ID: (_fenced(4),),

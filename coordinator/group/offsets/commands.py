@@ -1,4 +1,4 @@
-"""Commits, deletions and expiry of offsets, and the removal of groups that have nothing left to remember."""
+"""Commits, deletions and expiry of offsets, and the removal of groups that have no offsets left."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ CommitValues = Mapping[TopicPartition, OffsetCommitValue]
 
 
 class OffsetsOwner(Protocol):
-    """A group, as far as its offsets depend on it."""
+    """The parts of a group on which its offsets depend."""
 
     group_id: str
     offsets: GroupOffsets
@@ -51,7 +51,7 @@ Owner = TypeVar("Owner", bound=OffsetsOwner)
 
 @dataclass(frozen=True)
 class _Removal(Generic[Owner]):
-    """Of committed offsets of a group, None for all of them, and of offsets that its transactions have open."""
+    """Offsets to remove: committed ones of a group, None for all of them, and pending ones of its transactions."""
 
     group: Owner
     partitions: Iterable[TopicPartition] | None
@@ -59,7 +59,8 @@ class _Removal(Generic[Owner]):
 
 
 class OffsetCommands(Generic[Owner]):
-    """Works on `groups`, the coordinator's own: a group that dies here is removed from it. So with `pending`."""
+    """Works on `groups` and `pending`, which belong to the coordinator: a group that dies here is removed from
+    `groups`."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class OffsetCommands(Generic[Owner]):
         self._deleted_topics: list[DeletedTopic] = []
 
     def commit(self, group: Owner, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
-        """Answered when durable; offsets whose metadata is too large are refused one by one."""
+        """Replies when the offsets are durable. Offsets whose metadata is too large are refused one by one."""
         values = offsets_to_store(request, self._config.offset_metadata_max_chars, now_ms)
         answer = dict.fromkeys(request.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not values:
@@ -97,7 +98,7 @@ class OffsetCommands(Generic[Owner]):
             self._store(group, part, superseded, on_stored)
 
     def _parts(self, group_id: str, values: CommitValues) -> list[tuple[CommitValues, PendingChanges]]:
-        """What is appended together: an offset, and what it supersedes. A short append is stored as a whole."""
+        """The parts to append, each with the pending offsets that it supersedes. A short append is stored whole."""
         in_transactions = self._pending.partitions(group_id)
         if not in_transactions or in_transactions.isdisjoint(values):
             return [(values, {})]
@@ -120,7 +121,8 @@ class OffsetCommands(Generic[Owner]):
         def on_done(error: ErrorCode, now_ms: int) -> None:
             if superseded:
                 (self._pending.commit if error is ErrorCode.NONE else self._pending.abandon)(superseded)
-            if error is ErrorCode.NONE:  # also if the group has changed its protocol meanwhile: the offsets go on
+            # Also if the group has changed its protocol in the meantime: the new group keeps the offsets.
+            if error is ErrorCode.NONE:
                 self._on_changed(group.group_id, group.offsets.commit(values))
             else:
                 group.offsets.abandon(values)
@@ -131,7 +133,7 @@ class OffsetCommands(Generic[Owner]):
     def delete(
         self, group: Owner, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
     ) -> Steps | None:
-        """Offsets of topics that members read stay. What is returned is the rest of the work."""
+        """Keeps offsets of topics to which members are subscribed. Returns the rest of the work, if there is more."""
         errors = {
             partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             if group.is_subscribed_to_topic(partition.topic)
@@ -152,7 +154,7 @@ class OffsetCommands(Generic[Owner]):
         return _begun(self._remove_in_slices(group, deletable, now_ms, on_stored))
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int, reply: DeleteGroupsReply) -> Steps | None:
-        """Only groups without members can be deleted. What is returned is the rest of the work."""
+        """Only groups without members can be deleted. Returns the rest of the work, if there is more."""
         errors = {group_id: self._deletion_error(group_id) for group_id in group_ids}
         deleted = [group_id for group_id, error in errors.items() if error is ErrorCode.NONE]
 
@@ -173,7 +175,7 @@ class OffsetCommands(Generic[Owner]):
     def _remove_in_slices(
         self, group: Owner, partitions: list[TopicPartition], now_ms: int, on_stored: OnStored
     ) -> Steps:
-        """The group may die meanwhile: another one of its name keeps what it commits."""
+        """The group may be deleted between two slices: a new group of the same name keeps its own commits."""
         appends = _Appends(on_stored)
         try:
             for start in range(0, len(partitions), SLICE_UNITS):
@@ -188,7 +190,8 @@ class OffsetCommands(Generic[Owner]):
             appends.end(ErrorCode.NOT_COORDINATOR)
 
     def _remove_groups_in_slices(self, groups: list[Owner], now_ms: int, on_stored: OnStored) -> Steps:
-        """They die at once; their offsets follow. Offsets that a crash leaves are a group that can be deleted."""
+        """The groups die immediately; their offsets are removed after that. After a crash, the offsets that are left
+        belong to a group that can be deleted."""
         appends = _Appends(on_stored)
         try:
             self._bury(groups, now_ms, appends.one())
@@ -212,7 +215,7 @@ class OffsetCommands(Generic[Owner]):
         self._append(records, {}, pending, on_stored)
 
     def _remove_left_offsets(self, dead: Owner, among: Iterable[TopicPartition], on_stored: OnStored) -> None:
-        """A group that was made anew keeps its own: their records are in the log already."""
+        """A new group of the same name keeps its offsets: their records are in the log already."""
         anew = self._groups.get(dead.group_id)
         gone = dead.offsets.remove(among)
         if anew is not None:
@@ -227,7 +230,7 @@ class OffsetCommands(Generic[Owner]):
         return ErrorCode.NONE if group.is_empty else ErrorCode.NON_EMPTY_GROUP
 
     def expire(self, now_ms: int) -> Steps:
-        """Lost tombstones are no harm: the offsets expire again after the next load."""
+        """Lost tombstones do no harm: the offsets expire again after the next load."""
         retention_ms = self._config.offsets_retention_ms
 
         def expired(group: Owner, among: Iterable[TopicPartition]) -> list[TopicPartition] | None:
@@ -241,19 +244,19 @@ class OffsetCommands(Generic[Owner]):
         return self._remove_everywhere(expired, now_ms)
 
     def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps | None:
-        """The topics were deleted: offsets in them mean nothing any more. None: steps under way do it."""
+        """Remove the offsets of deleted topics. Returns None if steps that run already do it."""
         under_way = bool(self._deleted_topics)
         self._deleted_topics += topics
         return None if under_way else self._forget_topics(now_ms)
 
     def _forget_topics(self, now_ms: int) -> Steps:
-        """Topics that are added meanwhile are looked for in one further turn."""
+        """Topics that are added while this runs are handled in one further round."""
         try:
             while self._deleted_topics:
                 count = len(self._deleted_topics)
                 yield from self._remove_offsets_of(self._deleted_topics[:count], now_ms)
                 del self._deleted_topics[:count]
-        finally:  # after a defect, too: the next deletion starts anew
+        finally:  # Also after an exception: the next deletion starts with an empty list.
             self._deleted_topics.clear()
 
     def _remove_offsets_of(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps:
@@ -267,12 +270,14 @@ class OffsetCommands(Generic[Owner]):
     def _remove_everywhere(
         self, choose: Callable[[Owner, Iterable[TopicPartition]], list[TopicPartition] | None], now_ms: int
     ) -> Steps:
-        """Of every group the offsets that are chosen, and the group if it has none left; None: nothing of it."""
+        """Remove the chosen offsets of every group, and groups that have none left. `choose` returns None to keep a
+        group."""
         counter = SliceCounter()
         for group_id, group in list(self._groups.items()):
             for among in group.offsets.slices():
                 now = self._groups.get(group_id)
-                if now is None or now.offsets is not group.offsets:  # it may have changed its protocol, and kept them
+                # The group was deleted; or it changed its protocol, and kept its offsets.
+                if now is None or now.offsets is not group.offsets:
                     break
                 chosen = choose(now, among)
                 if chosen is not None:
@@ -281,7 +286,7 @@ class OffsetCommands(Generic[Owner]):
                     yield
 
     def _remove(self, removed: list[_Removal[Owner]], now_ms: int, on_stored: OnStored) -> None:
-        """And each empty group that has nothing left, in one append."""
+        """Remove these offsets, and the empty groups that have none left, in one append."""
         offsets: dict[str, dict[TopicPartition, int | None]] = {}
         pending: dict[TransactionalOffsetKey, None] = {}
         records: list[Record] = []
@@ -304,7 +309,7 @@ class OffsetCommands(Generic[Owner]):
         pending: PendingChanges,
         on_stored: OnStored,
     ) -> None:
-        """`records` say what was `removed`; the tombstones of what was `pending` are added to them."""
+        """`records` contain the tombstones of `removed`; the tombstones of `pending` are added to them here."""
         records = [*records, *pending_records(pending)]
         if not records:
             on_stored(ErrorCode.NONE)
@@ -322,7 +327,7 @@ class OffsetCommands(Generic[Owner]):
 
 
 class _Appends:
-    """Several appends that are answered together: by the first error, if there is one."""
+    """Several appends that have one answer: the first error, if there is one."""
 
     def __init__(self, on_stored: OnStored) -> None:
         self._on_stored = on_stored
@@ -331,12 +336,12 @@ class _Appends:
         self._ended = False
 
     def one(self) -> OnStored:
-        """What one more append calls when its records are stored."""
+        """Returns the callback for one more append."""
         self._left += 1
         return self._done
 
     def end(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """There are no more; `error` if some are missing. Only the first call counts."""
+        """There are no further appends; `error` if some were not made. Only the first call counts."""
         if not self._ended:
             self._ended = True
             self._done(error)
@@ -349,6 +354,6 @@ class _Appends:
 
 
 def _begun(steps: Steps) -> Steps:
-    """Its first step is done: whatever becomes of the rest, its end is reached or it is closed."""
+    """Runs the first step now, so that the `finally` of the steps will run, whether they end or are closed."""
     next(steps, None)
     return steps

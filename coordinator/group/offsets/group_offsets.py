@@ -1,4 +1,4 @@
-"""Committed offsets of one group: what is durable, what is on its way to the log, what has expired."""
+"""Committed offsets of one group: those that are durable or in flight, and the search for expired ones."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ _MAX_INT64 = 2**63 - 1
 
 @dataclass(frozen=True)
 class OffsetExpirationCondition:
-    """When an offset without an expiry of its own goes (KIP-211).
+    """When an offset without its own expiry time expires (KIP-211).
 
-    `since_ms` is the moment that the retention counts from; None counts from each offset's own commit.
-    Offsets of `subscribed_topics` stay.
+    The retention starts at `since_ms`; if it is None, at each offset's own commit. Offsets of `subscribed_topics` do
+    not expire.
     """
 
     since_ms: int | None = None
@@ -38,7 +38,7 @@ class GroupOffsets:
         self._durable: dict[TopicPartition, OffsetCommitValue] = {}
         self._pending: dict[TopicPartition, OffsetCommitValue] = {}
         self._removed: dict[TopicPartition, OffsetCommitValue] = {}
-        """The last one that was pending when it was removed, until its fate is known."""
+        """The last pending commit of each partition whose offset was removed meanwhile, until its outcome is known."""
 
     def __bool__(self) -> bool:
         return bool(self._durable or self._pending)
@@ -56,14 +56,14 @@ class GroupOffsets:
         self._pending.update(values)
 
     def commit(self, values: Mapping[TopicPartition, OffsetCommitValue]) -> dict[TopicPartition, int]:
-        """Returns the offsets that are in force now; one that was removed since `prepare` is not."""
+        """Returns the offsets that are valid now, without those that were removed since `prepare`."""
         moved: dict[TopicPartition, int] = {}
         for partition, value in values.items():
             pending = self._pending.get(partition)
             if pending is not None and partition not in self._removed:
                 self._durable[partition] = value
                 moved[partition] = value.offset
-            if pending is value:  # else a later commit is pending by now
+            if pending is value:  # Otherwise a later commit is pending.
                 del self._pending[partition]
             if self._removed and self._removed.get(partition) is value:
                 del self._removed[partition]
@@ -71,7 +71,7 @@ class GroupOffsets:
 
     def abandon(self, values: Mapping[TopicPartition, OffsetCommitValue]) -> None:
         for partition, value in values.items():
-            if self._pending.get(partition) is value:  # a later commit may be pending by now
+            if self._pending.get(partition) is value:  # A later commit may be pending.
                 del self._pending[partition]
             if self._removed.get(partition) is value:
                 del self._removed[partition]
@@ -82,7 +82,7 @@ class GroupOffsets:
         require_stable: bool,
         in_transactions: Collection[TopicPartition] = (),
     ) -> dict[TopicPartition, FetchedOffset]:
-        """`in_transactions`: those for which open transactions have offsets."""
+        """`in_transactions`: the partitions for which open transactions have offsets."""
         fetched = {each: self._fetch_one(each) for each in (self._durable if partitions is None else partitions)}
         if require_stable and (self._pending or in_transactions):
             for partition in fetched:
@@ -104,7 +104,7 @@ class GroupOffsets:
         return self._durable.keys() | self._pending.keys()
 
     def slices(self) -> Iterator[list[TopicPartition]]:
-        """What is known now, SLICE_UNITS at a time; one that is empty, if nothing is."""
+        """The partitions that are known now, in lists of SLICE_UNITS; one empty list if there are none."""
         known = [*self._durable, *(partition for partition in self._pending if partition not in self._durable)]
         return (known[start : start + SLICE_UNITS] for start in range(0, len(known) or 1, SLICE_UNITS))
 
@@ -123,7 +123,7 @@ class GroupOffsets:
     def of_deleted(
         self, among: Iterable[TopicPartition], deleted: Mapping[str, Sequence[DeletedTopic]]
     ) -> list[TopicPartition]:
-        """Offsets that were committed for topics before those were deleted."""
+        """The partitions whose offsets were committed before their topics were deleted."""
         return [
             partition
             for partition in among
@@ -133,7 +133,7 @@ class GroupOffsets:
         ]
 
     def remove(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Returns those that the log may know, and that need a tombstone."""
+        """Returns the partitions whose offsets the log may have, and which therefore need a tombstone."""
         removed = {each for each in partitions if each in self._durable or each in self._pending}
         for partition in removed:
             self._durable.pop(partition, None)
@@ -146,7 +146,7 @@ class GroupOffsets:
 def is_of_deleted(value: OffsetCommitValue, deleted: DeletedTopic) -> bool:
     """Whether the offset was committed for the topic before it was deleted.
 
-    A topic that was made anew has another id. Offsets without one go by the time of their commit.
+    A topic that was created again has another id. If an id is missing, the time of the commit decides.
     """
     if value.topic_id and deleted.topic_id:
         return value.topic_id == deleted.topic_id
@@ -160,7 +160,7 @@ def offset_records(group_id: str, values: Mapping[TopicPartition, OffsetCommitVa
 def offsets_to_store(
     request: CommitRequest, metadata_max_chars: int, now_ms: int
 ) -> dict[TopicPartition, OffsetCommitValue]:
-    """The request's offsets without those whose metadata is too large."""
+    """The offsets of the request, without those whose metadata is too large."""
     expire_ms = NO_TIMESTAMP if request.retention_ms is None else min(now_ms + request.retention_ms, _MAX_INT64)
     return {
         partition: _value(offset, expire_ms, now_ms)

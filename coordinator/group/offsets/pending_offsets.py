@@ -1,6 +1,6 @@
-"""Offsets of open transactions: what the log has of them, and what is on its way there.
+"""Offsets of open transactions: those in the log, and those in flight.
 
-They are found by their producer when its transaction ends, and by their group and partition in all other cases.
+They are found by producer when its transaction ends, and by group and partition in all other cases.
 """
 
 from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
@@ -13,7 +13,7 @@ from coordinator.log import Record
 from coordinator.topics import DeletedTopic, TopicPartition
 
 PendingChanges = Mapping[TransactionalOffsetKey, TransactionalOffsetValue | None]
-"""What one append says; None removes."""
+"""The changes of one append; None removes a pending offset."""
 _NO_PARTITIONS: Mapping[TopicPartition, Mapping[TransactionalOffsetKey, None]] = {}
 
 
@@ -23,16 +23,16 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._durable: dict[TransactionalOffsetKey, TransactionalOffsetValue] = {}
         self._in_flight: dict[TransactionalOffsetKey, PendingChanges] = {}
-        """By key, the last one."""
+        """The last append in flight, by key."""
         self._by_producer: dict[int, dict[TransactionalOffsetKey, None]] = {}
         self._by_group: dict[str, dict[TopicPartition, dict[TransactionalOffsetKey, None]]] = {}
         self._producer_epochs: dict[int, int] = {}
         self._next_order = 0
 
-    # --- What is open
+    # --- Open offsets
 
     def find(self, key: TransactionalOffsetKey) -> TransactionalOffsetValue | None:
-        """As it will be when all that is in flight is durable."""
+        """The value after all changes in flight are durable."""
         changes = self._in_flight.get(key)
         return self._durable.get(key) if changes is None else changes[key]
 
@@ -43,11 +43,11 @@ class PendingOffsets:
         return [*self._by_producer.get(producer_id, ())]
 
     def producer_epoch(self, producer_id: int) -> int | None:
-        """The highest that its open transaction has; None if it has none."""
+        """The highest epoch of the producer's open transaction; None if no transaction is open."""
         return self._producer_epochs.get(producer_id)
 
     def producer_ids(self) -> Collection[int]:
-        """Of those that have transactions open."""
+        """The producers with open transactions."""
         return [*self._by_producer]
 
     def of_partition(self, group_id: str, partition: TopicPartition) -> Collection[TransactionalOffsetKey]:
@@ -57,18 +57,18 @@ class PendingOffsets:
         return [key for keys in self._by_group.get(group_id, {}).values() for key in keys]
 
     def partitions(self, group_id: str) -> KeysView[TopicPartition]:
-        """For which transactions have offsets open."""
+        """The partitions for which transactions have pending offsets."""
         return self._by_group.get(group_id, _NO_PARTITIONS).keys()
 
     def groups(self) -> Collection[str]:
         return self._by_group
 
     def has_open(self, group_id: str, besides: Collection[TransactionalOffsetKey] = ()) -> bool:
-        """Whether there will be any, `besides` these, when all that is in flight is durable."""
+        """Whether any, apart from `besides`, will be left when all changes in flight are durable."""
         return any(self.find(key) is not None and key not in besides for key in self.of_group(group_id))
 
     def of_deleted(self, deleted: Mapping[str, Sequence[DeletedTopic]]) -> list[TransactionalOffsetKey]:
-        """Those of topics, made before these were deleted."""
+        """Pending offsets that were committed before their topics were deleted."""
         return [
             key
             for keys in self._by_producer.values()
@@ -81,13 +81,13 @@ class PendingOffsets:
     def superseded(
         self, group_id: str, partition: TopicPartition, before: int | None = None
     ) -> dict[TransactionalOffsetKey, TransactionalOffsetValue]:
-        """What is to be written with an offset that is committed for the partition: older ones do not count any more.
+        """The changes to write with an offset that is committed for the partition: they supersede older ones.
 
-        Older are those of an order below `before`; None: all.
+        Older offsets are those whose order is below `before`; None: all.
         """
         found: dict[TransactionalOffsetKey, TransactionalOffsetValue] = {}
         for key in self.of_partition(group_id, partition):
-            # One that is being removed may stay.
+            # An offset whose removal is in flight may stay if that append fails.
             value = self.find(key) or self._durable.get(key)
             is_known = value is not None and value.superseded and key not in self._in_flight
             if value is not None and not is_known and (before is None or value.order < before):
@@ -115,7 +115,7 @@ class PendingOffsets:
                 self._index(key, value)
 
     def commit(self, changes: PendingChanges) -> None:
-        """They are durable."""
+        """The changes are durable."""
         for key, value in changes.items():
             if value is None:
                 self._durable.pop(key, None)
@@ -124,9 +124,9 @@ class PendingOffsets:
         self.abandon(changes)
 
     def abandon(self, changes: PendingChanges) -> None:
-        """They are in flight no more."""
+        """The changes are no longer in flight."""
         for key in changes:
-            if self._in_flight.get(key) is changes:  # else there is a later one
+            if self._in_flight.get(key) is changes:  # Otherwise a later change is in flight.
                 del self._in_flight[key]
             self._forget_if_gone(key)
 

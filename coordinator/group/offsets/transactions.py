@@ -1,8 +1,9 @@
-"""Offsets in transactions (KIP-98, KIP-447): they are stored as pending, and count when the transaction is committed.
+"""Offsets in transactions (KIP-98, KIP-447): they are stored as pending, and committed with the transaction.
 
-A transaction ends here by a marker of its coordinator. Of the offsets of a partition the latest wins, in the order in
-which they were stored: an offset that was committed meanwhile is not overwritten by an older one (KAFKA-5247). That is
-written down with the offset that was committed, so that it does not depend on the order of records.
+Here, a transaction ends with a marker of its coordinator. Of several offsets of a partition, the one that was stored
+last wins: a pending offset does not overwrite an offset that was committed after it (KAFKA-5247). The record of the
+committed offset is stored with records that mark older pending offsets as superseded, so that the result does not
+depend on the order of records.
 """
 
 from collections.abc import Callable, Collection, Set
@@ -31,9 +32,9 @@ from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 
 MARKER_EPOCH_LIFE_MS = 24 * 60 * 60 * 1000
-"""No marker is under way for so long. Kafka's producer.id.expiration.ms is the same."""
+"""No marker is in flight for this time. Kafka's producer.id.expiration.ms has the same value."""
 OWN_EPOCH_VERSION = 2
-"""The `transaction.version` from which on each of a producer's transactions has an epoch of its own."""
+"""From this `transaction.version` on, each transaction of a producer has its own epoch."""
 
 NO_COORDINATOR_EPOCH = -1
 
@@ -42,15 +43,15 @@ EndReply = Callable[[ErrorCode], None]
 
 @dataclass(eq=False)
 class Verification:
-    """That the group's partition is part of the producer's open transaction, while the coordinator of it is asked.
+    """The check that the group's partition is part of the producer's open transaction, while its coordinator is asked.
 
-    A marker that comes meanwhile voids it: the transaction that was open then may have ended (KIP-890).
+    A marker that arrives during the check makes it void: the transaction that was open may have ended (KIP-890).
     """
 
     producer_id: int
     producer_epoch: int
     is_needed: bool
-    """Not if the transaction has offsets here already."""
+    """False if the transaction has offsets here already."""
     is_void: bool = False
 
 
@@ -61,28 +62,29 @@ class _CommittedOffsets(NamedTuple):
 
 @dataclass
 class _Ending:
-    """The end of a transaction, on its way to the log."""
+    """The end of a transaction, in flight."""
 
     marker: EndOfTransaction
     changes: dict[TransactionalOffsetKey, TransactionalOffsetValue | None] = field(default_factory=dict)
     committed: dict[str, _CommittedOffsets] = field(default_factory=dict)
-    """By group."""
+    """The committed offsets, by group."""
     marker_epoch: MarkerEpochValue | None = None
-    """If it is not known yet."""
+    """None if the log has this coordinator epoch already, or does not need it."""
     is_partial: bool = False
-    """Something in flight decides whether the rest counts."""
+    """An append in flight decides whether the other offsets are valid."""
     replies: list[EndReply] = field(default_factory=list)
     waiting: list[Callable[[int], None]] = field(default_factory=list)
-    """What is to be done then. It is given the time."""
+    """Called with the current time after the end."""
 
     @cached_property
     def groups(self) -> Set[str]:
         return {key.group for key in self.changes}
 
     def records(self) -> list[Record]:
-        """In this order any part may be missing at the end: the marker comes again, and the rest is written.
+        """In this order the last records may be lost: the marker is sent again, and the rest is written then.
 
-        What the transaction's offsets supersede, those offsets, and that they are pending no more.
+        First the offsets that are superseded by those of the transaction, then the transaction's offsets, then the
+        tombstones of its pending offsets.
         """
         superseded = {key: value for key, value in self.changes.items() if value is not None}
         ended = removals(key for key, value in self.changes.items() if value is None)
@@ -96,7 +98,7 @@ class _Ending:
 
 
 class OffsetTransactions:
-    """`offsets_of` finds a group's offsets, None if there is no such group."""
+    """`offsets_of` returns the offsets of a group, None if there is no such group."""
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class OffsetTransactions:
         self._endings: dict[int, _Ending] = {}
         self._verifications: WeakSet[Verification] = WeakSet()
         self._doubted: set[int] = set()
-        """Producers whose transaction perhaps no coordinator knows."""
+        """Producers whose transactions may be unknown to every coordinator."""
 
     def replay(self, key: TransactionalKey, value: TransactionalValue | None) -> None:
         if isinstance(key, TransactionalOffsetKey):
@@ -127,11 +129,11 @@ class OffsetTransactions:
             self._marker_epochs.pop(key.producer_id, None)
 
     def groups(self) -> Collection[str]:
-        """Those that have offsets in open transactions."""
+        """The groups that have offsets in open transactions."""
         return self._pending.groups()
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """Of each producer that has offsets open."""
+        """The open transaction of each producer that has pending offsets."""
         found = []
         for producer_id in self._pending.producer_ids():
             values = [value for key in self._pending.of_producer(producer_id) if (value := self._pending.find(key))]
@@ -149,11 +151,11 @@ class OffsetTransactions:
         return found
 
     def doubt(self, producer_id: int) -> None:
-        """Have its commits verified again, though its transaction is open."""
+        """Verify the next commit of this producer again, although its transaction is open."""
         self._doubted.add(producer_id)
 
     def is_doubted(self, producer_id: int) -> bool:
-        """And no commit was verified since."""
+        """Whether the producer's transaction is doubted, and no commit was verified since."""
         return producer_id in self._doubted
 
     # --- Commits
@@ -165,19 +167,19 @@ class OffsetTransactions:
         return verification
 
     def commit_error(self, request: TransactionalCommitRequest, verification: Verification) -> ErrorCode:
-        """Why the transaction cannot get offsets, whoever the member is."""
+        """Why the transaction cannot commit offsets; independent of the group's members."""
         if request.producer_id in self._endings:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         epoch = self._pending.producer_epoch(request.producer_id)
         if epoch is not None and epoch > request.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if verification not in self._verifications:  # markers may have come to another coordinator meanwhile
+        if verification not in self._verifications:  # Markers may have gone to another coordinator in the meantime.
             return ErrorCode.NOT_COORDINATOR
-        # Clients of all versions try again after this error, and then hear the truth.
+        # Clients of all versions retry after this error, and then get the final answer.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if verification.is_void else ErrorCode.NONE
 
     def commit(self, request: TransactionalCommitRequest, now_ms: int, reply: Callable[[CommitResponse], None]) -> None:
-        """For a group that exists. Answered when durable; metadata that is too large is refused offset by offset."""
+        """The group has to exist. Replies when the offsets are durable; refuses each offset with too large metadata."""
         values = offsets_to_store(request, self._config.offset_metadata_max_chars, now_ms)
         answer = dict.fromkeys(request.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not values:
@@ -202,9 +204,9 @@ class OffsetTransactions:
     # --- The end
 
     def end(self, marker: EndOfTransaction, now_ms: int, reply: EndReply) -> None:
-        """Answered when durable, also if nothing is open. After NOT_LEADER_OR_FOLLOWER it has to be asked again.
+        """Replies when the end is durable, also if nothing is open. After NOT_LEADER_OR_FOLLOWER, send it again.
 
-        A retry joins the end that is on its way.
+        A retry waits for the end that is in flight.
         """
         known = self._endings.get(marker.producer_id)
         if known is not None:
@@ -224,9 +226,9 @@ class OffsetTransactions:
         self._write(ending, now_ms)
 
     def wait_for_end(self, group_id: str, then: Callable[[int], None]) -> bool:
-        """Whether the end of a transaction with offsets of the group is on its way to the log; `then` is called then.
+        """Whether the end of a transaction with offsets of the group is in flight; if so, `then` is called after it.
 
-        Until its fate is known, nobody can say what an offset that is committed now supersedes.
+        Until its outcome is known, it is not known which offsets a new commit supersedes.
         """
         for ending in self._endings.values():
             if group_id in ending.groups:
@@ -235,7 +237,8 @@ class OffsetTransactions:
         return False
 
     def expire(self, now_ms: int) -> None:
-        """Markers of coordinators before these are not under way any more. Lost tombstones are no harm."""
+        """Forget markers that are so old that no marker of an earlier coordinator is in flight. Lost tombstones do no
+        harm."""
         old = [
             producer_id
             for producer_id, value in self._marker_epochs.items()
@@ -250,8 +253,9 @@ class OffsetTransactions:
     def _marker_error(self, marker: EndOfTransaction) -> ErrorCode:
         """A late marker must not end a newer transaction.
 
-        Where each transaction has an epoch of its own, that tells (KAFKA-19999). Where all have the same, a late marker
-        is one of an earlier coordinator: the same one goes on only when those that it gave up cannot arrive any more.
+        If each transaction has its own epoch, the epoch shows that the marker is late (KAFKA-19999). If all have the
+        same epoch, a late marker has an earlier coordinator epoch: a coordinator starts the next transaction only when
+        markers that it abandoned cannot arrive any more.
         """
         open_epoch = self._pending.producer_epoch(marker.producer_id)
         if open_epoch is not None and _highest_ended_epoch(marker) < open_epoch:
@@ -282,7 +286,7 @@ class OffsetTransactions:
         return ending
 
     def _is_decided(self, key: TransactionalOffsetKey) -> bool:
-        """Nothing that may fail yet has to do with whether the offset counts."""
+        """Whether no append in flight can change whether the offset is valid."""
         rivals = self._pending.of_partition(key.group, TopicPartition(key.topic, key.partition))
         return not any(map(self._pending.is_in_flight, rivals))
 
@@ -326,5 +330,5 @@ class OffsetTransactions:
 
 
 def _highest_ended_epoch(marker: EndOfTransaction) -> int:
-    """Transactions of this producer epoch, and of lower ones, are over."""
+    """Transactions with this producer epoch, and with lower epochs, have ended."""
     return marker.producer_epoch - (marker.transaction_version >= OWN_EPOCH_VERSION)

@@ -1,6 +1,6 @@
-"""Fields of a record's bytes, one after the other, in Kafka's two encodings (KIP-482).
+"""Reads the fields of a record one after the other, in one of Kafka's two encodings (KIP-482).
 
-All raise ValueError, IndexError or struct.error where the bytes end, or say what cannot be.
+All functions raise ValueError, IndexError or struct.error where the bytes end early or are invalid.
 """
 
 from struct import Struct
@@ -11,7 +11,7 @@ _VARINT_MAX_BYTES = 5
 
 
 def compact_length(length: int) -> bytes:
-    """Of a compact string or array: an unsigned varint of length + 1."""
+    """The length of a compact string or array: an unsigned varint of length + 1."""
     rest = length + 1
     encoded = bytearray()
     while rest > 0x7F:
@@ -22,7 +22,7 @@ def compact_length(length: int) -> bytes:
 
 
 class Reader:
-    """Lengths are big-endian and signed, -1 for null; there are no tagged fields."""
+    """The older encoding: lengths are big-endian and signed, -1 for null; there are no tagged fields."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -37,7 +37,7 @@ class Reader:
         return self._bytes(self._string_length()).decode()
 
     def count(self) -> int:
-        """Of an array's elements; 0 also for null."""
+        """The number of elements of an array; 0 also for null."""
         return max(0, self._array_length())
 
     def tagged_fields(self) -> dict[int, bytes]:
@@ -59,10 +59,10 @@ class Reader:
 
 
 class CompactReader(Reader):
-    """Lengths are unsigned varints of length + 1; each struct ends with tagged fields."""
+    """The flexible encoding: lengths are unsigned varints of length + 1; each struct ends with tagged fields."""
 
     def tagged_fields(self) -> dict[int, bytes]:
-        """Their bytes by tag."""
+        """The bytes of the tagged fields, by tag."""
         fields = {}
         for _ in range(self._varint()):
             tag = self._varint()

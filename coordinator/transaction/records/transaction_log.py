@@ -1,14 +1,15 @@
-"""Records of `__transaction_state`: Kafka's TransactionLogKey and TransactionLogValue, by hand.
+"""Records of `__transaction_state`: Kafka's TransactionLogKey and TransactionLogValue, encoded and decoded by hand.
 
 Key v0:    int16 0 | string transactional id
 Value v0:  int16 0 | int64 producer id | int16 epoch | int32 timeout, ms | int8 state
            | partitions: null or array of (string topic, array of int32)
            | int64 last update, ms | int64 start, ms
-Value v1:  the same fields behind int16 1, with compact strings and arrays, each struct with its tagged fields. Tags of
+Value v1:  the same fields after int16 1, with compact strings and arrays, each struct with its tagged fields. Tags of
            the value: 0 previous producer id, 1 next producer id (int64), 2 transaction.version of the client (int16)
 
 A value of None (a tombstone) removes the id. Kafka 4.2.0 reads the two producer ids, but does not write them: its
-producers are fenced when a coordinator takes over between two epochs' exhaustion and the retry. Here they are written.
+producers are fenced if a coordinator takes over after the producer id changed and before the producer's retry. Here
+they are written.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +39,7 @@ Value = TransactionMetadata | None
 
 
 def encode_transaction(transactional_id: str, value: Value, version: int) -> Record:
-    """`version` is 0 or 1. ValueError if a field does not fit."""
+    """`version` is 0 or 1. Raises ValueError if a field does not fit."""
     try:
         key = _KEY_VERSION + _string(transactional_id)
         return Record(key, None if value is None else _encode_value(value, version))
@@ -47,7 +48,8 @@ def encode_transaction(transactional_id: str, value: Value, version: int) -> Rec
 
 
 def decode_transaction(key: bytes, value: bytes | None) -> tuple[str, Value] | None:
-    """The id, and None if it was removed. None for a kind of record that is not known. Raises MalformedRecordError."""
+    """The transactional id and its value, which is None if the id was removed. Returns None for an unknown kind of
+    record. Raises MalformedRecordError."""
     try:
         if key[:2] != _KEY_VERSION:
             if len(key) < 2:
@@ -147,4 +149,4 @@ def _tagged(fields: Mapping[int, bytes], tag: int, form: Struct, absent: int) ->
 
 
 BARRIER = encode_transaction("", None, 0)
-"""The tombstone of an id that cannot be: a record that changes nothing."""
+"""The tombstone of an id that cannot exist: a record that changes nothing."""
