@@ -1,17 +1,17 @@
-"""What was open at a place of a partition's log, so that a new leader need not read what lies before it.
+"""The open transactions at a position of a partition's log, so that a new leader need not read the log before it.
 
-A fact about a prefix that does not change: an old checkpoint is as true as a new one, and only has more behind it. It
-travels as a property of the log's own entries, and so do the aborted transactions since the checkpoint before, to which
-it leads. The property's value is text: base64 of
+A checkpoint describes a prefix of the log, which never changes: an old checkpoint is as correct as a new one, only
+more entries follow it. Checkpoints are properties of the log's own entries. Each also has the transactions that were
+aborted since the previous checkpoint, and the position of the previous one. The property's value is text: base64 of
 
     int8 version, 0 or 1 | int64 ledger | int64 entry | int64 offset
-    | int64 ledger, int64 entry of the entry with the checkpoint before | int64 aborted from | int32 count of open ones
+    | int64 ledger, int64 entry of the entry with the previous one | int64 aborted from | int32 count of open ones
     | from version 1 on: int32 count of ended ones
     | for each open transaction: int64 producer id | int16 producer epoch | int32 coordinator epoch | int64 first offset
     | for each ended one: int64 producer id | int16 producer epoch | int32 coordinator epoch
     | for each aborted one: int64 producer id | int64 first offset | int64 last offset | int64 stable offset
 
-A gateway that knows no version 1 reads the log from its flag on.
+A gateway that does not know version 1 reads the log from its flag on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gateway.pulsar.position import Position
 
 NO_ENTRY = Position(-1, -1)
 MAX_ENDED = 1_000
-"""Producers, about 20 KB. A marker that comes late does so soon: an earlier coordinator sent it."""
+"""The number of ended producers in a checkpoint (about 20 KB). An earlier coordinator's marker comes soon, if late."""
 _VERSION, _FIRST_WITH_ENDED = 1, 1
 _HEAD = struct.Struct(">bqqqqqqi")
 _COUNT = struct.Struct(">i")
@@ -42,15 +42,15 @@ _ABORTED = struct.Struct(">qqqq")
 
 
 class MalformedCheckpointError(ValueError):
-    """Anybody may write properties."""
+    """The text is not a checkpoint: anybody may write properties."""
 
 
 class Checkpoint(NamedTuple):
-    """At `position`, the last entry that it covers, behind which `offset` comes.
+    """The state at `position`, the last entry that the checkpoint covers. `offset` is the next offset after that entry.
 
-    `aborted` are those whose markers lie from `aborted_from` on, in the order of the markers. Older ones are told by
-    the entry at `before`; `NO_ENTRY` if there are none. `ended` are the last markers of the producers that had one
-    last, by producer id, the latest at the end.
+    `aborted` are the transactions whose markers lie from `aborted_from` on, in the order of the markers. The entry
+    at `before` has the older ones; `NO_ENTRY` if there are none. `ended` are the last markers of the producers whose
+    markers are the newest, by producer id, the latest at the end.
     """
 
     position: Position
@@ -62,7 +62,7 @@ class Checkpoint(NamedTuple):
     ended: Mapping[int, EndedTransaction] = MappingProxyType({})
 
     def transactions(self) -> PartitionTransactions:
-        """The state from which the entries behind `position` are to be read."""
+        """The state to begin with before the entries after `position` are read."""
         found = PartitionTransactions(self.open, self.offset, self.ended)
         found.add_older(self.aborted, self.aborted_from)
         return found
@@ -109,7 +109,7 @@ def decode_checkpoint(text: str) -> Checkpoint:
 
 
 def _rows(row: struct.Struct, count: int, data: bytes, start: int) -> tuple[list[tuple[int, ...]], int]:
-    """And where they end. Raises MalformedCheckpointError."""
+    """The rows, and the index where they end. Raises MalformedCheckpointError."""
     end = start + count * row.size
     if count < 0 or end > len(data):
         raise MalformedCheckpointError(f"{count} transactions in {len(data) - start} bytes")

@@ -1,7 +1,8 @@
-"""The checkpoints in a log's entries: when the next one goes out, and where the newest is.
+"""The checkpoints in a log's entries: when the next one is written, and where the newest one is.
 
-Each entry that a gateway writes to a log with transactions has a checkpoint, or names the entry that has the newest. So
-the last entry leads to all that has to be known before it. Entries of other clusters have positions of theirs.
+Each entry that a gateway writes to a log with transactions has a checkpoint, or the position of the entry with the
+newest one. So the last entry leads to everything that has to be known about the log before it. In entries that were
+replicated from other clusters, the positions are those of the other clusters, and are ignored.
 """
 
 from __future__ import annotations
@@ -27,52 +28,53 @@ from protocol.pulsar.frames import encode_metadata_properties
 
 CHECKPOINT, CHECKPOINT_AT = "kafka.checkpoint", "kafka.checkpoint.at"
 EVERY_BYTES, EVERY_ENTRIES, EVERY_ABORTED = 4 * 1024 * 1024, 1_000, 256
-"""Between two checkpoints: what a new leader has to read, in about a tenth of a second."""
+"""The distance between two checkpoints: a new leader reads this much in about a tenth of a second."""
 MOST_ABORTED = 4_096
-"""One checkpoint tells of about so many aborted transactions (180 KB). Where none was written for longer, because other
-clusters wrote the log, say, several are made up for, one after the other: all of them would not fit into an entry."""
+"""One checkpoint has about this number of aborted transactions at most (180 KB). If none was written for longer, for
+example because other clusters wrote the log, several checkpoints are written later, one after the other: an entry
+has no room for all of these transactions."""
 LOOK_BACK_ENTRIES = (1, 8, 64)
-"""From the end, behind which native producers may have written. If they wrote more, the managed ledger's property tells
-of a checkpoint that is not very old."""
+"""The numbers of entries at the log's end that are searched for a checkpoint: native producers may have written after
+it. If they wrote more, a property of the managed ledger has the position of a checkpoint that is not very old."""
 KEPT_EVERY = 64
-"""Checkpoints, one is named by that property: every 256 MB, or more often."""
+"""After this number of checkpoints, the property is updated: every 256 MB, or more often."""
 
 
 class Tag(NamedTuple):
-    """What an entry carries beside its batches: fields of its metadata, and the checkpoint among them."""
+    """What an entry carries besides its batches: fields of its metadata, and the checkpoint in these fields."""
 
     fields: bytes = b""
     checkpoint: Checkpoint | None = None
 
 
 MakeCheckpoint = Callable[[Checkpoint | None], Checkpoint]
-"""For the place that was kept, or if there is none, of what is resolved by now."""
+"""Makes a checkpoint for the kept place or, if there is none, for what is resolved by now."""
 NextTag = Callable[[int, int], Tag]
-"""(bytes of the entry that is about to be sent, bytes that it may still grow by)."""
+"""Arguments: the bytes of the entry that is about to be sent, and the bytes by which it may still grow."""
 
 
 class Named(NamedTuple):
-    """A checkpoint in the log: the entry that has it, and how far it reaches."""
+    """A checkpoint in the log: the entry that has it, and the offset up to which it reaches."""
 
     entry: Position
     offset: int
 
 
 class Checkpoints:
-    """Of one log."""
+    """The checkpoints of one log."""
 
     def __init__(self) -> None:
         self.newest: Named | None = None
         self._bytes = self._entries = self._aborted = 0
-        """Since the last one was sent."""
+        """Counted since the last checkpoint was sent."""
         self._names = b""
         self._places: deque[Checkpoint] = deque()
-        """Behind the newest one, a checkpoint is to be made up for at each; they lack what was aborted."""
+        """Places after the newest checkpoint that need a checkpoint of their own. They lack aborted transactions."""
         self._aborted_since_place = 0
         self._sent_for: Checkpoint | None = None
 
     def next_tag(self, size_bytes: int, room_bytes: int, make: MakeCheckpoint | None) -> Tag:
-        """Of the entry of ``size_bytes`` that is about to be sent, with room for so much more."""
+        """The tag of the entry of ``size_bytes`` that is about to be sent. The tag may take ``room_bytes``."""
         self._bytes += size_bytes
         self._entries += 1
         if make is not None and self._is_due():
@@ -91,13 +93,13 @@ class Checkpoints:
         return self._bytes >= EVERY_BYTES or self._entries >= EVERY_ENTRIES or self._aborted >= EVERY_ABORTED
 
     def aborted(self) -> bool:
-        """A transaction more, of which the next checkpoint has to tell. True if that is enough for one."""
+        """Count an aborted transaction for the next checkpoint. True if there are enough for one."""
         self._aborted += 1
         self._aborted_since_place += 1
         return self._aborted_since_place >= MOST_ABORTED
 
     def keep_place(self, place: Checkpoint) -> None:
-        """Unless one is written behind it before, a checkpoint is to be written for this place."""
+        """Write a checkpoint for this place later, unless a checkpoint after it is written first."""
         self._aborted_since_place = 0
         self._places.append(place)
 
@@ -110,26 +112,26 @@ class Checkpoints:
                 self._places.popleft()
 
     def seen(self, entry: Entry) -> None:
-        """Of another gateway, perhaps."""
+        """An entry was read that another gateway may have written."""
         found = checkpoint_of(entry)
         if found is not None:
             self.written(entry.position, found.offset)
 
 
 def checkpoint_of(entry: Entry) -> Checkpoint | None:
-    """The one that the entry itself has."""
+    """The checkpoint that the entry itself has."""
     text = _property(entry, CHECKPOINT)
     if text is None:
         return None
     try:
         found = decode_checkpoint(text)
-    except MalformedCheckpointError:  # no gateway writes such
+    except MalformedCheckpointError:  # gateways never write malformed checkpoints
         return None
     return found if found.position < entry.position else None
 
 
 async def find_last(resources: Resources, topic: str, last: Position) -> tuple[Position, Checkpoint] | None:
-    """The newest that the end of the log leads to, and its entry. Raises as ``read_checkpoint`` does."""
+    """The newest checkpoint that the log's end leads to, and its entry. Raises as ``read_checkpoint`` does."""
     for count in LOOK_BACK_ENTRIES:
         entry = await _last_with_some(resources, topic, last, count)
         if entry is None:
@@ -143,7 +145,7 @@ async def find_last(resources: Resources, topic: str, last: Position) -> tuple[P
 
 
 async def keep(resources: Resources, topic: str, entry: Position) -> None:
-    """Have it found though native producers write much behind it. Raises PulsarError."""
+    """Store its position as a property, in case native producers write many entries after it. Raises PulsarError."""
     await resources.admin.topics.put_properties(topic, {CHECKPOINT_AT: f"{entry.ledger_id}:{entry.entry_id}"})
 
 
@@ -155,9 +157,9 @@ async def _found_at(
 
 
 async def read_checkpoint(resources: Resources, topic: str, position: Position) -> Checkpoint | None:
-    """The one in that entry; None if retention has taken the entry, and all before it.
+    """The checkpoint in that entry; None if retention has deleted the entry and all entries before it.
 
-    Raises MalformedCheckpointError if the entry has none, PulsarError and TimeoutError.
+    Raises MalformedCheckpointError if the entry has no checkpoint, PulsarError and TimeoutError.
     """
     async with aclosing(_entries(resources, topic, position, position)) as entries:
         async for entry in entries:

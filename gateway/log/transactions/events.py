@@ -1,4 +1,4 @@
-"""What the batches of an entry change about a partition's transactions."""
+"""What the batches of an entry change in a partition's transactions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Event(NamedTuple):
 
 
 class EntryEvents(NamedTuple):
-    """Of one entry; the offset behind it is known if it has some."""
+    """The events of one entry. ``next_offset`` is the offset after the entry; it is set if there are events."""
 
     position: Position
     next_offset: int = -1
@@ -41,7 +41,7 @@ class EntryEvents(NamedTuple):
 
 
 def events_of(data: Buffer, base_offset: int) -> list[Event]:
-    """Of whole batches, numbered or not, whose first offset is ``base_offset``."""
+    """The events of whole batches, with or without assigned offsets. ``base_offset`` is the first offset."""
     return [] if next(iter_transactional(data), None) is None else list(_events(data, base_offset))
 
 
@@ -58,6 +58,6 @@ def _events(data: Buffer, offset: int) -> Iterator[Event]:
 def _marker(data: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
     try:
         return decode_marker(data, position, header)
-    except InvalidBatch as error:  # no gateway writes such; native producers may write anything
+    except InvalidBatch as error:  # gateways never write such a marker; native producers may write anything
         log.error("unreadable control batch", position=header.base_offset, reason=str(error))
         return None

@@ -1,9 +1,10 @@
 """The transactions of one log: which are open and aborted up to its end, and the markers that end them here.
 
-What is known is a function of the log's prefix, and moves in the same turn as the log's end: any gateway may answer by
-it. A log that never had a transaction knows so by what it was opened with. Otherwise the log is read from its newest
-checkpoint on (`checkpoints`), or from its flag (`bounds.transaction_flag`); so is what the follower passed over. What
-was aborted before is looked up when somebody reads there. Only the leader appends.
+The state is a function of the log's prefix, and changes in the same turn of the event loop as the log's end: any
+gateway may answer by it. If a log never had a transaction, the bounds that it was opened with say so. Otherwise the
+log is read from its newest checkpoint on (`checkpoints`), or from its flag (`bounds.transaction_flag`). Entries that
+the follower skipped are read in the same way. Older aborted transactions are looked up when a client reads there.
+Only the leader appends.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
 
 RETRY_S = 1.0
-"""A log whose transactions could not be read is read again after so long, while fetches wait for that."""
+"""After this time, a log whose transactions could not be read is read again, if fetches wait for that."""
 MAX_ABORTED, KEPT_ABORTED = 50_000, 25_000
-"""In memory, of one log; older ones are looked up again."""
+"""The aborted transactions of one log in memory: above the first number, the oldest ones are removed down to the
+second. They are looked up again when needed."""
 FROM_THE_START = Position(-1, -1)
 
 log = structlog.get_logger()
@@ -59,13 +61,13 @@ class LogTransactions:
         fence: Callable[[int, int], None],
         tag_entries: Callable[[NextTag], None],
     ) -> None:
-        """``fence``: batches of earlier epochs of this producer are refused from now on.
+        """``fence`` refuses batches of earlier epochs of a producer from now on.
 
-        ``tag_entries``: entries carry from now on what that says.
+        ``tag_entries`` sets the function that returns what each entry carries from now on.
         """
         self.verifications = Verifications()
         self.loaded = bounds.flag is None
-        """What is open and aborted is known up to the log's end."""
+        """Whether the open and the aborted transactions up to the log's end are known."""
         self._topic = pulsar_topic
         self._resources = resources
         self._end = end
@@ -78,73 +80,73 @@ class LogTransactions:
         self._state = PartitionTransactions()
         self._seen = False
         self._position = bounds.last if bounds.flag is None else bounds.flag
-        """The last entry that the state covers, and the offset behind it."""
+        """The last entry that the state covers. ``_next_offset`` is the offset after it."""
         self._next_offset = bounds.next_offset
         self._loading: asyncio.Task[None] | None = None
         self._held: list[EntryEvents] | None = None
-        """What came while older entries are read. None if some of it did not come here."""
+        """Events that arrived in the meantime, while older entries are read. None if some events were missed."""
         self._failed_s = 0.0
         self._ending: dict[int, Ending] = {}
         self._doubted: set[int] = set()
-        """Producers whose open transactions may be nobody's."""
+        """Producers whose open transactions may be unknown to their coordinators."""
         self.checkpoints = Checkpoints()
         self._looked_for_checkpoint = False
         self._written = 0
         self._keeping = SharedRun(self._keep_newest)
         self._older = NO_ENTRY
-        """The entry that tells of what was aborted before the state knows."""
+        """The entry whose checkpoint has the transactions that were aborted before those in the state."""
         self._tag_entries = tag_entries
         self._found_flag(bounds.flag)
 
-    # What is known
+    # The state
 
     @property
     def flagged(self) -> bool:
-        """There are, or were, transactions."""
+        """Whether the log has, or had, transactions."""
         return self._flag is not None
 
     def knows(self, fetch_offset: int) -> bool:
-        """It can tell what is open, and what was aborted from that offset on."""
+        """Whether the open transactions are known, and those that were aborted from that offset on."""
         return self.loaded and max(fetch_offset, self._start.offset) >= self._state.aborted_from
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to it, all transactions are decided; only if it is ``loaded``."""
+        """All transactions up to this offset are decided. Valid only if ``loaded``."""
         end_offset = self._end.next_offset
         if not self._state.open:
             return end_offset
         return max(self._start.offset, self._state.last_stable_offset(end_offset))
 
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """Those with records from one offset on and below another; only if it ``knows`` the first."""
+        """The aborted transactions with records in this range. Valid only if the log ``knows`` its first offset."""
         return self._state.aborted_between(fetch_offset, upper_offset)
 
     def of_producer(self, producer_id: int) -> OpenTransaction | None:
-        """Its open transaction; only if it is ``loaded``."""
+        """The producer's open transaction. Valid only if ``loaded``."""
         return self._state.open.get(producer_id)
 
     @property
     def open(self) -> Mapping[int, OpenTransaction]:
-        """By producer; only if it is ``loaded``."""
+        """The open transactions by producer id. Valid only if ``loaded``."""
         return self._state.open
 
     def doubt(self, producer_id: int) -> None:
-        """Have its batches verified again, though its transaction is open, until a marker ends that."""
+        """Verify the producer's batches again until a marker ends its transaction, although that is open."""
         self.verifications.forget(producer_id)
         self._doubted.add(producer_id)
 
     def is_doubted(self, producer_id: int, first_offset: int) -> bool:
-        """The transaction that began there is open still, and no batch of it was verified since it was doubted."""
+        """Whether the transaction that began there is still open, and no batch of it was verified since the doubt."""
         found = self.of_producer(producer_id)
         is_same = found is not None and found.first_offset == first_offset
         return is_same and self.verifications.epoch(producer_id) == NO_PRODUCER_EPOCH
 
     def coordinator_epoch(self, producer_id: int) -> int:
-        """That of the producer's last marker here; -1 if none is known."""
+        """The coordinator epoch of the producer's last marker in this log; -1 if none is known."""
         return self._state.coordinator_epoch(producer_id)
 
     def needs_verification(self, header: BatchHeader) -> bool:
-        """The coordinator is to be asked before this transactional batch may be appended. Not if its epoch is over."""
+        """Whether the coordinator has to verify this batch before it is appended. False if its epoch is fenced."""
         if not self.loaded:
             return True
         if self._is_fenced(header):
@@ -160,7 +162,7 @@ class LogTransactions:
         return found is not None and header.producer_epoch < found.producer_epoch
 
     def check(self, header: BatchHeader) -> None:
-        """Whether the batch of a producer, which was verified if need be, may be appended. Raises KafkaError."""
+        """Check that a producer's batch, verified if necessary, may be appended. Raises KafkaError."""
         if header.is_transactional:
             if not self.loaded:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
@@ -175,10 +177,10 @@ class LogTransactions:
     # The log grows
 
     def appended(self, position: Position, base_offset: int, next_offset: int, data: Buffer | None) -> None:
-        """The log's end moves behind this entry, now; ``data`` are its batches, unless none is transactional."""
+        """The log's end now moves to the end of this entry. ``data`` are its batches; None if none is transactional."""
         if base_offset < self._next_offset or not (self.loaded or self._loading is not None):
             return
-        if base_offset > self._next_offset:  # others' entries lie between, or those that brokers keep to themselves
+        if base_offset > self._next_offset:  # entries of others, or undelivered ones, are between
             self._missed()
             return
         self._next_offset = next_offset
@@ -211,13 +213,13 @@ class LogTransactions:
         if self._state.aborted_count > MAX_ABORTED and newest is not None:
             self._state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
             self._older = newest.entry
-        if entry.events and self._flag is None:  # another cluster's transactions, say
+        if entry.events and self._flag is None:  # for example another cluster's transactions
             self._flagging.start()
 
     # Checkpoints
 
     def checkpoint_written(self, entry: Position, checkpoint: Checkpoint) -> None:
-        """It was sent with this entry, which is in the log now."""
+        """The checkpoint was sent with this entry, which is now in the log."""
         self.checkpoints.written(entry, checkpoint.offset)
         self._written += 1
         if self._written % KEPT_EVERY == 0:
@@ -228,11 +230,11 @@ class LogTransactions:
             await keep(self._resources, self._topic, self.checkpoints.newest.entry)
 
     def next_tag(self, size_bytes: int, room_bytes: int) -> Tag:
-        """What an entry that is about to be sent carries besides."""
+        """The tag of an entry that is about to be sent."""
         return self.checkpoints.next_tag(size_bytes, room_bytes, self._checkpoint if self.loaded else None)
 
     def _checkpoint(self, kept: Checkpoint | None) -> Checkpoint:
-        """Of the place that was kept, or of what is resolved by now."""
+        """The checkpoint for the kept place or, if there is none, for what is resolved by now."""
         place = kept or self._place(self._position, self._next_offset)
         newest = self.checkpoints.newest
         since, before = (0, NO_ENTRY) if newest is None else (newest.offset, newest.entry)
@@ -240,18 +242,18 @@ class LogTransactions:
         return place._replace(aborted=aborted, aborted_from=since, before=before)
 
     def _place(self, position: Position, next_offset: int) -> Checkpoint:
-        """What is open behind this entry, up to which all is taken, and which ones ended last."""
+        """The open transactions after this entry, up to which all is applied, and the ones that ended last."""
         return Checkpoint(position, next_offset, dict(self._state.open), ended=self._state.last_ended(MAX_ENDED))
 
     # Loading
 
     async def prepare(self) -> None:
-        """Have it ``loaded``. Raises PulsarError, KafkaError and TimeoutError."""
+        """Wait until ``loaded``. Raises PulsarError, KafkaError and TimeoutError."""
         while not self.loaded:
             await outcome_of(self._loading or self._begin_loading(self._end.next_offset))
 
     def start_loading(self, fetch_offset: int) -> None:
-        """Have it know that offset soon: the log's waiters are woken then, and also to ask again."""
+        """Begin to load what is needed from that offset on. Wakes the log's waiters at the end and for a retry."""
         waits = self._loading is not None or time.monotonic() - self._failed_s < RETRY_S
         if not waits and not self.knows(fetch_offset):
             self._begin_loading(fetch_offset)
@@ -276,7 +278,7 @@ class LogTransactions:
         try:
             await self._load_present()
             await self._load_older(fetch_offset)
-        except MalformedCheckpointError as error:  # somebody else has written it: all is read
+        except MalformedCheckpointError as error:  # not written by a gateway: read everything
             log.warning("no checkpoint", topic=self._topic, error=str(error))
             self.loaded, self._looked_for_checkpoint = False, True
             self._state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
@@ -284,7 +286,7 @@ class LogTransactions:
             await self._load_present()
 
     async def _load_older(self, fetch_offset: int) -> None:
-        """By the checkpoints before, one after the other."""
+        """Load older aborted transactions from the previous checkpoints, one after the other."""
         while self.loaded and not self.knows(fetch_offset):
             entry, state = self._older, self._state
             found = None if entry == NO_ENTRY else await read_checkpoint(self._resources, self._topic, entry)
@@ -332,7 +334,7 @@ class LogTransactions:
         return flagged_position(await self._resources.admin.topics.managed_ledger_properties(self._topic))
 
     async def prepare_to_append(self) -> None:
-        """Have it ``loaded``, and known to all who open the log that there are transactions. Raises as ``prepare``."""
+        """Wait until ``loaded``, and until the flag of a log with transactions is written. Raises as ``prepare``."""
         await self.prepare()
         if self._flag is None:
             await self._flagging.wait()
@@ -354,13 +356,13 @@ class LogTransactions:
     def append_marker(
         self, marker: TransactionMarker, transaction_version: int, form: MarkerForm
     ) -> Awaitable[None]:
-        """Completes when the marker is in the log, or fails when it is not, or perhaps is, but will not be later.
+        """Completes when the marker is in the log. Fails when it is not, or perhaps is, but will not be later.
 
-        After ``prepare_to_append``, by the leader, which has all that others wrote before. Raises KafkaError.
+        Only for the leader, after ``prepare_to_append``: all that others wrote before is known. Raises KafkaError.
         """
         ending = self._ending.get(marker.producer_id)
         if ending is not None:
-            if ending.marker == marker:  # its coordinator asks again
+            if ending.marker == marker:  # the coordinator retries
                 return asyncio.shield(ending.written)
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another marker of the producer is being written")
         self._check(marker, transaction_version)
@@ -382,7 +384,7 @@ class LogTransactions:
         return asyncio.shield(ending.written)
 
     def _check(self, marker: TransactionMarker, transaction_version: int) -> None:
-        """Batches that are on their way count, too."""
+        """Check that the marker may be appended. Batches in flight count, too. Raises KafkaError."""
         if not self.loaded:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
         coming_epoch = self.verifications.epoch(marker.producer_id)

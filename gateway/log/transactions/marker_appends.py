@@ -1,4 +1,4 @@
-"""Markers on their way into a log."""
+"""Markers that are being written to a log."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class AppendControl(Protocol):
 
 
 class MarkerForm(NamedTuple):
-    """How a topic has its markers: as a message, and with the time of their append."""
+    """How a topic stores its markers: whether as a Pulsar message, and whether with the time of the append."""
 
     as_message: bool = False
     log_append_time: bool = False
 
 
 class Ending:
-    """A marker that is on its way into the log."""
+    """A marker that is being written to the log."""
 
     def __init__(self, marker: TransactionMarker) -> None:
         self.marker = marker
@@ -37,4 +37,4 @@ class Ending:
             self.written.set_result(None)
         else:
             self.written.set_exception(error)
-            self.written.exception()  # those who waited may be gone
+            self.written.exception()  # the waiting callers may have been cancelled

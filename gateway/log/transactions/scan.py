@@ -1,4 +1,4 @@
-"""Reading a log for what its batches say of transactions. Native producers' entries are passed over."""
+"""Reads a log for what its batches say about transactions. Entries of native producers are not decoded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.pulsar.reader import Start
 async def scan_events(
     resources: Resources, topic: str, behind: Position, last: Position
 ) -> AsyncGenerator[EntryEvents, None]:
-    """Each entry ``behind`` one up to ``last``. Raises PulsarError and TimeoutError."""
+    """Each entry after ``behind``, up to and including ``last``. Raises PulsarError and TimeoutError."""
     client, admin, limits, _, decoding = resources
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     start: Start = behind if behind.ledger_id >= 0 else "earliest"

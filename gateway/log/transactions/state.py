@@ -1,11 +1,11 @@
-"""The transactions of one partition: which are open, which were aborted, and up to where all are decided.
+"""The transactions of one partition: which are open, which were aborted, and up to which offset all are decided.
 
-A function of the log's prefix: whoever has read as far knows the same. It moves in the same turn as the log's end, and
-batches come in the order of their offsets, whether they are appended here or read. Nothing of it is for topics that
-have never seen a transaction: without one, all questions are answered by an empty dictionary.
+The state is a function of the log's prefix: all gateways that have read the same prefix have the same state. It
+changes in the same turn of the event loop as the log's end, and batches come in the order of their offsets, whether
+they are appended here or read. Topics without transactions have no cost: an empty dictionary answers all questions.
 
-Abort markers are known from `aborted_from` on: a state that began at a checkpoint, or that was trimmed, has to be given
-the older ones (`add_older`) before it can say what was aborted there.
+Abort markers are known from `aborted_from` on. A state that began at a checkpoint, or from which old markers were
+removed, needs the older ones (`add_older`) before it can answer for lower offsets.
 
 Source: Kafka's ProducerStateManager, ProducerAppendInfo and TransactionIndex; KIP-98, KIP-890.
 """
@@ -29,7 +29,7 @@ EPOCH_BUMP_VERSION = 2
 
 
 class OpenTransaction(NamedTuple):
-    """`coordinator_epoch` is that of the producer's last marker here, -1 if none is known."""
+    """`coordinator_epoch` is that of the producer's last marker in this partition, -1 if none is known."""
 
     producer_epoch: int
     first_offset: int
@@ -37,7 +37,7 @@ class OpenTransaction(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """`last_offset` is the marker's. Behind it, nothing below `stable_offset` was open."""
+    """`last_offset` is the offset of the marker. After the marker, no transaction below `stable_offset` was open."""
 
     producer_id: int
     first_offset: int
@@ -46,7 +46,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """The epochs of the producer's last marker: an earlier one comes late, and is refused."""
+    """The epochs of the producer's last marker. A marker with an earlier epoch is late and is refused."""
 
     producer_epoch: int
     coordinator_epoch: int
@@ -62,30 +62,30 @@ class PartitionTransactions:
         aborted_from: int = 0,
         ended: Mapping[int, EndedTransaction] | None = None,
     ) -> None:
-        """As of a checkpoint at the offset `aborted_from`, at which these were open, and those had ended (by producer
-        id, the last one at the end).
+        """The state of a checkpoint at the offset `aborted_from`, with the open and the ended transactions there (by
+        producer id, the last ended one at the end).
         """
         in_order = sorted((open_ or {}).items(), key=lambda item: item[1].first_offset)
         self._open = dict(in_order)
-        """The oldest first."""
+        """By producer id, the oldest transaction first."""
         self._ended: OrderedDict[int, EndedTransaction] = OrderedDict(ended or {})
         self._aborted: list[AbortedTransaction] = []
-        """In the order of their markers."""
+        """The aborted transactions in the order of their markers."""
         self._start_offset = 0
         self.aborted_from = aborted_from
 
     @property
     def open(self) -> Mapping[int, OpenTransaction]:
-        """By producer id, the oldest first. A view that changes."""
+        """The open transactions by producer id, the oldest first. A view that changes."""
         return self._open
 
     def last_ended(self, most: int) -> dict[int, EndedTransaction]:
-        """By producer id, the last one at the end."""
+        """The producers that ended a transaction last, at most ``most``, by producer id, the latest at the end."""
         last = [*islice(reversed(self._ended.items()), most)]
         return dict(reversed(last))
 
     def coordinator_epoch(self, producer_id: int) -> int:
-        """That of the producer's last marker; -1 if none is known."""
+        """The coordinator epoch of the producer's last marker; -1 if none is known."""
         found = self._open.get(producer_id)
         epoch = self._ended.get(producer_id, _NONE_ENDED).coordinator_epoch
         return epoch if found is None else max(epoch, found.coordinator_epoch)
@@ -93,7 +93,7 @@ class PartitionTransactions:
     # The log grows
 
     def data_appended(self, producer_id: int, producer_epoch: int, first_offset: int) -> None:
-        """A transactional batch. A later epoch may go on with an open transaction, as in Kafka."""
+        """Take a transactional batch. A later epoch may continue an open transaction, as in Kafka."""
         found = self._open.get(producer_id)
         if found is None:
             coordinator_epoch = self._ended.get(producer_id, _NONE_ENDED).coordinator_epoch
@@ -104,10 +104,11 @@ class PartitionTransactions:
     def marker_error(
         self, marker: TransactionMarker, transaction_version: int = 0, coming_epoch: int = NO_PRODUCER_EPOCH
     ) -> ErrorCode:
-        """Why the marker may not be appended. One that ends nothing may: its coordinator did not hear of the first.
+        """The reason why the marker may not be appended. A marker that ends nothing may be appended:
+        its coordinator did not get the answer to the first one.
 
-        From version 2 on its epoch must exceed that of the open batches: a late marker of the transaction before must
-        not end this one (KAFKA-19999). ``coming_epoch`` is that of the producer's batches that are on their way.
+        From version 2 on, the marker's epoch must exceed that of the open batches: a late marker of the previous
+        transaction must not end this one (KAFKA-19999). ``coming_epoch`` is that of its batches in flight.
         """
         found = self._open.get(marker.producer_id)
         ended = self._ended.get(marker.producer_id, _NONE_ENDED)
@@ -123,7 +124,7 @@ class PartitionTransactions:
         return ErrorCode.NONE
 
     def marker_appended(self, marker: TransactionMarker, offset: int) -> None:
-        """Also one that `marker_error` would refuse: when it is in the log, it counts for all who read it."""
+        """Take a marker, also one that `marker_error` would refuse: a marker in the log counts for all who read it."""
         found = self._open.pop(marker.producer_id, None)
         self._remember(marker)
         if found is not None and marker.type is MarkerType.ABORT:
@@ -139,7 +140,7 @@ class PartitionTransactions:
         if len(self._ended) > MAX_ENDED_PRODUCERS:
             self._ended.popitem(last=False)
 
-    # Up to where all is decided
+    # The last stable offset
 
     def last_stable_offset(self, end_offset: int) -> int:
         """The first offset of the oldest open transaction, or the log's end; never below the log's start."""
@@ -148,12 +149,12 @@ class PartitionTransactions:
     def _first_open(self, otherwise: int) -> int:
         return next((transaction.first_offset for transaction in self._open.values()), otherwise)
 
-    # What was aborted
+    # Aborted transactions
 
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """Those with a record from `fetch_offset` on and below `upper_offset`, in the order in which they began.
+        """Those with a record from `fetch_offset` on and below `upper_offset`, in the order of their beginnings.
 
-        ValueError below `aborted_from`.
+        Raises ValueError if `fetch_offset` is below `aborted_from`.
         """
         if fetch_offset < self.aborted_from:
             raise ValueError(f"aborted transactions are known from {self.aborted_from} on, not {fetch_offset}")
@@ -161,34 +162,34 @@ class PartitionTransactions:
         for aborted in self._aborted[bisect_left(self._aborted, fetch_offset, key=_last_offset) :]:
             if aborted.first_offset < upper_offset:
                 found.append(aborted)
-            if aborted.stable_offset >= upper_offset:  # whatever was aborted later began behind it
+            if aborted.stable_offset >= upper_offset:  # later aborted ones began after the range
                 break
         return sorted(found, key=_first_offset)
 
     def aborted_from_to(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """Those whose markers lie from one offset on and below another, in their order."""
+        """Those whose markers lie from `from_offset` on and below `to_offset`, in the order of the markers."""
         first = bisect_left(self._aborted, from_offset, key=_last_offset)
         return self._aborted[first : bisect_left(self._aborted, to_offset, key=_last_offset)]
 
     @property
     def aborted_count(self) -> int:
-        """How many are in memory."""
+        """The number of aborted transactions in memory."""
         return len(self._aborted)
 
     def add_older(self, aborted: Sequence[AbortedTransaction], known_from: int) -> None:
-        """All whose markers lie from `known_from` on and below `aborted_from`, in the order of the markers."""
+        """Add all whose markers lie from `known_from` on and below `aborted_from`, in the order of the markers."""
         self._aborted[:0] = [each for each in aborted if each.last_offset >= self._start_offset]
         self.aborted_from = max(known_from, self._start_offset)
 
     def keep_aborted(self, most: int, told_below: int) -> None:
-        """Forget the oldest abort markers, of those below an offset: they are told elsewhere."""
+        """Keep the `most` newest ones. Of the older ones, forget those below `told_below`: checkpoints have them."""
         surplus = min(len(self._aborted) - most, bisect_left(self._aborted, told_below, key=_last_offset))
         if surplus > 0:
             self.aborted_from = max(self.aborted_from, self._aborted[surplus - 1].last_offset + 1)
             del self._aborted[:surplus]
 
     def start_moved(self, start_offset: int) -> None:
-        """Records were deleted. A transaction of which some are gone is still open until its marker comes."""
+        """Records were deleted. A transaction with deleted records stays open until its marker comes."""
         self._start_offset = start_offset
         self.aborted_from = max(self.aborted_from, start_offset)
         del self._aborted[: bisect_left(self._aborted, start_offset, key=_last_offset)]

@@ -1,7 +1,7 @@
-"""Which producers' transactions are known to have the partition: their coordinator was asked (KIP-890).
+"""Which producers' transactions are known to include the partition, because the coordinator has verified it (KIP-890).
 
-Only then will it end them here. A marker ends what is known of its producer, and answers that are under way come too
-late: they may be of the transaction before.
+Only then will the coordinator end the transaction here. A marker ends what is known of its producer. Answers to
+verifications in progress are then too late: they may be about the previous transaction.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from protocol.kafka.errors import ErrorCode
 
 
 class VerificationLostError(KafkaError):
-    """A marker was written since, or may have been missed: the coordinator is to be asked again."""
+    """A marker was written since the verification, or may have been missed: the coordinator has to verify again."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 class Verification:
-    """A question to the coordinator that is under way."""
+    """A verification in progress: a request to the coordinator."""
 
 
 class Verifications:
     def __init__(self) -> None:
         self._epochs: dict[int, int] = {}
-        """Of verified producers."""
+        """The epochs of the verified producers."""
         self._asked: dict[int, set[Verification]] = {}
 
     def epoch(self, producer_id: int) -> int:
-        """That of the producer's verified transaction; -1 if there is none."""
+        """The producer epoch of the verified transaction; -1 if there is none."""
         return self._epochs.get(producer_id, NO_PRODUCER_EPOCH)
 
     def begin(self, producer_id: int) -> Verification:
@@ -38,14 +38,14 @@ class Verifications:
         return verification
 
     def verified(self, verification: Verification, producer_id: int, producer_epoch: int) -> bool:
-        """The coordinator says that the partition belongs to the transaction. It counts unless a marker came since."""
+        """The coordinator has confirmed the partition. False, without effect, if a marker came since ``begin``."""
         counts = verification in self._asked.get(producer_id, ())
         if counts:
             self._epochs[producer_id] = producer_epoch
         return counts
 
     def end(self, verification: Verification, producer_id: int) -> None:
-        """Whatever came of it."""
+        """The verification has ended, with any result."""
         asked = self._asked.get(producer_id)
         if asked is not None:
             asked.discard(verification)
@@ -53,11 +53,11 @@ class Verifications:
                 del self._asked[producer_id]
 
     def clear(self) -> None:
-        """Markers may have been missed."""
+        """Markers may have been missed: forget all verifications."""
         self._epochs.clear()
         self._asked.clear()
 
     def forget(self, producer_id: int) -> None:
-        """A marker of the producer is about to be written, or was."""
+        """A marker of the producer is about to be written, or was written."""
         self._epochs.pop(producer_id, None)
         self._asked.pop(producer_id, None)
