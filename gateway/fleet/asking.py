@@ -1,4 +1,4 @@
-"""How parts of a gateway ask the other gateways; `forwarding.peer_requests` does it."""
+"""How parts of a gateway send requests to other gateways; `forwarding.peer_requests` implements it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ R = TypeVar("R", bound=Message)
 
 
 class PeerLostError(Exception):
-    """No answer came, or none that can be read. The request may have been handled, or not."""
+    """No answer arrived, or it is unreadable. The request may or may not have been handled."""
 
 
 class Peers(Protocol):
     async def ask(self, member: Member, version: int, request: Message, response: type[R], timeout_s: float) -> R:
-        """A request of this gateway's own. Raises PeerLostError; what was sent before it is lost as well."""
+        """Send a request of this gateway's own. Raises PeerLostError: earlier requests to it are lost then, too."""

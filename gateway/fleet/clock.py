@@ -1,4 +1,4 @@
-"""The clock of leases: it never goes back, and goes on while the machine sleeps."""
+"""The clock of leases: it never goes back, and continues while the machine is suspended."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The fleet as a cluster sees it that is one of several: its topics are placed by names that no other cluster has.
+"""The fleet as seen by one of several clusters: its topics are placed by names that are unique among all clusters.
 
-The fleet's own cluster has the bare names, and needs no view. In the fleet's log, too, names of topics carry the
-cluster's: older gateways take them for topics that they do not have. A partition is placed on any member; so nobody
-leads it while there is a member that does not serve the cluster: an older gateway would take its clients for its own.
+The fleet's own cluster uses the plain names, and needs no view. In the fleet's log, topic names also carry the
+cluster's name: older gateways treat them as topics that they do not have. A partition may be placed on any member.
+Therefore it has no leader while a member does not serve the cluster: an older gateway would treat the cluster's
+clients as its own.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ log = structlog.get_logger()
 
 class ClusterView(FleetListener):
     def __init__(self, fleet: Fleet, cluster: str) -> None:
-        """Of a member of the fleet. `cluster` is `tenant/namespace`."""
+        """`fleet` must have joined. `cluster` is `tenant/namespace`."""
         self._fleet = fleet
         self._cluster = cluster
         self._prefix = f"{cluster}/"
         self._listeners: list[FleetListener] = []
         self._members: list[Member] = []
         self._missing: list[int] = []
-        """Members that do not serve it."""
+        """Members that do not serve the cluster."""
         self._look_at_members()
         fleet.subscribe(self)
 
     def close(self) -> None:
-        """Its cluster is closed."""
+        """Call this when the cluster is closed."""
         self._fleet.unsubscribe(self)
 
     def _look_at_members(self) -> None:
@@ -48,11 +49,11 @@ class ClusterView(FleetListener):
             log.warning("a cluster has no leaders: not all gateways serve it", cluster=self._cluster, missing=missing)
         self._missing = missing
 
-    # What it is
+    # Identity and members
 
     @property
     def cluster_id(self) -> str:
-        """The same for all gateways: made of the fleet's and the cluster's name."""
+        """The same for all gateways: derived from the fleet's id and the cluster's name."""
         derived = uuid.uuid5(uuid.NAMESPACE_URL, f"{self._fleet.cluster_id}/{self._cluster}")
         return urlsafe_b64encode(derived.bytes).decode().rstrip("=").replace("-", "0", 1)
 
@@ -80,7 +81,7 @@ class ClusterView(FleetListener):
     def state(self) -> LeadershipState:
         return self._fleet.state
 
-    # Who leads
+    # Leadership
 
     def key(self, topic: str, partition: int) -> PartitionKey:
         return PartitionKey(self._prefix + topic, partition)
@@ -97,7 +98,7 @@ class ClusterView(FleetListener):
     def is_member(self, member: Member) -> bool:
         return self._fleet.is_member(member)
 
-    # What happens
+    # Events
 
     def subscribe(self, listener: FleetListener) -> None:
         self._listeners.append(listener)

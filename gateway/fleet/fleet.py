@@ -1,4 +1,4 @@
-"""The gateways of one namespace: who they are, which of them leads which partition, and this one's place among them."""
+"""The gateways of one namespace: its members, the leader of each partition, and the role of this gateway."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 TICKS_A_HEARTBEAT = 5
-"""How often it is looked whether something is due."""
+"""How often per heartbeat interval the fleet checks whether a message is due."""
 RELEASE_S = 5.0
-"""What is not released by then is fenced by its next leader; of a plain partition, what is in flight is stopped."""
+"""A partition not released by then is fenced by its next leader; batches in flight to plain partitions are stopped."""
 JOIN_CHECK_S = 0.005
 EVICTED_S = 180.0
-"""So long the producers of an evicted gateway are shut out. Brokers close a connection that does not answer sooner."""
+"""How long the producers of an evicted gateway are shut out. Brokers close an unresponsive connection sooner."""
 ANNOUNCE_AGAIN_S = 2.0
-"""What was sent is in the log by then, or is sent again."""
+"""After this time, a message is in the log, or is sent again."""
 
 log = structlog.get_logger()
 
 
 class NodeIdInUse(Exception):
-    """Another gateway of the namespace lives that has this one's node id."""
+    """Another live gateway of the namespace has the same node id."""
 
 
 class Fleet:
-    """Before `join` and after `leave`, it leads nothing, and knows nobody.
+    """Before `join` and after `leave`, it leads nothing and knows no members.
 
-    `state` says what this gateway may do (the table in `coordinator.fleet.leadership`), `role` what that means for one
-    partition.
+    `state` says what this gateway may do (the table in `coordinator.fleet.leadership`); `role` says what this means
+    for one partition.
     """
 
     def __init__(self, client: PulsarClient, admin: AdminClient, namespace: str, config: FleetSection) -> None:
         self._listeners: list[FleetListener] = []
         self._announcing: dict[DeletedTopic, float] = {}
-        """Deletions that were not read back yet, and when they were sent."""
+        """Deletions that were not read back yet, and the time when they were sent."""
         self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
-        """Done when another gateway has taken this one's node id."""
+        """Done when another gateway has taken this gateway's node id."""
         self.cluster_id = ""
-        """The same for all gateways, and never another one. Known after `join`."""
+        """The same for all gateways; it never changes. Known after `join`."""
         self._client = client
         self._admin = admin
         self._namespace = namespace
@@ -65,7 +65,7 @@ class Fleet:
         self._behind = asyncio.Event()
         self._tasks = TaskGroup()
         self._evicted_s: dict[str, float] = {}
-        """When it was first heard, of each eviction that the roster knows (monotonic)."""
+        """The time (monotonic) when this gateway learned of each eviction in the roster."""
         self._evicted_lately: tuple[str, ...] = ()
 
     def subscribe(self, listener: FleetListener) -> None:
@@ -74,7 +74,7 @@ class Fleet:
     def unsubscribe(self, listener: FleetListener) -> None:
         self._listeners.remove(listener)
 
-    # Coming and going
+    # Joining and leaving
 
     async def join(
         self,
@@ -108,7 +108,7 @@ class Fleet:
         log.info("joined the fleet", node_id=self.node_id, members=len(self.members), epoch=self.epoch)
 
     async def hand_over(self) -> None:
-        """Give everything away, and return when the others have taken it; or after a while all the same."""
+        """Hand over all partitions; return when the other gateways have taken them, or after `hand_over_ms`."""
         if self._membership is None or not self._membership.is_member:
             return
         self._membership.leave(lease_now_ms())
@@ -119,7 +119,7 @@ class Fleet:
                     await asyncio.sleep(JOIN_CHECK_S)
 
     async def leave(self) -> None:
-        """Say goodbye. Nothing must be led any more."""
+        """Send a goodbye. This gateway must not lead any partition any more."""
         await self._tasks.close()
         if self._membership is not None and self._log is not None:
             if self._membership.is_member:
@@ -127,7 +127,7 @@ class Fleet:
             await self._log.close()
 
     def announce_deletion(self, topic: DeletedTopic) -> None:
-        """To all gateways, again and again until it is in the log."""
+        """Announce the deletion to all gateways, repeatedly until it is in the log."""
         self._announcing[topic] = float("-inf")
         self._announce()
 
@@ -145,7 +145,7 @@ class Fleet:
                     )
                 )  # fmt: skip
 
-    # Who leads
+    # Leadership
 
     @property
     def node_id(self) -> int:
@@ -154,13 +154,13 @@ class Fleet:
 
     @property
     def address(self) -> Address:
-        """Where clients find this gateway."""
+        """The address at which clients reach this gateway."""
         assert self._membership is not None
         return next(iter(self._membership.member.addresses.values()))
 
     @property
     def epoch(self) -> int:
-        """Rises when leaders change, and never goes back: the leader epoch of every partition."""
+        """Increases when leaders change, and never goes back: the leader epoch of every partition."""
         return 0 if self._membership is None else max(0, self._membership.roster.epoch)
 
     @property
@@ -170,11 +170,11 @@ class Fleet:
 
     @property
     def members(self) -> list[Member]:
-        """Those who lead, by node id."""
+        """The members that may lead, by node id."""
         return [] if self._membership is None else self._membership.roster.eligible
 
     def leader(self, topic: str, partition: int) -> Member | None:
-        """Who is to lead the partition."""
+        """The member on which the partition is placed."""
         if self._membership is None:
             return None
         roster = self._membership.roster
@@ -182,25 +182,25 @@ class Fleet:
         return None if node_id is None else roster.members[node_id].member
 
     def key(self, topic: str, partition: int) -> PartitionKey:
-        """By which the partition is placed."""
+        """The key by which the partition is placed."""
         return PartitionKey(topic, partition)
 
     def leads(self, topic: str, partition: int) -> bool:
-        """Its `role` is not ELSEWHERE: this gateway serves plain Produce and Fetch of it."""
+        """Whether the `role` is not ELSEWHERE: this gateway serves plain Produce and Fetch for the partition."""
         return self._membership is not None and self._membership.is_placed_here(PartitionKey(topic, partition))
 
     def role(self, topic: str, partition: int) -> PartitionRole:
-        """This gateway's part in the partition at this moment."""
+        """The role of this gateway for the partition at this moment."""
         if self._membership is None:
             return PartitionRole.ELSEWHERE
         return self._membership.role(PartitionKey(topic, partition), lease_now_ms())
 
     def own_name(self) -> str:
-        """Of this gateway's producers: the incarnation's, which is another one after an eviction."""
+        """The name of this gateway's producers: its incarnation, which changes after an eviction."""
         return "" if self._membership is None else self._membership.member.incarnation
 
     def evicted(self) -> tuple[str, ...]:
-        """The names of producers that may still write, though others lead. The same tuple until that changes."""
+        """The names of producers that may still write although others lead. The same tuple until it changes."""
         return self._evicted_lately
 
     def _update_evicted(self) -> None:
@@ -212,14 +212,14 @@ class Fleet:
             self._evicted_lately = lately
 
     def is_member(self, member: Member) -> bool:
-        """The gateway lives, as far as the log tells, and is the same process still."""
+        """Whether the member is alive according to the log, and still the same process."""
         return self._membership is not None and self._membership.roster.has(member)
 
     # What this gateway may do
 
     @property
     def state(self) -> LeadershipState:
-        """At this moment; the lease runs out without any event."""
+        """The state at this moment: the lease expires without an event."""
         if self._membership is None:
             return LeadershipState.OUTSIDE
         return self._membership.state(lease_now_ms(), self._silence)
@@ -229,7 +229,7 @@ class Fleet:
         return Silence(duration_ms, of_all=self._log is not None and self._log.is_lost_by_all)
 
     def may_send_idempotent(self) -> bool:
-        """Batches of idempotent producers that this gateway judged may still be sent."""
+        """Whether batches that this gateway accepted from idempotent producers may still be sent."""
         return self.state.permissions.excludes_others
 
     # The log
@@ -300,7 +300,7 @@ class Fleet:
                 log.warning("lost partitions are not released in time", epoch=epoch)
                 self._report_lease_lost()
             except Exception:
-                self._behind.set()  # when this runs again, it goes on where it failed
+                self._behind.set()  # the next run continues where this one failed
                 raise
             self._membership.drained(epoch, lease_now_ms())
             self._tick()

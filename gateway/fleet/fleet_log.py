@@ -1,4 +1,4 @@
-"""The topic in which gateways tell each other that they live: read from its tail, written with a plain producer."""
+"""The topic of the gateways' heartbeats and other messages: read from its end, written with a plain producer."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from protocol.pulsar import entry as pulsar_entry
 from protocol.pulsar.entry import EntryError, iter_messages
 
 TOPIC = "~gateways"
-"""Not a Kafka name: clients do not see it."""
+"""Not a valid name in Kafka: clients do not see the topic."""
 CLUSTER_ID = "kafka.cluster.id"
-"""Property of the topic. Pulsar creates a topic once, with its properties, so all gateways read the same."""
+"""Property of the topic. Pulsar creates a topic once, with its properties, so all gateways read the same id."""
 RETENTION = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 8}
-"""The last entry always stays: it carries the epoch, which must not go back."""
+"""The last entry is always kept: it carries the epoch, which must not go back."""
 RETENTION_PATIENCE_S, RETENTION_PAUSE_S = 20.0, 1.0
 PERMITS = 1_000
 BACKOFF_MAX_MS = 200
-"""A lease runs out in two seconds: as soon as a broker has the topic again, the fleet has to be back."""
+"""A lease expires in two seconds: the fleet must recover as soon as a broker serves the topic again."""
 PAUSE_S = 0.2
-"""Between two attempts, also when what was opened is closed again so soon."""
+"""Between two attempts, even if what was opened is closed again sooner."""
 SILENT_S = 3.0
-"""So long after Pulsar has confirmed a heartbeat, a reader that works has delivered it."""
+"""A working reader delivers a heartbeat within this time after Pulsar has confirmed it."""
 MAX_MESSAGE_BYTES = 1024 * 1024
 
 OnMessage = Callable[[LogPosition, Message], None]
@@ -57,7 +57,7 @@ log = structlog.get_logger()
 
 
 async def prepare_fleet_topic(admin: AdminClient, namespace: str) -> str:
-    """The topic's full name, after it was created if need be. Raises PulsarError."""
+    """Creates the topic if necessary; returns its full name. Raises PulsarError."""
     topic = f"persistent://{namespace}/{TOPIC}"
     try:
         await admin.topics.create(topic, {CLUSTER_ID: _new_cluster_id()})
@@ -69,9 +69,9 @@ async def prepare_fleet_topic(admin: AdminClient, namespace: str) -> str:
 
 
 async def read_cluster_id(admin: AdminClient, topic: str) -> str:
-    """That of the gateway that created the topic. Raises PulsarError."""
+    """The id that the creator of the topic has set. Raises PulsarError."""
     found = (await admin.topics.properties(topic)).get(CLUSTER_ID)
-    if found is None:  # the topic is older than cluster ids: gateways that start at the same time write the same
+    if found is None:  # the topic is older than cluster ids: gateways that start at the same time write the same id
         await admin.topics.put_properties(topic, {CLUSTER_ID: _as_cluster_id(uuid.uuid5(uuid.NAMESPACE_URL, topic))})
         found = (await admin.topics.properties(topic))[CLUSTER_ID]
     return found
@@ -82,15 +82,15 @@ def _new_cluster_id() -> str:
 
 
 def _as_cluster_id(random: uuid.UUID) -> str:
-    """As Kafka writes a random UUID: 22 characters of URL-safe Base64, not beginning with a dash."""
+    """Kafka's form of a random UUID: 22 characters of URL-safe Base64 that do not begin with a dash."""
     cluster_id = urlsafe_b64encode(random.bytes).decode().rstrip("=")
     return "0" + cluster_id[1:] if cluster_id.startswith("-") else cluster_id
 
 
 async def limit_retention(admin: AdminClient, topic: str) -> None:
-    """Without topic-level policies, heartbeats are kept for as long as the namespace's records."""
+    """Without topic-level policies, heartbeats are kept as long as the namespace's records."""
     try:
-        await retried(  # the policy service of a new namespace needs a moment
+        await retried(  # the policy service of a new namespace needs some time
             lambda: admin.topics.set_policy(topic, TopicPolicy.RETENTION, RETENTION),
             lambda error: isinstance(error, AdminError),
             Backoff(RETENTION_PAUSE_S),
@@ -102,7 +102,7 @@ async def limit_retention(admin: AdminClient, topic: str) -> None:
 
 @asynccontextmanager
 async def _at_least(seconds: float) -> AsyncIterator[None]:
-    """What is done within takes so long at the least."""
+    """The body takes at least this time."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + seconds
     yield
@@ -110,7 +110,7 @@ async def _at_least(seconds: float) -> AsyncIterator[None]:
 
 
 class FleetLog:
-    """`on_message` gets every message behind the snapshot that `open` returned, in order."""
+    """`on_message` gets every message after the snapshot that `open` returned, in order."""
 
     def __init__(self, client: PulsarClient, topic: str, on_message: OnMessage) -> None:
         self._client = client
@@ -127,13 +127,13 @@ class FleetLog:
         self._window = FlowWindow()
         self._producer: Producer | None = None
         self.is_lost_by_all = False
-        """Its broker ended the last producer, as it ended those of the other gateways, and nothing was confirmed since.
+        """The broker closed the last producer, like those of the other gateways, and nothing was confirmed since.
 
-        A broker that is merely not heard of may serve the others all the while."""
+        If the broker is merely unreachable from here, it may still serve the other gateways."""
         self._tasks = TaskGroup()
 
     async def open(self) -> Snapshot | None:
-        """The fleet as the log's last writer knew it; None in a new log. Raises PulsarError and TimeoutError."""
+        """The fleet according to the log's last writer; None if the log is new. Raises PulsarError, TimeoutError."""
         self._last = await self._client.last_position(self._topic)
         snapshot = None if self._last.entry_id < 0 else await self._last_snapshot()
         if snapshot is not None and snapshot.position is not None:
@@ -141,7 +141,7 @@ class FleetLog:
         return snapshot
 
     async def _last_snapshot(self) -> Snapshot | None:
-        """That of the last entry, or if it is none of ours, of the last one that is."""
+        """The snapshot in the last entry; if that is not a gateway's entry, the last snapshot in the log."""
         for start in (self._last, "earliest"):
             found = None
             async with aclosing(read_entries(self._client, self._topic, start, self._last)) as entries:
@@ -160,7 +160,7 @@ class FleetLog:
             await self._caught_up.wait()
 
     async def close(self) -> None:
-        """What was sent is written, if the broker answers in time."""
+        """Sent messages are written if the broker answers in time."""
         await self._tasks.close()
         if self._reader is not None:
             await self._reader.close()
@@ -173,7 +173,7 @@ class FleetLog:
     # Writing
 
     def send(self, message: Message) -> None:
-        """Best effort: whoever needs it to arrive reads it back."""
+        """Best effort: senders that need the message to be stored wait until they read it back."""
         if self._producer is None:
             return
         try:
@@ -225,8 +225,8 @@ class FleetLog:
                     log.warning("cannot read the fleet's log", error=str(error))
 
     async def _until_silent(self) -> None:
-        """Until the reader is closed. One that delivers nothing is closed here: without what it reads, this gateway has
-        no lease, while its heartbeats keep the others from taking over.
+        """Waits until the reader is closed, or closes a reader that delivers nothing: without the entries, this gateway
+        has no lease, while its heartbeats keep the others from taking over.
         """
         while not self._reader_closed.is_set():
             confirmed = self._confirmed

@@ -1,4 +1,4 @@
-"""What the fleet reports."""
+"""The events that the fleet reports."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class FleetListener:
         """Partitions may have other leaders now."""
 
     async def release_partitions(self) -> None:
-        """See to it that nothing is done any more for partitions that this gateway does not lead; return when that is
-        so. All listeners are called side by side. Others do not lead these partitions before."""
+        """Stop all work for partitions that this gateway does not lead, and return when it has stopped. All listeners
+        are called concurrently. Other gateways do not lead these partitions before that."""
 
     def lease_lost(self) -> None:
-        """Another gateway may lead by now, or partitions were not released in time. Called again while it is so."""
+        """Another gateway may lead by now, or partitions were not released in time. Called again while this is so."""
 
     def topics_deleted(self, topics: tuple[DeletedTopic, ...]) -> None:
-        """Some gateway has deleted these topics."""
+        """A gateway has deleted these topics."""

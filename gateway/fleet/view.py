@@ -1,4 +1,4 @@
-"""The fleet as requests see it."""
+"""The fleet as request handlers see it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.fleet.listener import FleetListener
 
 
 class FleetView(Protocol):
-    """Questions that `Fleet` answers; see there."""
+    """See `Fleet` for these methods."""
 
     @property
     def node_id(self) -> int: ...
@@ -46,7 +46,7 @@ class FleetView(Protocol):
 
 
 class ClusterFleet(FleetView, Protocol):
-    """The fleet, for what serves one cluster: topics are the cluster's own."""
+    """The fleet for services of one cluster: topic names are the cluster's own."""
 
     def subscribe(self, listener: FleetListener) -> None: ...
 
@@ -56,7 +56,7 @@ class ClusterFleet(FleetView, Protocol):
 
 
 class LeadsNothing:
-    """The view of a gateway that leads nothing and knows no other: every handler then refuses with its own error."""
+    """The view of a gateway that leads nothing and knows no other gateway: every handler answers its own error."""
 
     node_id = -1
     epoch = 0

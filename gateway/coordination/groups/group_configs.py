@@ -1,7 +1,7 @@
-"""Configurations of single groups, which clients set: the times of the consumer protocol (KIP-848), as in Kafka 4.
+"""Configurations of single groups, set by clients: the times of the consumer protocol (KIP-848), as in Kafka 4.
 
-They are properties of the topic ``__consumer_offsets``, ``kafka.group.<configuration>/<group id>``, where every gateway
-finds them within REFRESH_S. Members hear of new times with their next heartbeat.
+They are stored as properties of the topic ``__consumer_offsets``, ``kafka.group.<configuration>/<group id>``. Every
+gateway reads them within REFRESH_S. Members get new times with their next heartbeat.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PREFIX = "kafka.group."
 REFRESH_S = 5.0
 HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
 BOUNDS_MS = {HEARTBEAT: (5_000, 15_000), SESSION: (45_000, 60_000)}
-"""Kafka's defaults of group.consumer.min.* and group.consumer.max.*; what the gateway itself is told is within, too."""
+"""Kafka's defaults of group.consumer.min.* and group.consumer.max.*. The gateway's own settings extend these bounds."""
 DOCUMENTATION = {
     HEARTBEAT: "How often members of the group send heartbeats, if it uses the consumer protocol.",
     SESSION: "How long a member of the group may be silent, if it uses the consumer protocol.",
@@ -43,7 +43,7 @@ class GroupConfigs:
             SESSION: str(section.consumer_session_timeout_ms),
         }
         self.times: Mapping[str, ConsumerTimes] = {}
-        """Of groups with configurations of their own, as last read."""
+        """The times of groups that have their own configurations, as last read."""
         self._admin = admin
         self._topics = topics
         self._altering = asyncio.Lock()
@@ -62,7 +62,7 @@ class GroupConfigs:
             await asyncio.sleep(REFRESH_S)
 
     async def all(self) -> dict[str, dict[str, str]]:
-        """What groups have of their own, by group. Raises KafkaError and PulsarError."""
+        """The groups' own configurations, by group. Raises KafkaError and PulsarError."""
         topic = await self._topic()
         found: dict[str, dict[str, str]] = {}
         for key, value in (await self._admin.topics.partitioned(topic.pulsar_name)).properties.items():
@@ -73,7 +73,7 @@ class GroupConfigs:
         return found
 
     async def alter(self, group_id: str, change: Callable[[Configs], Configs], *, validate_only: bool) -> None:
-        """Set a group's configurations to what ``change`` makes of the present ones. Raises KafkaError, PulsarError."""
+        """Replace a group's configurations with the result of ``change``. Raises KafkaError and PulsarError."""
         async with self._altering:
             present = (await self.all()).get(group_id, {})
             configs = self._checked(change(present))
@@ -115,7 +115,7 @@ class GroupConfigs:
         return parsed
 
     def _usable(self, name: str, value: str) -> bool:
-        """Anybody may write a topic's properties."""
+        """Properties are checked because any Pulsar client with the right may change a topic's properties."""
         try:
             return self._parsed(name, value) == value
         except KafkaError:

@@ -1,7 +1,8 @@
 """Lag of the groups that this gateway coordinates, as Prometheus gauges.
 
-Every REFRESH_S each partition with a committed offset is looked at once, slowly enough to stay below a tenth of a core;
-a scrape shows what was found then. A group's series go with its offsets, or with its coordinator to another gateway.
+Every REFRESH_S, each partition with a committed offset is read once, slowly enough to use less than a tenth of a
+core. A scrape shows the results of that pass. A group's series disappear when its offsets are removed, or when its
+coordinator moves to another gateway.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from gateway.topics.catalog import TopicCatalog
 
 REFRESH_S = 15.0
 PAUSE_S = 0.01
-"""After each partition; asking for its end takes a gateway a millisecond of CPU (measured)."""
+"""The pause after each partition: reading its end costs a gateway a millisecond of CPU (measured)."""
 
 log = structlog.get_logger()
 
 
 class EndOffsets:
-    """Ends of logs, whoever writes them."""
+    """Reads the end offsets of logs, including logs that other gateways write."""
 
     def __init__(self, client: PulsarClient, admin: AdminClient, topics: TopicCatalog, logs: LogRegistry) -> None:
         self._client = client
@@ -42,7 +43,7 @@ class EndOffsets:
         self._topics = topics
         self._logs = logs
         self._known: dict[TopicPartition, tuple[Position, int]] = {}
-        """The last entry, and the offset behind it."""
+        """The last entry, and the offset after it."""
 
     async def read(self, partition: TopicPartition) -> int | None:
         """None if there is no such partition. Raises PulsarError and KafkaError."""
@@ -74,7 +75,7 @@ class GroupLag(Collector):
         self._max_series = max_series
         self._series: dict[tuple[str, TopicPartition], int] = {}
         self._coordinators: dict[str, GroupPartition] = {}
-        """By group; one that does not serve, for now or for good, has no gauges: another gateway may have them."""
+        """The coordinators by group. While one does not serve, its groups have no gauges: other gateways may."""
         self._omitted = 0
         metrics.register(self)
 
@@ -122,7 +123,7 @@ class GroupLag(Collector):
     async def _committed(
         self, coordinators: dict[str, GroupPartition]
     ) -> tuple[dict[tuple[str, TopicPartition], int], int]:
-        """The first `max_series` committed offsets, and how many more there are. Enters their groups' coordinators."""
+        """The first `max_series` committed offsets, and the number of further ones. Adds the groups' coordinators."""
         committed: dict[tuple[str, TopicPartition], int] = {}
         omitted = 0
         for coordinator in self._partitions():

@@ -1,4 +1,4 @@
-"""Consumer groups of this gateway: their coordinators, and what those depend on outside their log."""
+"""Consumer groups of this gateway: their coordinators, and the services that these need besides their log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from gateway.topics.topic_names import CONSUMER_OFFSETS
 
 DELETION_CHECKS, DELETION_CHECK_S = 60, 2.0
 MAX_DELETED_TOPICS = 10_000
-"""Those last deleted, for partitions that are loaded later."""
+"""The topics deleted last are kept, for partitions that are loaded later."""
 
 
 class GroupService:
@@ -123,9 +123,9 @@ class GroupService:
     # Committed offsets and Pulsar's subscriptions
 
     def _committed(self, key: MirrorKey) -> int | None:
-        """None if another gateway coordinates the group, or the offset is that of another topic of the name.
+        """None if another gateway coordinates the group, or the offset belongs to another topic of the same name.
 
-        Raises KafkaError while it is not known what is committed.
+        Raises KafkaError while the committed offset is not known.
         """
         asked = FetchOffsetsRequest(key.group_id, [key.partition])
         answer = self.coordinators.run(key.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
@@ -134,7 +134,7 @@ class GroupService:
             topic = self._topics.cached(key.partition.topic)
             is_of_another = topic is not None and fetched.topic_id not in (b"", topic.topic_id.bytes)
             return None if is_of_another else fetched.offset
-        if self._is_taken(key.group_id):  # it is loading, or the lease has run out for now
+        if self._is_taken(key.group_id):  # the coordinator is loading, or the lease has expired for now
             raise KafkaError(answer.error, "the group's coordinator does not answer")
         return None
 
@@ -145,16 +145,17 @@ class GroupService:
     async def subscribed_offsets(
         self, group_id: str, committed: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where Pulsar subscriptions of the group's name stand, in partitions where that counts more than the commit.
+        """The positions of Pulsar subscriptions of the group's name, in partitions where they take precedence over the
+        commit.
 
-        NO_OFFSET stands for no commit. Raises PulsarError, KafkaError and TimeoutError.
+        NO_OFFSET means no commit. Raises PulsarError, KafkaError and TimeoutError.
         """
         return {} if self._mirror is None else await self._mirror.offsets(group_id, committed)
 
-    # What happened to topics
+    # Topic changes
 
     async def partitions_added(self, topic: Topic, count: int) -> None:
-        """The topic has so many partitions now. Raises PulsarError."""
+        """The topic has `count` partitions now. Raises PulsarError."""
         if self._mirror is not None:
             await self._mirror.partitions_added(topic, range(topic.partitions, count))
 
@@ -171,7 +172,7 @@ class GroupService:
             partition.run(lambda coordinator, now_ms: coordinator.topics_changed(names))
 
     def forget_topics(self, topics: Collection[DeletedTopic]) -> None:
-        """The topics were deleted. Partitions that are loaded here later are informed then."""
+        """The topics were deleted. Partitions that are loaded here later are informed when they are loaded."""
         self._deleted.extend(topics)
         for partition in self.coordinators.partitions:
             self._inform_of_deletion(partition, topics)
@@ -180,13 +181,13 @@ class GroupService:
         partition.inform(lambda coordinator, now_ms: coordinator.forget_topics(topics, now_ms))
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Offsets that were committed in it mean nothing any more, on any gateway."""
+        """Offsets that were committed in the topic are invalid now, on all gateways."""
         deleted = DeletedTopic(topic.name, topic.topic_id.bytes, self._clock.now_ms())
         self.forget_topics([deleted])
         self._fleet.announce_deletion(deleted)
 
     async def deletion_failed(self, topic: Topic) -> None:
-        """Pulsar may delete it all the same: its offsets go when it has gone. Returns when that is known."""
+        """Pulsar may delete the topic nevertheless: if it does, its offsets are removed. Returns when that is known."""
         for _ in range(DELETION_CHECKS):
             try:
                 found = await self._topics.get(topic.name, fresh=True)

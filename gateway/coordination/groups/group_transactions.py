@@ -1,4 +1,4 @@
-"""Open transactions in partitions of `__consumer_offsets`, for those who look for such as nobody ends."""
+"""Open transactions in partitions of `__consumer_offsets`, for the search for transactions that no coordinator ends."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gateway.topics.topic_names import CONSUMER_OFFSETS
 
 
 class GroupTransactions:
-    """Of one partition. A transaction begins where its first offset stands among those that are open."""
+    """The transactions of one partition. A transaction begins at the order number of its first pending offset."""
 
     def __init__(self, partition: GroupPartition) -> None:
         self._partition = partition
 
     def opened(self) -> list[tuple[int, int, int]]:
-        """(producer id, its epoch, where the transaction began); none if this gateway does not lead the partition."""
+        """(producer id, its epoch, where the transaction began); empty if this gateway does not lead the partition."""
         return [(each.producer_id, each.producer_epoch, each.first_order) for each in self._open()]
 
     def doubt(self, producer_id: int) -> None:

@@ -15,7 +15,7 @@ from protocol.kafka.errors import ErrorCode
 async def list_groups(
     coordinators: Coordinators[GroupCoordinator], states: Collection[str], types: Collection[str]
 ) -> tuple[ErrorCode, list[ListedGroup]]:
-    """Those that are coordinated here, as far as known; a retriable error if that is not all."""
+    """The known groups that are coordinated here; a retriable error if the list is not complete."""
     error = ErrorCode.NONE if coordinators.partitions else ErrorCode.COORDINATOR_NOT_AVAILABLE
     groups: list[ListedGroup] = []
     for number, partition in enumerate(coordinators.partitions):
@@ -29,7 +29,7 @@ async def list_groups(
             if some:
                 await asyncio.sleep(0)
             if listed.error and coordinators.leads(number):
-                # It is loading, or the lease has run out for now: else it would be another gateway's.
+                # It is loading, or the lease has expired for now: otherwise it would be another gateway's.
                 not_loading = listed.error is ErrorCode.NOT_COORDINATOR
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE if not_loading else listed.error
                 break

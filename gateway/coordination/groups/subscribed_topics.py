@@ -1,7 +1,7 @@
-"""What the group coordinators know of the topics that consumer groups (KIP-848) read, and how it is kept current.
+"""The topics that consumer groups (KIP-848) read, as group coordinators know them, and how this is kept up to date.
 
-The catalog asks Pulsar about a topic when somebody asks the catalog: `follow` asks for every subscribed topic in turn,
-and so learns of topics and partitions that others than this gateway made.
+The catalog reads a topic from Pulsar when it is requested. `follow` requests every subscribed topic in turn, and so
+detects topics and partitions that were not created by this gateway.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from gateway.topics.catalog import TopicCatalog
 from gateway.topics.known_topics import TopicListener
 
 LIST_MAX_AGE_S = 30.0
-"""How old the list may be that regular expressions are matched with; topics made here are in it at once."""
+"""The maximum age of the list that regular expressions are matched with. Topics created here are added at once."""
 
 log = structlog.get_logger()
 
 
 class Subscriptions(NamedTuple):
-    """Of all consumer groups here: topic names, and regular expressions that RE2 takes."""
+    """The subscriptions of all consumer groups here: topic names, and regular expressions that RE2 accepts."""
 
     names: Collection[str]
     regexes: Collection[str]
 
 
 class SubscribedTopics(TopicListener):
-    """The coordinators' `Topics`: those in the catalog, and those known to be absent. Of others nothing is known."""
+    """The coordinators' `Topics`: topics in the catalog, and topics known to be absent. No other topic is known."""
 
     def __init__(self, catalog: TopicCatalog) -> None:
         self._catalog = catalog
@@ -57,14 +57,14 @@ class SubscribedTopics(TopicListener):
         return self._names
 
     def knows(self, names: Collection[str], regex: str | None) -> bool:
-        """Whether such a subscription can be resolved without asking Pulsar. Raises InvalidRegexError."""
+        """Whether this subscription can be resolved without a request to Pulsar. Raises InvalidRegexError."""
         if regex and self._names is None:
             return False
         matched = matching(regex, self._names or ()) if regex else ()
         return all(map(self.is_known, (*names, *matched)))
 
     async def learn(self, names: Iterable[str], regexes: Iterable[str]) -> set[str]:
-        """Look up the topics that such subscriptions mean; return their names. Raises InvalidRegexError."""
+        """Look up the topics of these subscriptions; return their names. Raises InvalidRegexError."""
         wanted = set(names)
         for regex in regexes:
             async with self._listing:
@@ -89,7 +89,7 @@ class SubscribedTopics(TopicListener):
         except PulsarError as error:
             log.warning("cannot list topics", error=str(error))
             return
-        for name in self._changed:  # perhaps since Pulsar made the list
+        for name in self._changed:  # they may have changed after Pulsar created the list
             _enter(name, names, present=self._catalog.cached(name) is not None)
         self._changed |= names ^ (self._names or set())
         self._names, self._listed_at = names, time.monotonic()
@@ -97,13 +97,13 @@ class SubscribedTopics(TopicListener):
     # Keeping up
 
     async def follow(self, subscriptions: Callable[[], Subscriptions], tell: Callable[[Collection[str]], None]) -> None:
-        """Call `tell` with the names of topics that changed, when they are looked up; for ever."""
+        """Call `tell` with the names of topics that changed, after they were looked up; runs until cancelled."""
         while True:
             self._news.clear()
             try:
-                # What nobody reads any more need not be remembered.
+                # Absent topics that no group reads any more are removed.
                 self._absent &= await self.learn(*subscriptions())
-            except Exception as error:  # a defect of ours must not leave groups with the topics of this moment
+            except Exception as error:  # a defect of the gateway must not stop the updates of groups
                 report("subscribed topics", error)
             changed, self._changed = self._changed, set()
             if changed:

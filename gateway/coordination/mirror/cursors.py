@@ -1,9 +1,9 @@
-"""Cursors of Pulsar subscriptions that stand where Kafka groups do: moving them, and reading them back.
+"""Cursors of the Pulsar subscriptions that mirror Kafka groups: moving them, and reading them back.
 
-A group at an offset has acknowledged every entry that ends at or before it; an entry of ten records of which five are
-consumed is unread. The offset itself goes with the acknowledgement, as property ``kafka.offset``. Measured on 4.0.7:
-an acknowledgement behind the cursor is passed over without an error; a seek drops the properties; message TTL moves the
-cursor and keeps them, Pulsar's own tools and replicated subscriptions move it and drop them.
+A group at an offset has acknowledged every entry that ends at or before it; an entry of ten records of which five
+are consumed counts as unread. The acknowledgement carries the offset itself as property ``kafka.offset``. Measured
+on 4.0.7: Pulsar ignores an acknowledgement before the cursor without an error. A seek drops the properties. Message
+TTL moves the cursor and keeps them. Pulsar's own tools and replicated subscriptions move the cursor and drop them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 
 class Cursor(NamedTuple):
-    """What is acknowledged up to ``position``; ``offset`` is the group's, if the cursor carries one."""
+    """Entries up to ``position`` are acknowledged. ``offset`` is the group's, None if the cursor carries none."""
 
     position: Position
     offset: int | None
@@ -47,7 +47,7 @@ class TopicCursors(NamedTuple):
 
 
 class _End(NamedTuple):
-    """The last entry as Pulsar names it, where a cursor stands that has read all, and the offset behind."""
+    """The last entry as Pulsar names it, the position of a cursor that has read all, and the log's end offset."""
 
     last: Position
     position: Position
@@ -64,24 +64,24 @@ class Cursors:
         self.replicated = replicated
         self._snapshots = Snapshots(self._entries) if replicated else None
         self._known: dict[tuple[str, str], Position] = {}
-        """Where cursors were last put."""
+        """The positions to which this gateway moved cursors last."""
         self._ends: dict[str, _End] = {}
 
     # Moving
 
     def forget(self) -> None:
-        """Other gateways may have moved cursors since."""
+        """Other gateways may have moved cursors in the meantime."""
         self._known = {}
 
     def knows(self, topic: str, name: str) -> bool:
-        """Whether `move` can do without `found`."""
+        """Whether `move` does not need ``found``."""
         return (topic, name) in self._known
 
     async def move(self, topic: str, name: str, offset: int, log: PartitionLog | None, found: Cursor | None) -> bool:
-        """Have the subscription stand at ``offset``; it is made if need be.
+        """Move the subscription to ``offset``, and create it if necessary.
 
-        ``log`` is the topic's, if it is open. ``found`` is where Pulsar has the subscription, if it exists. False if
-        other clusters cannot know of it yet: the end of the log is younger than the last snapshot.
+        ``log`` is the topic's log, if it is open. ``found`` is the cursor in Pulsar, if it exists. False if other
+        clusters cannot get this position yet: the end of the log is newer than the last snapshot.
         """
         key, remembered = (topic, name), self._known
         known = remembered.pop(key, None)
@@ -113,7 +113,7 @@ class Cursors:
             await subscription.ack_cumulative(reach.position, properties)
         finally:
             await subscription.close()
-        _remember(remembered, key, reach.position, MAX_KNOWN_CURSORS)  # for nobody, if all was forgotten meanwhile
+        _remember(remembered, key, reach.position, MAX_KNOWN_CURSORS)  # no effect after a `forget`
         return not reach.at_end or (snapshot is not None and snapshot > position)
 
     async def _open(self, topic: str, name: str) -> Subscription:
@@ -122,7 +122,7 @@ class Cursors:
     async def _find_position_before(
         self, topic: str, offset: int, last: Position, known: SparseIndex | None
     ) -> Position:
-        """Where the last entry lies that ends at or before ``offset``: before the first entry, if none does."""
+        """Where the last entry is that ends at or before ``offset``; before the first entry if there is none."""
         end = await self._end(topic, last)
         if offset >= end.offset:
             return end.position
@@ -148,7 +148,7 @@ class Cursors:
         return Position(ledgers[0].ledger_id if ledgers else 0, -1)
 
     async def delete(self, topic: str, name: str) -> None:
-        """Delete the subscription, unless somebody uses it (AdminError, status 412)."""
+        """Delete the subscription. Raises AdminError with status 412 if a consumer uses it."""
         self._known.pop((topic, name), None)
         try:
             await self._admin.topics.delete_subscription(topic, name)
@@ -159,11 +159,11 @@ class Cursors:
     # Reading
 
     async def names(self, topic: str) -> frozenset[str]:
-        """The durable subscriptions, as the metadata store has them: a topic that nobody uses is not loaded."""
+        """The durable subscriptions from the metadata store: this does not load a topic that nobody uses."""
         try:
             encoded = (await self._admin.topics.managed_ledger(topic)).cursors
         except AdminError as error:
-            if error.status != 500:  # what 4.0.7 says of a partition that was never made
+            if error.status != 500:  # the answer of 4.0.7 for a partition that was never created
                 raise
             return await self._names_if_loaded(topic)
         return frozenset(unquote_plus(name) for name in encoded)
@@ -180,15 +180,15 @@ class Cursors:
         return _topic_cursors(await self._admin.topics.internal_stats(topic))
 
     async def offset_at(self, topic: str, cursors: TopicCursors, cursor: Cursor) -> int:
-        """The offset of a group that stands at the cursor.
+        """The offset of a group at the cursor's position.
 
-        That is the one that the cursor carries, unless the cursor has been moved on since.
+        That is the offset that the cursor carries, unless the cursor was moved forward after that.
         """
         behind = await self._offset_behind(topic, cursors, cursor.position)
         return behind if cursor.offset is None else max(behind, cursor.offset)
 
     async def _offset_behind(self, topic: str, cursors: TopicCursors, position: Position) -> int:
-        """The offset behind an entry; behind one that is gone, that of the next which is still there."""
+        """The offset after an entry. If the entry was deleted, the offset of the next entry that exists."""
         if position.entry_id >= 0:
             entry = await self._entries.entry(topic, position)
             if entry is not None and entry.index is not None:
@@ -211,11 +211,11 @@ def _topic_cursors(stats: InternalStats) -> TopicCursors:
 
 
 def _remember(known: dict[K, V], key: K, value: V, most: int) -> None:
-    """The oldest is forgotten for it."""
+    """Removes the oldest entry if there is no room."""
     if len(known) >= most:
         known.pop(next(iter(known)))
     known[key] = value
 
 
 def _ignore(error: PulsarError) -> None:
-    """The broker closes a consumer over a seek; after any other reason, the next request of it fails."""
+    """The broker closes a consumer after a seek. After any other reason, the consumer's next request fails."""

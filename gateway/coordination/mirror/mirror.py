@@ -1,8 +1,9 @@
-"""Committed offsets shown to Pulsar as subscriptions, behind the commits and never in their way.
+"""Mirrors committed offsets to Pulsar subscriptions, after the commits and without delaying them.
 
-A commit only marks its keys. Updates run a few at a time, look up what is committed when their turn comes, and are
-tried again after a pause when they fail. In the other direction, a group that has no committed offset in a partition
-starts where a subscription of its name stands: it came with geo-replication, or with Pulsar's own tools.
+A commit only marks its keys. A bounded number of updates run at the same time. An update reads the committed offset
+when its turn comes, and is retried after a pause if it fails. In the other direction, a group without a committed
+offset in a partition starts at the position of a subscription of its name: geo-replication or Pulsar's own tools
+have created it.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from gateway.topics.topic import Topic
 
 UPDATE_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0
-"""Enough for some ten thousand partitions without a committed offset; clients wait 30 s."""
+"""Enough for about ten thousand partitions without a committed offset; clients wait 30 s."""
 READ_SLICE = 200
-"""Partitions of one request that are looked at together."""
+"""The number of partitions of one request that are read at the same time."""
 LOG_EVERY_S = 10.0
 CARRY_OVER_S = 2.5
-"""Brokers make a snapshot about once a second, if something was written since the last."""
+"""Brokers create a snapshot about once a second, if something was written since the last one."""
 CARRY_OVER_ATTEMPTS = 3
 FAILURES = (PulsarError, KafkaError, TimeoutError)
 
 Committed = Callable[[MirrorKey], int | None]
 """The offset that is committed now, NO_OFFSET if there is none; None if another gateway coordinates the group.
 
-Raises KafkaError while that is not known."""
+Raises KafkaError while the offset is not known."""
 
 log = structlog.get_logger()
 
@@ -70,14 +71,14 @@ class OffsetMirror:
         self._timer_due_ms = 0
         self._tasks = TaskGroup()
         self._deleted: set[MirrorKey] = set()
-        """Whose subscriptions a gateway that died may have left behind; they are not looked at yet."""
+        """Deleted offsets whose subscriptions a gateway that died may have left behind; they are not checked yet."""
         self._reads = SharedReads(cursors.read, lambda found: len(found.by_name))
         self._names = SharedReads(cursors.names, len)
         self._unanswered = Unanswered()
         self._logged_at = float("-inf")
         self._stopped = False
         self._carried: dict[MirrorKey, int] = {}
-        """How often it was tried to carry over what is committed at the end of a log."""
+        """The number of attempts to carry a position at the end of a log over to other clusters, by key."""
         metrics.mirror_pending.set_function(lambda: len(self._schedule))
         metrics.mirror_lag_seconds.set_function(self._lag_s)
 
@@ -86,7 +87,7 @@ class OffsetMirror:
         return 0.0 if oldest_ms is None else max(0, self._now_ms() - oldest_ms) / 1000
 
     async def stop(self) -> None:
-        """What is not mirrored yet is when a coordinator has loaded its groups again."""
+        """Changes that are not mirrored yet are mirrored after a coordinator has loaded its groups again."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -106,7 +107,7 @@ class OffsetMirror:
             self._arm()
 
     def partition_loaded(self, loaded: GroupPartition, deleted: Iterable[GroupTopicPartition]) -> None:
-        """A coordinator has taken over groups: mirror what is not yet, in the background."""
+        """A coordinator has taken over groups: mirror, in the background, what is not mirrored yet."""
         self._cursors.forget()
         keys = {MirrorKey(*key) for key in deleted}
         self._deleted |= keys
@@ -141,8 +142,8 @@ class OffsetMirror:
         wrong = []
         for group_id, offset in expected:
             cursor = cursors.by_name.get(subscription_name(group_id))
-            # One that carries no offset is not of our making: it came after the group was deleted, or was moved on
-            # because the group has read in another cluster.
+            # A cursor without an offset was not written by a gateway: it was created after the group was deleted, or
+            # it was moved forward because the group has read in another cluster.
             found = NO_OFFSET if cursor is None or cursor.offset is None else cursor.offset
             if found != offset and not await self._was_moved_on(topic, cursors, cursor, offset):
                 wrong.append((group_id, offset))
@@ -160,7 +161,7 @@ class OffsetMirror:
         self._arm()
 
     def _arm(self) -> None:
-        """See to it that turns are taken when the next is due, if not before."""
+        """Set the timer for the next turn, unless it is set for an earlier time."""
         due_ms = self._schedule.next_ms(self._now_ms())
         if due_ms is None or self._stopped:
             return
@@ -168,7 +169,7 @@ class OffsetMirror:
             if self._timer_due_ms <= due_ms:
                 return
             self._timer.cancel()
-        self._timer_due_ms = due_ms  # a timer need not know: uvloop's for what is due now has no `when`
+        self._timer_due_ms = due_ms  # not read from the timer: uvloop's timers that are due now have no `when`
         delay_s = max(0, due_ms - self._now_ms()) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_turns)
 
@@ -181,7 +182,7 @@ class OffsetMirror:
                 await self._update(key)
         except FAILURES as error:
             self._failed(key, error)
-        except Exception as error:  # a defect of ours in one update must not end the others
+        except Exception as error:  # a defect of the gateway in one update must not end the others
             report("offset mirror", error)
             self._failed(key, error)
         else:
@@ -219,7 +220,7 @@ class OffsetMirror:
             asyncio.get_running_loop().call_later(CARRY_OVER_S, self._carry_over, key, attempts)
 
     def _carry_over(self, key: MirrorKey, attempt: int) -> None:
-        if self._carried.get(key) == attempt and not self._stopped:  # else something was committed since
+        if self._carried.get(key) == attempt and not self._stopped:  # otherwise an offset was committed in the meantime
             self._schedule.changed(key, self._now_ms())
             self._arm()
 
@@ -235,9 +236,10 @@ class OffsetMirror:
             )  # fmt: skip
 
     async def partitions_added(self, topic: Topic, numbers: Iterable[int]) -> None:
-        """Take groups' subscriptions away from new partitions: Pulsar makes them as the first one has them, at the end.
+        """Delete groups' subscriptions from new partitions: Pulsar copies the first partition's, to the end.
 
-        A group has no place there yet: it would start behind what is written before it comes. Raises PulsarError.
+        A group has no position there yet: it would start after records that are written before its first read.
+        Raises PulsarError.
         """
         first = (await self._cursors.read(topic.pulsar_topic(0))).by_name
         groups = {name for name, cursor in first.items() if cursor.offset is not None}
@@ -251,10 +253,10 @@ class OffsetMirror:
     # From Pulsar
 
     async def offsets(self, group_id: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where the group's subscriptions stand, in partitions where that counts more than what is committed.
+        """The positions of the group's subscriptions, in partitions where they take precedence over committed offsets.
 
-        That is where nothing is (NO_OFFSET), and where a replicated subscription was moved on: the group has read in
-        another cluster. Raises PulsarError, KafkaError and TimeoutError.
+        These are partitions without a committed offset (NO_OFFSET), and those where a replicated subscription was
+        moved forward: the group has read in another cluster. Raises PulsarError, KafkaError and TimeoutError.
         """
         name = subscription_name(group_id)
         wanted = [each for each, offset in committed.items() if offset == NO_OFFSET or self._cursors.replicated]

@@ -1,9 +1,10 @@
-"""The Pulsar subscription that mirrors a Kafka group.
+"""The name of the Pulsar subscription that mirrors a Kafka group.
 
-A subscription has the group's name. What Pulsar, its REST paths or ZooKeeper cannot take is written ``~XX``, a byte of
-UTF-8 in hexadecimal: every character but ASCII letters, digits and ``. _ - : @ =``. Pulsar decodes names in REST paths
-twice, so ``%`` and ``+`` would name another subscription; it keeps ``pulsar.…`` and ``__compaction`` to itself, and has
-no empty name. Names stay different: ``~`` itself is written ``~7E``, and what is too long ends in ``~~`` and a hash.
+A subscription has the group's name. Characters that Pulsar, its REST paths or ZooKeeper do not accept are written
+``~XX``, a byte of UTF-8 in hexadecimal: all except ASCII letters, digits and ``. _ - : @ =``. Pulsar decodes names
+in REST paths twice, so ``%`` and ``+`` would name another subscription. It reserves ``pulsar.…`` and
+``__compaction``, and does not accept empty names. Different groups have different names: ``~`` itself is written
+``~7E``, and a name that is too long ends in ``~~`` and a hash.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import re
 
 MAX_LENGTH = 250
-"""As for topics; a longer name also has to fit into an URL."""
+"""As for topics. A longer name must also fit into a URL."""
 _HASH_CHARS = 32
 _UNSAFE = re.compile(r"[^a-zA-Z0-9._:@=-]")
 _RESERVED = re.compile(r"pulsar\.|__compaction$|\.\.?$")

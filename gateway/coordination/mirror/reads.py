@@ -1,4 +1,4 @@
-"""One look at a partition's subscriptions for all who ask in a short time: groups come in crowds."""
+"""One read of a partition's subscriptions for all requests of a short time: many groups may start at the same time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, Generic, TypeVar
 
 MAX_AGE_S = 5.0
 KEEP_S = 60.0
-"""For clients that were not answered in time, and ask again: the read goes on where it was."""
+"""For clients that got no answer in time, and retry: they get the result of the same read."""
 MAX_AT_ONCE = 16
-"""Requests to Pulsar at the same time, over all groups: the rest of the gateway needs Pulsar too."""
+"""The limit of requests to Pulsar at the same time, for all groups: the rest of the gateway needs Pulsar, too."""
 MAX_TOPICS = 20_000
 MAX_CURSORS = 200_000
-"""Of all topics together: about 200 bytes each."""
+"""The limit for all topics together: about 200 bytes each."""
 MAX_UNANSWERED = 1_000
 
 T = TypeVar("T")
 
 
 class _Read(Generic[T]):
-    """What was found, or will be; it no longer counts for subscriptions that were moved since."""
+    """A read that runs or has ended. Its result is no longer valid for subscriptions that were moved since."""
 
     def __init__(self, task: asyncio.Task[T]) -> None:
         self.task = task
@@ -38,7 +38,7 @@ class _Read(Generic[T]):
 
 
 class SharedReads(Generic[T]):
-    """``read`` finds something of all subscriptions of a topic; ``count`` says of how many."""
+    """``read`` reads all subscriptions of a topic; ``count`` returns the number of subscriptions in the result."""
 
     def __init__(self, read: Callable[[str], Coroutine[Any, Any, T]], count: Callable[[T], int]) -> None:
         self._find = read
@@ -48,7 +48,7 @@ class SharedReads(Generic[T]):
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def find(self, topic: str, name: str, since: float = math.inf) -> T:
-        """What counts for the subscription ``name``, as Pulsar had it at most MAX_AGE_S ago, or since a time."""
+        """A result that is valid for the subscription ``name``: read at most MAX_AGE_S ago, or after ``since``."""
         read = self._reads.get(topic)
         if read is None or name in read.moved or read.is_older_than(since):
             read = self._start(topic)
@@ -87,7 +87,7 @@ class SharedReads(Generic[T]):
             self._count -= read.count
 
     def forget(self, topic: str, name: str) -> None:
-        """The subscription has been moved."""
+        """The subscription was moved."""
         if (read := self._reads.get(topic)) is not None:
             read.moved.add(name)
 
@@ -99,14 +99,14 @@ class SharedReads(Generic[T]):
 
 
 class Unanswered:
-    """Since when subscriptions are asked for that were not answered in time: at most KEEP_S ago."""
+    """Since when requests for subscriptions that were not answered in time have waited: at most KEEP_S."""
 
     def __init__(self) -> None:
         self._since: OrderedDict[str, float] = OrderedDict()
 
     @contextmanager
     def since(self, name: str) -> Iterator[float]:
-        """Raises what its body raises; after a TimeoutError the next one goes on."""
+        """Raises what its body raises. After a TimeoutError, the next call yields the same time."""
         now = time.monotonic()
         since = self._since.get(name, now)
         if since < now - KEEP_S:

@@ -1,14 +1,15 @@
-"""Which committed offsets wait to be mirrored, and when each one's turn is.
+"""The committed offsets that wait to be mirrored, and the time of each one's turn.
 
-Only names are kept, not offsets: whoever takes a key looks up what is committed then, so the latest offset wins and a
-thousand commits of a moment are one update. Keys of one partition take turns. A partition that does not answer gives
-its place of `max_running` free after SLOW_MS; one that has timed out pauses as a whole, and few such are tried at once.
+Only keys are kept, not offsets: an update reads the committed offset when it runs. So the latest offset wins, and a
+thousand commits at the same time cause one update. Keys of one partition run one after the other. A partition that
+does not answer releases its place of `max_running` after SLOW_MS. A partition that has timed out pauses as a whole,
+and few such partitions are tried at the same time.
 
 | state of a key | event       | next                                                            |
 |----------------|-------------|-----------------------------------------------------------------|
 | unknown        | changed     | waiting, due after `COALESCE_MS`                                |
 | waiting        | changed     | waiting, due as before                                          |
-| waiting        | take        | running; if its partition has a running one: queued             |
+| waiting        | take        | running; if another key of its partition is running: queued     |
 | running        | changed     | running, changed again                                          |
 | running        | succeeded   | unknown; if changed again: waiting, due after `COALESCE_MS`     |
 | running        | failed      | waiting, due after a pause that doubles, from 1 s to 60 s       |
@@ -26,14 +27,14 @@ PAUSE_FIRST_MS = 1_000
 PAUSE_LONGEST_MS = 60_000
 MAX_DOUBLINGS = 6
 START_EVERY_MS = 20
-"""An update costs a gateway a millisecond of CPU and Pulsar more (measured), which commits must not feel."""
+"""An update costs a gateway a millisecond of CPU, and Pulsar more (measured). It must not slow down commits."""
 MAX_RUNNING = 4
-"""Few: where Pulsar is busy, updates take longer, and fewer are made."""
+"""The limit is low on purpose: if Pulsar is busy, updates take longer, and fewer are started."""
 SLOW_MS = 1_000
-"""Updates that take longer no longer count as running: they may be of partitions that never answer."""
+"""Updates that take longer no longer count as running: their partitions may never answer."""
 MAX_SLOW = 64
 MAX_STUCK_RUNNING = 2
-"""Of partitions that timed out the last time."""
+"""The limit of running updates of partitions that timed out the last time."""
 MAX_KEYS = 100_000
 
 
@@ -44,7 +45,7 @@ class MirrorKey(NamedTuple):
 
 @dataclass
 class _Pending:
-    """`since_ms` is when the oldest change came that is not mirrored yet."""
+    """`since_ms` is the time of the oldest change that is not mirrored yet."""
 
     since_ms: int
     failures: int = 0
@@ -53,7 +54,7 @@ class _Pending:
 
 @dataclass
 class _Turn:
-    """The key of a partition that runs, and those that wait for it to end."""
+    """The running key of a partition, and the keys that wait for its end."""
 
     running: MirrorKey
     started_ms: int
@@ -62,7 +63,7 @@ class _Turn:
 
 @dataclass
 class _Stuck:
-    """A partition that timed out, so many times one after the other."""
+    """A partition that timed out `failures` times in a row."""
 
     failures: int
     until_ms: int
@@ -78,19 +79,19 @@ class MirrorSchedule:
         self._next_start_ms = 0
         self._stuck: dict[TopicPartition, _Stuck] = {}
         self._waiting: dict[MirrorKey, None] = {}
-        """Removed offsets for which there is no room yet. Each was in memory itself, with more than its name."""
+        """Removed offsets for which there is no room yet. Each of these offsets itself used more memory before."""
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._waiting)
 
     def __contains__(self, key: MirrorKey) -> bool:
-        """Whether the mirror may be behind what is committed."""
+        """Whether the subscription may differ from the committed offset."""
         return key in self._pending or key in self._waiting
 
     def changed(self, key: MirrorKey, now_ms: int, *, removed: bool = False) -> bool:
-        """False if there is no room: the change is not mirrored, unless a later one of its key is.
+        """False if there is no room: the change is not mirrored, unless a later change of its key is.
 
-        A removed offset waits for room: its subscription would bring it back.
+        A removed offset waits for room: otherwise its subscription would restore it.
         """
         pending = self._pending.get(key)
         if pending is None:
@@ -122,7 +123,7 @@ class MirrorSchedule:
         return None
 
     def _free_ms(self, now_ms: int) -> int:
-        """When there is a place, if none ends before."""
+        """When a place becomes free, if no running update ends before."""
         if len(self._turns) >= self._max_running + MAX_SLOW:
             return now_ms + SLOW_MS
         counted = sorted(end_ms for turn in self._turns.values() if (end_ms := turn.started_ms + SLOW_MS) > now_ms)
@@ -136,7 +137,7 @@ class MirrorSchedule:
         return max(stuck.until_ms, now_ms + PAUSE_FIRST_MS if running >= MAX_STUCK_RUNNING else now_ms)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When `take` may find a key; None if not before another one ends or changes."""
+        """When `take` may find a key; None if not before another key ends or changes."""
         deadline_ms = self._due.next_deadline_ms()
         if deadline_ms is None:
             return None
@@ -167,7 +168,7 @@ class MirrorSchedule:
         self._due.set(key, now_ms + _pause_ms(pending.failures))
 
     def oldest_ms(self) -> int | None:
-        """When the oldest change came that is not mirrored yet."""
+        """The time of the oldest change that is not mirrored yet."""
         return min((pending.since_ms for pending in self._pending.values()), default=None)
 
     def _is_running(self, key: MirrorKey) -> bool:

@@ -1,11 +1,10 @@
-"""Carrying a subscription over to the other clusters of a replicated namespace (PIP-33), which acknowledging is not
-enough for.
+"""Moves a subscription in the other clusters of a replicated namespace (PIP-33): an acknowledgement alone does not.
 
-Brokers write snapshots into a replicated topic about once a second, as marker entries: how far the replicas agree. A
-broker takes one into account for a subscription when it dispatches it, and then informs the other clusters as soon as
-the subscription has acknowledged that far. A mirrored subscription never reads, so the newest snapshot that it is
-about to pass is dispatched for it, and nothing else: before it is acknowledged, the cursor is put there with a permit.
-Clients never see markers; the admin API does.
+Brokers write snapshots into a replicated topic about once a second, as marker entries: up to where the replicas
+agree. A broker uses a snapshot for a subscription after dispatching it, and informs the other clusters as soon as
+the subscription has acknowledged up to there. A mirrored subscription never reads. Therefore only the newest
+snapshot before its new position is dispatched to it: before the acknowledgement, the cursor is moved to right
+before the snapshot, and one permit is sent. Clients never see markers; the admin API does.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from gateway.pulsar.subscription import Subscription
 SNAPSHOT = 12
 """Marker type of Pulsar's `REPLICATED_SUBSCRIPTION_SNAPSHOT`."""
 MAX_LOOK_BACK = 1_024
-"""Entries; where more are written between two snapshots, groups may be carried over less often."""
+"""The limit of entries. If more are written between two snapshots, groups may move in other clusters less often."""
 MAX_LOOK_AHEAD = 64
 ENTRIES_AT_ONCE = 16
 ENTRIES_AHEAD = 4
-"""Most often there is one, or none."""
+"""Most often there is one marker, or none."""
 DISPATCH_S = 0.25
-"""The snapshot may be the last entry: then nothing follows it that would tell."""
+"""The snapshot may be the last entry: then no message follows that shows that it was dispatched."""
 MAX_TOPICS = 5_000
 
 
 class Reach(NamedTuple):
-    """The last of the markers that lie right behind an entry, or the entry itself; and whether the log ends there."""
+    """The last marker directly after an entry, or the entry itself if no marker follows; whether the log ends there."""
 
     position: Position
     at_end: bool
@@ -45,18 +44,18 @@ class Snapshots:
     def __init__(self, entries: EntryLookup) -> None:
         self._lookup = entries
         self._newest: dict[str, Position] = {}
-        """Of those found, by topic."""
+        """The newest snapshot found, by topic."""
 
     async def reach(self, subscription: Subscription, position: Position) -> Reach:
-        """How far a group has come that has read the entry at ``position``: markers are nothing to read.
+        """The position of a group that has read the entry at ``position``: markers do not have to be read.
 
-        Measured on 4.0.7: the last message that brokers name is the last one that is no marker.
+        Measured on 4.0.7: the last message that brokers return is the last one that is not a marker.
         """
         topic, last = subscription.topic, await subscription.last_position()
         if position < last:
             return Reach(await self._before_next_message(topic, position, last), False)
         end = (await self._lookup.admin.topics.internal_stats(topic)).last_confirmed
-        # Asked again: what was written before `end` was answered is counted now.
+        # Requested again: entries written before `end` was answered are included now.
         if position < await subscription.last_position():
             return Reach(position, False)
         return Reach(max(position, end), True)
@@ -75,7 +74,7 @@ class Snapshots:
         return position
 
     async def newest(self, topic: str, position: Position, known: Position | None) -> Position | None:
-        """The newest snapshot at or before ``position``. What lies before ``known`` was looked at before."""
+        """The newest snapshot at or before ``position``. Entries before ``known`` were checked in an earlier call."""
         floor = max(known or position._replace(entry_id=-1), self._newest.get(topic, Position(-1, -1)))
         lowest = floor.entry_id if floor.ledger_id == position.ledger_id else -1
         lowest = max(lowest, position.entry_id - MAX_LOOK_BACK)
@@ -100,6 +99,6 @@ class Snapshots:
 
 
 async def dispatch_snapshot(subscription: Subscription, snapshot: Position, properties: Mapping[str, int]) -> None:
-    """Let the broker take a snapshot into account that the subscription has not acknowledged. Raises PulsarError."""
+    """Make the broker use a snapshot that the subscription has not acknowledged. Raises PulsarError."""
     await subscription.ack_cumulative(snapshot._replace(entry_id=snapshot.entry_id - 1), properties)
     await subscription.dispatch(DISPATCH_S)
