@@ -1,6 +1,7 @@
-"""The topics of one namespace: what is known of them, and how to change them.
+"""The topics of one namespace: a cache of them, and their changes.
 
-Brokers merge properties key by key, so that clients who alter different configurations at once do not undo each other.
+Brokers merge properties key by key, so clients that alter different configurations at the same time do not undo each
+other's changes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from gateway.topics.topic_configs import DEFAULTS, check_configs, writes_message
 from protocol.kafka.errors import ErrorCode
 
 CHANGE_TIMEOUT_S = 30.0
-"""How long a client waits for a change of its topic; the change itself goes on."""
+"""How long a client waits for a change of its topic; the change itself continues after this time."""
 POLICY_REACHES_ALL_S = 1.0
-"""Every broker reads of changed policies by itself, within milliseconds of the one that answers."""
+"""Brokers read changed policies independently, within milliseconds of the broker that answers."""
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ log = structlog.get_logger()
 
 
 class TopicCatalog(KnownTopics):
-    """Methods raise KafkaError and PulsarError."""
+    """The known topics, and changes to them. Methods raise KafkaError and PulsarError."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class TopicCatalog(KnownTopics):
         *,
         timeout_ms: int = 10_000,
     ) -> None:
-        """As that of ``KnownTopics``."""
+        """The parameters are those of ``KnownTopics``."""
         super().__init__(admin, namespace, max_age_ms, defaults, system_namespace, timeout_ms=timeout_ms)
         self._altering: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -84,7 +85,7 @@ class TopicCatalog(KnownTopics):
         except AdminError as error:
             if error.conflict:
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
-            self._policies.finish_later(pulsar_name, pending)  # perhaps only the answer is lost
+            self._policies.finish_later(pulsar_name, pending)  # possibly only the answer was lost
             raise
         topic = self._remember(name, pulsar_name, partitions, properties)
         if change is not None:
@@ -96,7 +97,7 @@ class TopicCatalog(KnownTopics):
         return topic
 
     async def _uncreate(self, topic: Topic) -> None:
-        """The client did not get what it asked for. If others have written to the topic already, it stays."""
+        """Delete a topic whose configurations Pulsar has refused. If others have written to it already, it stays."""
         self._forget(topic.name)
         try:
             if await self._is_empty(topic):
@@ -109,7 +110,7 @@ class TopicCatalog(KnownTopics):
     async def alter_configs(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
     ) -> None:
-        """Set a topic's configurations to what ``change`` makes of the present ones. Raises KafkaError."""
+        """Set a topic's configurations to the result of ``change``, which gets the present ones. Raises KafkaError."""
         await self._change("alter topic", self._alter_configs(name, change, validate_only=validate_only))
 
     async def _alter_configs(
@@ -131,7 +132,7 @@ class TopicCatalog(KnownTopics):
                 await self._alter(topic, altered)
 
     async def begin_transactions(self, name: str) -> None:
-        """Before a topic's first transactional batch: from now on Pulsar does not compact it by itself.
+        """Called before a topic's first transactional batch: from now on, Pulsar does not compact it automatically.
 
         Raises KafkaError and PulsarError.
         """
@@ -148,7 +149,7 @@ class TopicCatalog(KnownTopics):
                     await asyncio.sleep(POLICY_REACHES_ALL_S)
 
     async def _alter(self, topic: Topic, altered: Topic) -> None:
-        """What is set goes in one request with what is pending; what is taken away needs a request each."""
+        """One request sets all new values and the pending change; each removed property needs a separate request."""
         before, after = topic.config_properties, altered.config_properties
         change = policy_change(before, after, self._defaults)
         pending = {} if change is None else change.properties
@@ -158,7 +159,7 @@ class TopicCatalog(KnownTopics):
                 await admin.put_properties(topic.pulsar_name, written)
             for key in gone:
                 await admin.remove_property(topic.pulsar_name, key)
-            if pending and gone:  # another gateway may have finished the half of it
+            if pending and gone:  # another gateway may have finished the change in between
                 await admin.put_properties(topic.pulsar_name, pending)
         except PulsarError:
             self._policies.finish_later(topic.pulsar_name, pending)
@@ -172,13 +173,13 @@ class TopicCatalog(KnownTopics):
                 raise
 
     async def _stays_messages_only(self, topic: Topic, configs: Mapping[str, str]) -> bool:
-        """Whether Pulsar will be able to compact the topic: also one that nothing was ever written to."""
+        """Whether Pulsar will be able to compact the topic; this includes topics to which nothing was ever written."""
         if not writes_messages(configs):
             return False
         return topic.messages_only or await self._is_empty(topic)
 
     async def _is_empty(self, topic: Topic) -> bool:
-        """Whether nothing was ever written."""
+        """Whether nothing was ever written to the topic."""
         for partition in range(topic.partitions):
             index = (await self._admin.topics.managed_ledger_properties(topic.pulsar_topic(partition))).get("index")
             stats = await self._admin.topics.internal_stats(topic.pulsar_topic(partition))
@@ -187,7 +188,7 @@ class TopicCatalog(KnownTopics):
         return True
 
     async def delete(self, topic: Topic, *, force: bool = True) -> None:
-        """Pulsar takes its time, and the partitions go first: nobody is told of the topic any more while it does."""
+        """Delete the topic. Pulsar deletes the partitions first, and needs time: clients do not see the topic then."""
         self._deleting.add(topic.name)
         self._forget(topic.name)
         try:
@@ -210,5 +211,5 @@ class TopicCatalog(KnownTopics):
         await self.get(topic.name, fresh=True)
 
     async def _change(self, what: str, work: Coroutine[Any, Any, T]) -> T:
-        """What has begun is finished, though the client has left or waits no longer."""
+        """A change that has begun is finished, even if the client has disconnected or no longer waits."""
         return await self._in_time(to_the_end(what, work), f"{what}: Pulsar is not done yet", CHANGE_TIMEOUT_S)

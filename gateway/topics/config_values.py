@@ -14,7 +14,7 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 MAX_DIGITS = 40
 _BLANKS = "".join(map(chr, range(33)))
-"""What Java trims."""
+"""The characters that Java's trim() removes."""
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?", re.ASCII)
 _LIST_SEPARATOR = re.compile(r"\s*,\s*")
@@ -25,7 +25,7 @@ _MESSAGE_FORMAT = re.compile(
 
 
 class ConfigType(IntEnum):
-    """As DescribeConfigs v3+ tells them (KIP-569)."""
+    """The types in DescribeConfigs v3+ (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -37,7 +37,7 @@ class ConfigType(IntEnum):
 
 
 class InvalidValue(ValueError):
-    """``shown`` is what is wrong: the value, or a part of it."""
+    """``shown`` is the invalid value, or the invalid part of it."""
 
     def __init__(self, shown: str, reason: str) -> None:
         super().__init__(reason)
@@ -45,13 +45,13 @@ class InvalidValue(ValueError):
 
 
 def parse_number(text: str, highest: int) -> int | None:
-    """A sign or none, then decimal digits of any script, as Java reads them; None for anything else."""
+    """An optional sign, and decimal digits of any script, as Java reads them; None for any other text."""
     number = int(text) if _WHOLE.fullmatch(text) and len(text) <= MAX_DIGITS else None
     return number if number is not None and -highest - 1 <= number <= highest else None
 
 
 def whole(kind: ConfigType, low: int | None = None, high: int | None = None) -> Parse:
-    """An INT or LONG within bounds."""
+    """Reads an INT or LONG within bounds."""
     limit = INT_MAX if kind is ConfigType.INT else LONG_MAX
 
     def parse(text: str) -> str:

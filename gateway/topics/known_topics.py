@@ -1,4 +1,4 @@
-"""What is known of one namespace's topics: looked up when somebody asks, and renewed in the background."""
+"""A cache of one namespace's topics: looked up when they are requested, and renewed in the background."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ log = structlog.get_logger()
 
 class Listing(NamedTuple):
     topics: list[Topic]
-    """By name."""
+    """Sorted by name."""
     unknown: list[str]
-    """Names of topics that there are, of which Pulsar could not tell more."""
+    """Names of existing topics that could not be looked up in Pulsar."""
 
 
 class TopicListener:
-    """What the catalog reports of topics. Listeners are called in the order in which they subscribed."""
+    """Receives changes of topics. Listeners are called in the order in which they subscribed."""
 
     def topic_changed(self, name: str) -> None:
-        """The topic appeared, went or is not what it was."""
+        """The topic was created, deleted or changed."""
 
     def topic_gone(self, name: str) -> None:
-        """Others deleted the topic; there may be another one of that name by now."""
+        """Others deleted the topic; a new topic with this name may exist already."""
 
 
 class KnownTopics:
-    """Methods raise PulsarError."""
+    """The topics of one namespace, cached. Methods raise PulsarError."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class KnownTopics:
         *,
         timeout_ms: int = 10_000,
     ) -> None:
-        """``defaults`` are those of this gateway's configuration; ``timeout_ms`` is how long a lookup is waited for.
+        """``defaults`` are those of this gateway's configuration; ``timeout_ms`` is the longest wait for a lookup.
 
-        Internal topics are in ``system_namespace``, or without one in the same namespace as all others.
+        Internal topics are in ``system_namespace``; if it is None, they are in the same namespace as all others.
         """
         self._admin = admin
         self._defaults = defaults
@@ -92,14 +92,14 @@ class KnownTopics:
         self._listeners.append(listener)
 
     async def close(self) -> None:
-        """What is not done is left to whoever loads the topics next."""
+        """Unfinished changes are left to the gateway that loads the topics next."""
         tasks = [*self._refreshing.values(), *(task for task in (self._renewing, self._sweeping) if task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, self._policies.close(), return_exceptions=True)
 
     def cached(self, name: str) -> Topic | None:
-        """What is known without asking; old knowledge is used, and renewed in the background."""
+        """The topic from the cache, without a request. An old one is returned too, and renewed in the background."""
         topic = self._topics.get(name)
         if topic is not None and self._is_old(topic):
             self._refresh(name)
@@ -109,7 +109,7 @@ class KnownTopics:
         return time.monotonic() - topic.loaded_at > self.max_age_s
 
     def is_compacted(self, name: str) -> bool:
-        """As far as known."""
+        """Whether the topic is compacted, according to the cache."""
         topic = self._topics.get(name)
         return topic is not None and topic.compacts
 
@@ -117,7 +117,7 @@ class KnownTopics:
         return None if topic_id is None else self._by_id.get(topic_id)
 
     async def get(self, name: str, *, fresh: bool = False) -> Topic | None:
-        """The topic, or None if there is no such topic."""
+        """The topic, or None if it does not exist."""
         topic = None if fresh else self.cached(name)
         if topic is not None:
             return topic
@@ -133,7 +133,7 @@ class KnownTopics:
         return None if name is None else await self.get(name)
 
     async def list_names(self) -> set[str]:
-        """Of every topic that clients may see, as it was a moment ago."""
+        """The names of all topics that clients may see. The list may be slightly outdated."""
         return set(await self._listing.names())
 
     def _pulsar_name(self, name: str) -> str:
@@ -141,14 +141,14 @@ class KnownTopics:
         return f"persistent://{namespace}/{topic_names.to_pulsar(name)}"
 
     async def all(self) -> Listing:
-        """Every topic that clients may see, as it was a moment ago; older if Pulsar does not answer in time."""
+        """All topics that clients may see. They may be slightly outdated; more so if Pulsar does not answer in time."""
         await self._look_for_new()
         names = sorted((self._listing.known or set()) - self._deleting)
         topics = [topic for name in names if (topic := self._topics.get(name)) is not None]
         return Listing(topics, [name for name in names if name not in self._topics])
 
     async def _look_for_new(self) -> None:
-        """Once for all who ask. Raises PulsarError if topics never were listed."""
+        """Look up new topics, once for all callers. Raises PulsarError if topics were never listed."""
         if time.monotonic() - self._renewed_at > self.max_age_s or self._listing.known is None:
             try:
                 await self._in_time(asyncio.shield(self._renewing or self._renew()), "no answer about all topics")
@@ -159,7 +159,7 @@ class KnownTopics:
             self._renewed_at = time.monotonic()
 
     def _renew(self) -> asyncio.Task[None]:
-        """Those that are known are looked at again afterwards."""
+        """Look up new topics. Known topics are looked up again afterwards."""
         self._renewing = asyncio.create_task(self._look_for_topics())
         self._renewing.add_done_callback(self._renewed)
         return self._renewing
@@ -179,7 +179,7 @@ class KnownTopics:
             self._sweeping = None
 
     async def _load_each(self, names: Iterable[str]) -> None:
-        """What cannot be looked up is passed over."""
+        """Topics that cannot be looked up are skipped."""
         left = iter(tuple(names))
 
         async def work_off() -> None:
@@ -211,7 +211,7 @@ class KnownTopics:
                 found = None
         if name in self._deleting:
             return None
-        if self._topics.get(name) is not before:  # this gateway has changed it, and knows better
+        if self._topics.get(name) is not before:  # this gateway has changed the topic in the meantime
             return self._topics.get(name)
         if found is None:
             self._gone(name)
@@ -244,10 +244,10 @@ class KnownTopics:
         return topic
 
     def forget(self, name: str, topic_id: bytes) -> bool:
-        """Some gateway has deleted the topic. False if there is another one of that name by now.
+        """Forget a topic that some gateway has deleted. Returns False if a new topic has this name by now.
 
-        Deletions are announced again and again, and late when the fleet's log cannot be written. Older gateways do not
-        name the id.
+        Deletions are announced repeatedly, and late while the fleet's log cannot be written. Older gateways do not
+        send the id.
         """
         known = self._topics.get(name)
         if known is not None and topic_id and known.topic_id.bytes != topic_id:
@@ -267,7 +267,7 @@ class KnownTopics:
             listener.topic_changed(name)
 
     async def stored_bytes(self, topic: Topic) -> dict[int, int]:
-        """What Pulsar keeps of each partition, once."""
+        """The bytes that Pulsar stores of each partition, without copies."""
         async with self._slots:
             if topic.partitioned:
                 return await self._admin.topics.partition_sizes(topic.pulsar_name)

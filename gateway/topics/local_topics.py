@@ -1,5 +1,7 @@
-"""Topics that stay in their cluster, though their namespace is replicated: what the gateways of one cluster tell each
-other is not for those of another, and the fencing producers of internal topics exclude Pulsar's replicators.
+"""Topics that stay in their cluster although their namespace is replicated.
+
+Messages between the gateways of one cluster are not meant for other clusters. The fencing producers of internal
+topics exclude Pulsar's replicators.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ log = structlog.get_logger()
 
 
 class UnknownClusterError(AdminError):
-    """Which cluster this is, only a superuser may ask."""
+    """Only a superuser may request the name of the local cluster."""
 
 
 async def keep_local(admin: AdminClient, namespace: str, topic: str, partitions: Sequence[str]) -> None:
-    """Return when no partition of the topic is replicated any more. Raises PulsarError."""
+    """Keep the topic in this cluster; return when no partition is replicated any more. Raises PulsarError."""
     clusters = (await admin.namespaces.policies(namespace)).get("replication_clusters") or []
     if len(clusters) < 2:
         return
@@ -47,7 +49,7 @@ async def _local_cluster(admin: AdminClient) -> str:
 
 
 async def _set_policy(admin: AdminClient, topic: str, clusters: list[str]) -> None:
-    """The policy service of a new namespace needs a moment."""
+    """Retries, because the policy service of a new namespace needs a moment."""
     await retried(
         lambda: admin.topics.set_policy(topic, TopicPolicy.REPLICATION, clusters),
         lambda error: isinstance(error, AdminError),
@@ -57,7 +59,7 @@ async def _set_policy(admin: AdminClient, topic: str, clusters: list[str]) -> No
 
 
 async def _until_unreplicated(admin: AdminClient, partition: str) -> None:
-    """Brokers follow a policy a moment after it is set."""
+    """Brokers apply a policy a moment after it is set."""
     for _ in range(round(PATIENCE_S / PAUSE_S)):
         if not (await admin.topics.stats(partition)).get("replication"):
             return

@@ -1,9 +1,9 @@
-"""What clients configure becomes Pulsar's topic-level policies, also when a gateway dies on the way.
+"""Applies clients' configurations as Pulsar's topic-level policies, even if a gateway dies in between.
 
-The configurations are properties of the topic. A change of configurations that mean something to Pulsar is written
-together with a property of its own, which says which policies the change touches and what the properties were before.
-It is taken away when the broker's policies are those of the configurations. Any gateway that finds such a property can
-finish the change: it compares and writes until nothing differs, so several may do so at once.
+The configurations are properties of the topic. A change of configurations that affect Pulsar is written together
+with a separate property, which names the affected policies, and holds the changed properties before and after. This
+property is removed when the broker's policies match the configurations. Any gateway that finds such a property can
+finish the change: it compares and writes until nothing differs, so several gateways may do so at the same time.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from protocol.kafka.errors import ErrorCode
 PENDING_PREFIX = "kafka.policies.pending."
 COMPACTION_SUBSCRIPTION = "__compaction"
 MAX_ROUNDS = 20
-"""Of writing and reading again, while others change the same topic."""
+"""The maximum number of times to write and read again, while others change the same topic."""
 PATIENCE_S, PAUSE_S = 5.0, 0.25
 GRACE_S = 10.0
-"""A change that is still there after so long was left by a gateway that died, or could not finish it."""
+"""A change that still exists after this time was left by a gateway that died or could not finish it."""
 MAX_PAUSE_S = 600.0
 _REFUSED = frozenset({400, 412})
-"""How a broker says that a policy does not go with its settings."""
+"""A broker's HTTP statuses for a policy that conflicts with its settings."""
 
 T = TypeVar("T")
 
@@ -47,13 +47,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """A change of configurations whose policies may not be those of the topic yet."""
+    """A change of configurations whose policies may not be applied to the topic yet."""
 
     key: str
-    """Of the topic's property."""
+    """The name of the topic's property."""
     touches: frozenset[TopicPolicy]
     changed: Mapping[str, tuple[str | None, str | None]]
-    """Properties, before and after; None for missing."""
+    """The properties' values before and after; None if missing."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class PolicyChange:
         return {self.key: json.dumps(value, separators=(",", ":"))}
 
     def touched_in(self, properties: Mapping[str, str], defaults: Mapping[str, str]) -> AbstractSet[TopicPolicy]:
-        """What the change means beside what others have changed since."""
+        """The policies that the change affects, together with what others have changed since."""
         before, after = (
             _policies(_with(properties, {name: pair[side] for name, pair in self.changed.items()}), defaults)
             for side in (0, 1)
@@ -72,9 +72,9 @@ class PolicyChange:
 def policy_change(
     before: Mapping[str, str], after: Mapping[str, str], defaults: Mapping[str, str]
 ) -> PolicyChange | None:
-    """What it means to Pulsar that these properties of configurations become those; None if nothing.
+    """The change of policies for these properties before and after; None if no policy is affected.
 
-    A client that sets what is set already wants to be sure: the policies are compared.
+    A client that sets the present values again wants to be sure: then all policies that have a value are compared.
     """
     had, wanted = _policies(before, defaults), _policies(after, defaults)
     touches = {policy for policy in wanted if had[policy] != wanted[policy]}
@@ -88,7 +88,7 @@ def policy_change(
 
 
 def pending_changes(properties: Mapping[str, str]) -> list[PolicyChange]:
-    """Changes that were not finished. What is none is passed over: anybody may write a topic's properties."""
+    """The unfinished changes. Invalid values are skipped, because anybody may write a topic's properties."""
     found = []
     for key, value in properties.items():
         if key.startswith(PENDING_PREFIX):
@@ -103,7 +103,7 @@ def pending_changes(properties: Mapping[str, str]) -> list[PolicyChange]:
 
 
 class PolicyChanges:
-    """Finishes changes: those that are asked for, and those that somebody left."""
+    """Finishes changes: those of this gateway, and those that another gateway left unfinished."""
 
     def __init__(self, admin: AdminClient, defaults: Mapping[str, str]) -> None:
         self._admin = admin
@@ -116,9 +116,9 @@ class PolicyChanges:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def finish(self, pulsar_name: str, change: PolicyChange) -> None:
-        """Raises KafkaError POLICY_VIOLATION if Pulsar refuses; then the properties are what they were before.
+        """Apply the policies. If Pulsar refuses, restores the properties and raises KafkaError POLICY_VIOLATION.
 
-        Raises PulsarError when it goes on in the background.
+        Raises PulsarError when the change continues in the background.
         """
         try:
             await self._finish(pulsar_name, change)
@@ -127,7 +127,7 @@ class PolicyChanges:
             raise
 
     def finish_later(self, pulsar_name: str, properties: Mapping[str, str]) -> None:
-        """Changes among these properties that are still there after a while are finished here, whoever began them."""
+        """Changes among these properties that still exist after a while are finished, whichever gateway began them."""
         keys = {change.key for change in pending_changes(properties)}
         if keys and pulsar_name not in self._left:
             task = self._left[pulsar_name] = run_once("finish policies", self._finish_left(pulsar_name, keys))
@@ -160,7 +160,7 @@ class PolicyChanges:
         await self._admin.topics.remove_property(pulsar_name, change.key)
 
     async def _take_back(self, pulsar_name: str, change: PolicyChange) -> None:
-        """What others have changed since stays."""
+        """Restore the properties. Values that others have changed since are not touched."""
         present = (await read_topic(self._admin, pulsar_name)).properties
         mine = {name: pair[0] for name, pair in change.changed.items() if present.get(name) == pair[1]}
         again = {name: value for name, value in mine.items() if value is not None}
@@ -170,14 +170,14 @@ class PolicyChanges:
             await self._admin.topics.remove_property(pulsar_name, name)
         try:
             await self._bring_about(pulsar_name, change)
-        except KafkaError as error:  # because of what another client has set, and may have to take back
+        except KafkaError as error:  # caused by another client's change, which may have to be undone too
             log.warning("Pulsar refuses what was before, too", topic=pulsar_name, error=str(error))
             self.finish_later(pulsar_name, change.properties)
         else:
             await self._admin.topics.remove_property(pulsar_name, change.key)
 
     async def _bring_about(self, pulsar_name: str, change: PolicyChange) -> None:
-        """Until nothing differs. Configurations that change meanwhile count, too."""
+        """Write until nothing differs. Configurations that change in the meantime are included."""
         work = _Comparison(self._admin, pulsar_name)
         for _ in range(MAX_ROUNDS):
             found = await read_topic(self._admin, pulsar_name)
@@ -190,7 +190,7 @@ class PolicyChanges:
 
 
 class _Comparison:
-    """The policies of one topic, read and written until they are as wanted."""
+    """Reads and writes the policies of one topic until they are as wanted."""
 
     def __init__(self, admin: AdminClient, pulsar_name: str) -> None:
         self._admin = admin
@@ -199,12 +199,12 @@ class _Comparison:
         self._cursors_dropped = False
 
     async def write_differing(self, wanted: Policies, topic: PartitionedTopic) -> bool:
-        """In the order of `wanted`. False if there was nothing to write."""
+        """Write in the order of `wanted`. Returns False if there was nothing to write."""
         present = dict(zip(wanted, await asyncio.gather(*map(self._read, wanted)), strict=True))
         differing = [policy for policy, value in wanted.items() if not _same(present[policy], value)]
         quota = TopicPolicy.BACKLOG_QUOTA
         if quota in differing:
-            if present[quota] is not None:  # brokers want it below the retention, at any time
+            if present[quota] is not None:  # it must be below the retention at any time
                 await self._write(quota, None)
             elif wanted[quota] == self._refused_quota:
                 differing.remove(quota)
@@ -216,13 +216,13 @@ class _Comparison:
         return await self._keep_compaction_cursors(wanted, topic) or bool(differing)
 
     async def _keep_compaction_cursors(self, wanted: Policies, topic: PartitionedTopic) -> bool:
-        """The cursors of a topic that is no longer compacted would hold all new data for ever."""
+        """Delete the cursors of a topic that is no longer compacted: they would keep all new data for ever."""
         threshold = TopicPolicy.COMPACTION_THRESHOLD
         if threshold not in wanted or self._cursors_dropped == (wanted[threshold] is None):
             return False
         if wanted[threshold] is not None:
             self._cursors_dropped = False
-            await self._write(threshold, wanted[threshold])  # the broker makes them again
+            await self._write(threshold, wanted[threshold])  # the broker creates the cursors again
             return True
         self._cursors_dropped = True
         names = [partition_name(self._name, number) for number in range(topic.partitions)] or [self._name]
@@ -238,7 +238,7 @@ class _Comparison:
                 raise
 
     async def _limit_backlog(self, quota: object | None) -> None:
-        """Brokers may not allow quotas, or not of this size; records are kept longer then, which is no loss."""
+        """Set the quota. If brokers do not allow quotas or this size, records are kept longer; none are lost."""
         if quota is None:
             return
         try:
@@ -266,7 +266,7 @@ class _Comparison:
 
 
 async def _patiently(request: Callable[[], Awaitable[T]]) -> T:
-    """The policy service of a new namespace may need a moment."""
+    """Retries, because the policy service of a new namespace may need a moment."""
     return await retried(
         request,
         lambda error: isinstance(error, AdminError) and (error.retriable or error.not_found),

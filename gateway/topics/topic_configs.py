@@ -1,6 +1,6 @@
-"""Kafka's topic configurations: which there are, their defaults, what a value must look like, and what it does here.
+"""Kafka's topic configurations: their names, defaults, valid values, and effects in the gateway.
 
-Those that Pulsar acts on are mapped to its policies in topic_policies.py. The others are kept and returned.
+Configurations that Pulsar acts on are mapped to its policies in topic_policies.py. The others are stored and returned.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from gateway.topics.config_values import (
 from protocol.kafka.errors import ErrorCode
 
 ENTRY_FORMAT = "entry.format"
-"""The gateway's own: Kafka has no such configuration."""
+"""The gateway's own configuration: Kafka does not have it."""
 
 
 class Effect(StrEnum):
-    """What comes of a value other than the default."""
+    """The effect of a value other than the default."""
 
     GATEWAY = "the gateway does it"
     PULSAR = "becomes a policy of the Pulsar topic"
@@ -46,7 +46,7 @@ class TopicConfig:
     default: str
     parse: Parse
     broker_config: str | None
-    """Under this name a broker has the default for all topics; DescribeConfigs calls it a synonym."""
+    """The broker's configuration with the default for all topics; DescribeConfigs calls it a synonym."""
     documentation: str
     effect: Effect = Effect.KEPT
 
@@ -170,7 +170,7 @@ DEFAULTS: Mapping[str, str] = {config.name: config.default for config in TOPIC_C
 
 
 def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """All configurations of a topic, as brokers show them. Raises KafkaError INVALID_CONFIG."""
+    """The given configurations, with values as brokers show them. Raises KafkaError INVALID_CONFIG."""
     for name, value in configs.items():
         if name not in TOPIC_CONFIGS:
             raise _invalid(f"Unknown topic config name: {name}")
@@ -182,7 +182,7 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def usable_configs(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Stored configurations that can be used, and the names of the others: anybody may write a topic's properties."""
+    """The valid stored configurations, and the names of the invalid ones: anybody may write a topic's properties."""
     usable: dict[str, str] = {}
     unusable: list[str] = []
     for name, value in configs.items():
@@ -199,12 +199,12 @@ def list_parts(value: str) -> list[str]:
 
 
 def has_policy(configs: Mapping[str, str], policy: str) -> bool:
-    """Whether ``cleanup.policy`` names this one."""
+    """Whether ``cleanup.policy`` contains this policy."""
     return policy in list_parts(configs.get("cleanup.policy", DEFAULTS["cleanup.policy"]))
 
 
 def writes_messages(configs: Mapping[str, str]) -> bool:
-    """Whether each record becomes a Pulsar message of its own (``entry.format=pulsar``)."""
+    """Whether each record becomes a separate Pulsar message (``entry.format=pulsar``)."""
     entry_format = configs.get(ENTRY_FORMAT, "auto")
     return has_policy(configs, "compact") if entry_format == "auto" else entry_format == "pulsar"
 

@@ -1,4 +1,4 @@
-"""The names of the topics that there are: one listing for all who ask at about the same time, kept for a while."""
+"""The names of the existing topics: one cached listing, shared by concurrent callers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ log = structlog.get_logger()
 
 
 class TopicListing:
-    """The topics that clients may see. When Pulsar cannot tell, what it told before counts."""
+    """The topics that clients may see. If Pulsar cannot list them, the previous listing is used."""
 
     def __init__(
         self, admin: AdminClient, namespace: str, system_namespace: str, max_age_s: float, timeout_s: float
     ) -> None:
-        """Of the ``system_namespace``, clients see Kafka's own internal topics only."""
+        """In the ``system_namespace``, clients see only Kafka's own internal topics."""
         self._admin = admin
         self._namespace = namespace
         self._system_namespace = system_namespace
@@ -34,11 +34,11 @@ class TopicListing:
 
     @property
     def known(self) -> AbstractSet[str] | None:
-        """As they were listed last; None if they never were."""
+        """The names of the last listing; None if there was no listing yet."""
         return self._names
 
     async def names(self, *, fresh: bool = False) -> AbstractSet[str]:
-        """As they were a moment ago. Raises PulsarError if there never was a listing."""
+        """The names of a recent listing. Raises PulsarError if there was never a listing."""
         if not fresh and self._names is not None and time.monotonic() - self._asked_at <= self._max_age_s:
             return self._names
         try:
@@ -53,7 +53,7 @@ class TopicListing:
         return self._names
 
     def note(self, name: str, *, exists: bool) -> None:
-        """What this gateway knows itself by now: a listing under way may be older."""
+        """Record what this gateway itself has learned: a listing in progress may be older."""
         if self._listing is not None:
             self._noted[name] = exists
         if self._names is not None:
@@ -86,7 +86,7 @@ class TopicListing:
 
 
 def _kafka_names(partitioned: list[str], single: list[str]) -> set[str]:
-    """``single`` has each partition, too."""
+    """``single`` also contains each partition of the partitioned topics."""
     whole = set(partitioned)
     plain = (name for name in single if name.rpartition("-partition-")[0] not in whole)
     found = (topic_names.from_pulsar(name.rpartition("/")[2]) for name in (*partitioned, *plain))

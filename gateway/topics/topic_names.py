@@ -8,18 +8,18 @@ MAX_NAME_LENGTH = 249
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
-"""Kafka's own; clients read them, and neither create nor write them."""
+"""Kafka's internal topics: clients can read them, but cannot create or write them."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_SUFFIX = re.compile(r"-partition(?=-)")
 _ESCAPED_SUFFIX = "~partition"
-"""Pulsar gives ``-partition-`` a meaning; ``~`` cannot occur in a Kafka name, so this reads back as one name only."""
+"""``-partition-`` has a meaning in Pulsar. ``~`` cannot occur in a Kafka name, so it maps back to exactly one name."""
 _PULSAR_INTERNAL = re.compile(
     rf"__change_events|(?!{TRANSACTION_STATE}$)__transaction_.*|.*__transaction_pending_ack|__topic_config_versions.*"
 )
 
 
 def invalid_reason(name: str) -> str | None:
-    """Why Kafka refuses a topic name (INVALID_TOPIC_EXCEPTION); None if it does not."""
+    """The reason why Kafka refuses a topic name (INVALID_TOPIC_EXCEPTION); None if the name is valid."""
     if not name:
         return "the empty string is not allowed"
     if name in {".", ".."}:
@@ -34,7 +34,7 @@ def invalid_reason(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Kafka refuses names that differ in '.' and '_' only: their metrics would collide."""
+    """Kafka refuses names that differ only in '.' and '_', because their metrics would collide."""
     return name.replace(".", "_")
 
 
@@ -43,6 +43,6 @@ def to_pulsar(name: str) -> str:
 
 
 def from_pulsar(local_name: str) -> str | None:
-    """The Kafka name of a Pulsar topic; None if it is internal, or no client could name it."""
+    """The Kafka name of a Pulsar topic; None if the topic is internal or its name is not valid in Kafka."""
     name = local_name.replace(_ESCAPED_SUFFIX, "-partition")
     return name if invalid_reason(name) is None and to_pulsar(name) == local_name else None
