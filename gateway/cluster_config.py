@@ -1,4 +1,4 @@
-"""What can be told of the clusters that a fleet serves besides its own, and which names these may have."""
+"""The configuration of the clusters that a fleet serves besides its own, and checks of their names."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from pydantic import Field, model_validator
 from gateway.listener_config import NAME, Section
 
 SYSTEM_SUFFIX = "-gateway"
-"""Behind the name of a namespace: that of the state of its gateways."""
+"""The suffix of the namespace with the state of a namespace's gateways."""
 HOST = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"
-"""In small letters: case does not matter in host names."""
+"""In lower case, because host names are case-insensitive."""
 _NAMESPACE = re.compile(f"{NAME}/{NAME}")
 
 
 class ClusterSection(Section):
-    """A Kafka cluster beside the one of `[pulsar]`, or all those of a tenant. Give all gateways the same."""
+    """A Kafka cluster besides the one of `[pulsar]`, or all clusters of a tenant. Use the same in all gateways."""
 
     namespace: str = Field(pattern=rf"^{NAME}/({NAME}|\*)$")
-    """`tenant/namespace` of its topics, or `tenant/*` for every namespace of a tenant. Its state is in
+    """`tenant/namespace` of its topics, or `tenant/*` for all namespaces of a tenant. Its state is in
     `tenant/namespace-gateway`. Pulsar's addresses and the gateway's credentials are those of `[pulsar]`."""
     create_namespace: bool = False
-    """Make the namespace if it is missing, as that of `[pulsar]`. Else clients are refused until it is there."""
+    """Create the namespace if it does not exist, like that of `[pulsar]`. Otherwise clients are refused until it
+    exists."""
     users: tuple[str, ...] = Field(default=(), strict=False)
-    """Names of principals that may use it; `*` is everybody. One that is named belongs to the clusters that name it,
-    and may use no others. Clients that need not log in may use it where a listener has it as its `cluster`, or by its
-    `hosts`."""
+    """Names of principals that may use the cluster; `*` means everybody. A principal that is named may only use the
+    clusters that name it. Clients without a login may use the cluster through its `hosts`, or through a listener
+    with this `cluster`."""
     hosts: tuple[Annotated[str, Field(pattern=HOST)], ...] = Field(default=(), strict=False)
-    """Names such as `orders.example.com`. A client that connects to one of them with TLS uses this cluster, and is told
-    that all brokers are there. Needs a listener with TLS, `single_address`, and no `cluster` of its own."""
+    """Host names such as `orders.example.com`. A client that connects to one of them with TLS uses this cluster, and
+    gets this host name as the address of all brokers. Requires a listener with TLS and `single_address`, and without
+    `cluster`."""
 
     @model_validator(mode="after")
     def _hosts_are_of_one(self) -> ClusterSection:
@@ -41,15 +43,15 @@ class ClusterSection(Section):
 
 
 class ClusterLimits(Section):
-    """What one of several clusters may take of a gateway, so that the others have their part."""
+    """The share of a gateway's resources that one of several clusters may use."""
 
     max_open: int = Field(default=100, ge=1)
-    """Clusters that a gateway serves besides the fleet's own. One is opened when its first client comes."""
+    """The maximum number of open clusters besides the fleet's own. A cluster is opened for its first client."""
     max_share_percent: int = Field(default=50, ge=1, le=100)
-    """Of `[limits]`: what one cluster may take of connections, fetch sessions, and memory: for requests, for what is
-    read ahead, and for answers that are not read."""
+    """The share of `[limits]` that one cluster may use: connections, fetch sessions, and memory for requests,
+    read-ahead buffers and unread responses."""
     idle_ms: int = Field(default=600_000, ge=1_000)
-    """A cluster that no client has used for so long is closed, unless a listener is for it."""
+    """A cluster that no client uses for this time is closed, unless a listener has it as its `cluster`."""
 
 
 def cluster_hosts(clusters: Iterable[ClusterSection]) -> dict[str, str]:
@@ -58,10 +60,10 @@ def cluster_hosts(clusters: Iterable[ClusterSection]) -> dict[str, str]:
 
 
 def section_of(clusters: Iterable[ClusterSection], own: Collection[str], name: str) -> ClusterSection | None:
-    """The section of a cluster's name; None if it is not served.
+    """The section for a cluster's name; None if the cluster is not served.
 
-    `own` are the fleet's own namespaces. No cluster is in a namespace that holds the state of gateways, nor has its own
-    state in one that is served.
+    `own` are the fleet's own namespaces. A namespace with the state of gateways cannot be a cluster, and the state of a
+    cluster cannot be in a namespace that is served.
     """
     if not _NAMESPACE.fullmatch(name) or name.endswith(SYSTEM_SUFFIX) or {name, name + SYSTEM_SUFFIX} & {*own}:
         return None
@@ -70,7 +72,7 @@ def section_of(clusters: Iterable[ClusterSection], own: Collection[str], name: s
 
 
 def check_clusters(clusters: Sequence[ClusterSection], own: Collection[str], chosen: Iterable[str | None]) -> None:
-    """`chosen` are those of listeners. Raises ValueError."""
+    """`chosen` are the clusters of listeners. Raises ValueError."""
     names = [each.namespace for each in clusters]
     if len({*names}) < len(names):
         raise ValueError("[[kafka.clusters]] must have different namespaces")

@@ -1,4 +1,4 @@
-"""What a gateway can be told (TOML), with every limit named and the limits checked against each other."""
+"""The gateway's configuration (TOML), with all limits, and checks that the limits fit together."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ FORWARDING_LISTENER = "forwarding"
 
 
 class KafkaSection(ListenerSection):
-    """The first listener, and what clients are told."""
+    """The first listener, and settings that clients see."""
 
     listeners: tuple[NamedListenerSection, ...] = Field(default=(), strict=False)
-    """More listeners besides the one of this section."""
+    """Additional listeners, besides the one of this section."""
     clusters: tuple[ClusterSection, ...] = Field(default=(), strict=False)
-    """More clusters besides the one of `[pulsar]`, each with topics, groups and transactional ids of its own."""
+    """Additional clusters, besides the one of `[pulsar]`. Each has its own topics, groups and transactional ids."""
     cluster_limits: ClusterLimits = ClusterLimits()
-    """`max_open`, `max_share_percent` and `idle_ms`: what one of several clusters may take, and for how long."""
+    """`max_open`, `max_share_percent` and `idle_ms`: limits for the resources of one cluster if there are several."""
     node_id: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    """Different in each gateway of a namespace. By default the lowest id that is free at start."""
+    """Must be different in each gateway of a namespace. By default the lowest id that is free at start."""
     rack: str | None = Field(default=None, min_length=1)
     """Kafka's `broker.rack`: the zone or region of this gateway. A consumer with the same `client.rack` fetches from a
     gateway of its rack (KIP-392)."""
     cluster_id: str | None = Field(default=None, min_length=1)
-    """By default one that the first gateway of the namespace chooses for all."""
+    """By default an id that the first gateway of the namespace chooses for all gateways."""
     auto_create_topics: bool = True
     """Kafka's `auto.create.topics.enable`."""
     max_auto_created_topics: int = Field(default=100, ge=1)
-    """Topics that one request may create. A client that needs more asks again."""
+    """The number of topics that one request may create. A client that needs more topics has to send another request."""
     default_partitions: int = Field(default=1, ge=1)
     """Kafka's `num.partitions`."""
 
@@ -69,28 +69,28 @@ class KafkaSection(ListenerSection):
 
     @property
     def open_listener(self) -> str | None:
-        """The first where a gateway is asked for itself, and whoever connects need not log in."""
+        """The first listener where clients reach this gateway itself, and do not need to log in."""
         open_to_all = (each for each in self.all_listeners if each.protocol == "PLAINTEXT" and each.cluster is None)
         return next((each.name for each in open_to_all if not each.single_address), None)
 
     @property
     def advertised(self) -> str:
-        """host:port as clients are told."""
+        """host:port as clients get it."""
         return f"{self.advertised_host or self.host}:{self.advertised_port or self.port}"
 
 
 class PulsarSection(PulsarSettings):
-    """Brokers, credentials, limits of talking to Pulsar, and the namespace that is served."""
+    """Pulsar's brokers, credentials and limits for requests to Pulsar, and the namespace that is served."""
 
     tenant: str = "kafka"
     """The tenant of both namespaces."""
     namespace: str = "default"
-    """The namespace of the topics. Gateways of one namespace are one cluster."""
+    """The namespace of the topics. The gateways of one namespace form one cluster."""
     system_namespace: str | None = None
-    """A namespace of the same tenant for the state of the gateways. Who may write there can mislead clients: grant it
-    to no role. By default the namespace's name with `-gateway` appended."""
+    """A namespace of the same tenant for the state of the gateways. A role that may write there can mislead clients:
+    grant it to no role. By default the name of the namespace with `-gateway` appended."""
     retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=-1)
-    """Retention of the namespace if the gateway creates it; -1 keeps everything. Clients see it as the default of
+    """Retention of the namespace if the gateway creates it; -1 keeps records forever. Clients see it as the default of
     `retention.ms`."""
 
     @property
@@ -110,9 +110,10 @@ class GroupsSection(Section):
     """Consumer groups."""
 
     offsets_topic_partitions: int = Field(default=4, ge=1, le=1_000)
-    """Partitions of `__consumer_offsets` when the gateway creates it. It is not changed later."""
+    """The number of partitions of `__consumer_offsets` when the gateway creates it. It is not changed later."""
     offsets_topic_segment_bytes: int = Field(default=100 * 1024 * 1024, ge=1)
-    """A partition of `__consumer_offsets` is trimmed after so many bytes. A new coordinator loads up to this size."""
+    """A partition of `__consumer_offsets` is trimmed after this number of bytes. A new coordinator loads up to this
+    size."""
     offsets_retention_minutes: int = Field(default=7 * DAY_MINUTES, ge=1)
     """Kafka's `offsets.retention.minutes`."""
     initial_rebalance_delay_ms: int = Field(default=3_000, ge=0)
@@ -122,7 +123,7 @@ class GroupsSection(Section):
     max_session_timeout_ms: int = Field(default=1_800_000, ge=1)
     """Kafka's `group.max.session.timeout.ms`."""
     max_size: int = Field(default=2**31 - 1, ge=1)
-    """Kafka's `group.max.size`: members of one group."""
+    """Kafka's `group.max.size`: the maximum number of members of one group."""
     consumer_heartbeat_interval_ms: int = Field(default=5_000, ge=1)
     """Kafka's `group.consumer.heartbeat.interval.ms`, for the consumer protocol (KIP-848)."""
     consumer_session_timeout_ms: int = Field(default=45_000, ge=1)
@@ -132,12 +133,12 @@ class GroupsSection(Section):
     consumer_migration_policy: Literal["disabled", "upgrade", "downgrade", "bidirectional"] = "bidirectional"
     """Kafka's `group.consumer.migration.policy`: `disabled`, `upgrade`, `downgrade` or `bidirectional`."""
     max_lag_series: int = Field(default=10_000, ge=0)
-    """Committed offsets for which `kafka_gateway_group_lag` is exported. `kafka_gateway_group_lag_omitted` counts the
-    others."""
+    """The maximum number of committed offsets for which `kafka_gateway_group_lag` is exported.
+    `kafka_gateway_group_lag_omitted` counts the others."""
     mirror: bool = True
-    """Keep a Pulsar subscription for each group, at the group's committed offsets."""
+    """Maintain a Pulsar subscription for each group, at the group's committed offsets."""
     mirror_replicated: bool = False
-    """Make these subscriptions replicated (PIP-33), so that a group can continue in another cluster."""
+    """Make these subscriptions replicated (PIP-33), so that a group can continue in another Pulsar cluster."""
 
     @model_validator(mode="after")
     def _agree(self) -> GroupsSection:
@@ -152,27 +153,28 @@ class TransactionsSection(Section):
     """Transactions."""
 
     state_topic_partitions: int = Field(default=4, ge=1, le=1_000)
-    """Partitions of `__transaction_state` when the gateway creates it. It is not changed later."""
+    """The number of partitions of `__transaction_state` when the gateway creates it. It is not changed later."""
     state_topic_segment_bytes: int = Field(default=100 * 1024 * 1024, ge=1)
-    """A partition of `__transaction_state` is trimmed after so many bytes. A new coordinator loads up to this size."""
+    """A partition of `__transaction_state` is trimmed after this number of bytes. A new coordinator loads up to this
+    size."""
     max_timeout_ms: int = Field(default=15 * 60_000, ge=1, le=2**31 - 1)
-    """Kafka's `transaction.max.timeout.ms`. Producers that ask for more are refused."""
+    """Kafka's `transaction.max.timeout.ms`. Producers that request a longer timeout are refused."""
     id_expiration_ms: int = Field(default=7 * DAY_MINUTES * 60_000, ge=1)
-    """Kafka's `transactional.id.expiration.ms`: an id that is unused for so long is forgotten."""
+    """Kafka's `transactional.id.expiration.ms`: an id that is not used for this time is removed."""
 
 
 class ForwardingSection(AddressSection):
-    """The listener for requests that other gateways forward. `[limits] max_connections` does not count them."""
+    """The listener for requests that other gateways forward. `[limits] max_connections` does not apply to it."""
 
     port: int = Field(default=9192, ge=0, le=65_535)
-    """The port on which it listens."""
+    """The port on which the gateway listens."""
     trusted_peers: Networks = Field(default=LOOPBACK, strict=False)
-    """Networks or addresses of the other gateways. Other connections are closed."""
+    """Networks or addresses of the other gateways. Connections from other addresses are closed."""
     tls: TlsSection | None = None
-    """`certificate`, `key` and `authorities`: the gateways show their certificates to each other. Needed once clients
-    log in, unless `host` is loopback."""
+    """`certificate`, `key` and `authorities`: the gateways present their certificates to each other. Required if
+    clients log in, unless `host` is loopback."""
     peer_names: tuple[str, ...] = Field(default=(), strict=False)
-    """The names in the gateways' certificates, such as `CN=gateway-1,O=Acme`. Other connections are closed."""
+    """The names in the gateways' certificates, such as `CN=gateway-1,O=Acme`. Connections with others are closed."""
 
     @model_validator(mode="after")
     def _names_are_checked(self) -> ForwardingSection:
@@ -184,27 +186,29 @@ class ForwardingSection(AddressSection):
 
 
 class FleetSection(Section):
-    """How the gateways of one namespace watch each other. Use the same values in all of them.
+    """How the gateways of one namespace monitor each other. Use the same values in all of them.
 
     `lease_ms` must be at least 3 times `heartbeat_ms`, and `dead_after_ms` at least 1.1 times `lease_ms`.
     """
 
     forwarding: ForwardingSection | None = None
-    """Needed in every gateway if one has a listener with `single_address`. Transactions use it, too; without it they
-    need a listener that has neither TLS nor login, and no authorizer."""
+    """Required in every gateway if any gateway has a listener with `single_address`. Transactions use it, too; without
+    it they need a listener without TLS and without login, and no authorizer."""
 
     heartbeat_ms: int = Field(default=500, ge=10)
-    """How often a gateway writes a heartbeat."""
+    """The interval between two heartbeats of a gateway."""
     lease_ms: int = Field(default=2_000, ge=30)
-    """A gateway that cannot renew its lease for so long stops coordinating groups and writing for idempotent producers
-    until it can."""
+    """A gateway that cannot renew its lease for this time stops coordinating groups and accepting batches of idempotent
+    producers, until it has a lease again."""
     dead_after_ms: int = Field(default=2_500, ge=33)
-    """A gateway from which the others read no heartbeat for so long is presumed dead. They take over what it led."""
+    """A gateway from which the others read no heartbeat for this time is considered dead. They take over its
+    partitions."""
     cut_off_ms: int = Field(default=20_000, ge=33)
-    """A gateway that knows of others is not ready when Pulsar has acknowledged none of its writes for so long. Keep it
-    longer than Pulsar needs to move topics."""
+    """If Pulsar has acknowledged no write of a gateway for this time, and there are other gateways, the gateway is not
+    ready. Choose a longer time than Pulsar needs to move topics."""
     hand_over_ms: int = Field(default=6_000, ge=0)
-    """How long a gateway that stops waits for the others to take over. Keep it longer than `dead_after_ms`."""
+    """The maximum time that a stopping gateway waits for the others to take over. Choose a longer time than
+    `dead_after_ms`."""
 
     @property
     def times(self) -> FleetTimes:
@@ -219,26 +223,27 @@ class FleetSection(Section):
 
 
 class TokensSection(Section):
-    """Tokens of clients: Pulsar's own, or those of an identity provider. Name the keys with which they are signed."""
+    """Tokens of clients: Pulsar's own tokens, or those of an identity provider. Configure the keys that sign them."""
 
     public_key_file: Path | None = Field(default=None, strict=False)
     """Pulsar's `tokenPublicKey`: an RSA or EC key, PEM or DER. This file and the next two are read again when they
-    change; one that cannot be used changes nothing."""
+    change; if the new file is invalid, the old key stays in use."""
     secret_key_file: Path | None = Field(default=None, strict=False)
-    """Pulsar's `tokenSecretKey`, byte for byte."""
+    """Pulsar's `tokenSecretKey`: the file contains the bytes of the key."""
     jwks_file: Path | None = Field(default=None, strict=False)
-    """A JSON Web Key Set."""
+    """A file with a JSON Web Key Set."""
     jwks_url: str | None = Field(default=None, pattern="^https?://")
-    """The address of one, with https unless it is on loopback. It is read again every few minutes, and when a token
-    names a key that is not in it."""
+    """The URL of a JSON Web Key Set, with https unless it is on loopback. It is read again every few minutes, and when
+    a token names a key that is not in the set."""
     role_claim: str = Field(default="sub", min_length=1)
     """Pulsar's `tokenAuthClaim`: the claim that names the principal."""
     cluster_claim: str | None = Field(default=None, min_length=1)
-    """The claim that names the cluster (`tenant/namespace`) of a client. Where a token has it, it can use no other."""
+    """The claim that names the cluster (`tenant/namespace`) of a client. A client whose token has this claim can use no
+    other cluster."""
     audience: str | None = None
-    """Pulsar's `tokenAudience`: a token has to name it in `aud`."""
+    """Pulsar's `tokenAudience`: tokens must contain this audience in `aud`."""
     issuer: str | None = None
-    """A token has to name it in `iss`."""
+    """Tokens must contain this issuer in `iss`."""
 
     @model_validator(mode="after")
     def _have_keys(self) -> TokensSection:
@@ -256,29 +261,29 @@ class TokensSection(Section):
 
 
 class SecuritySection(Section):
-    """How clients log in, on listeners with SASL."""
+    """How clients log in on listeners with SASL."""
 
     users: dict[Annotated[str, Field(min_length=1)], Annotated[SecretStr, Field(min_length=1)]] = Field(
         default_factory=dict
     )
-    """Users and their passwords, for PLAIN and SCRAM."""
+    """The names of users and their passwords, for PLAIN and SCRAM."""
     tokens: TokensSection | None = None
-    """Whose tokens are taken, with OAUTHBEARER and as passwords of PLAIN."""
+    """Which tokens are accepted, with OAUTHBEARER and as passwords of PLAIN."""
     max_reauth_ms: int = Field(default=3_600_000, ge=0)
-    """Kafka's `connections.max.reauth.ms`: after so long a client has to log in again on its connection (KIP-368); one
-    that cannot is disconnected. 0 is never, unless its token expires."""
+    """Kafka's `connections.max.reauth.ms`: after this time a client has to log in again on its connection (KIP-368); a
+    client that does not support this is disconnected. With 0 a client has to do so only when its token expires."""
 
 
 class AuthorizationSection(Section):
-    """Who may do what."""
+    """Which operations clients may perform."""
 
     authorizer: Literal["none", "acl", "pulsar"] = "none"
-    """`acl` is Kafka's: ACLs are set with `kafka-acls.sh`. With `pulsar` a client may do what the permissions of the
-    Pulsar namespace allow the role of its name. With `none` everybody may do everything."""
+    """`acl`: Kafka's ACLs, which you set with `kafka-acls.sh`. `pulsar`: a client has the permissions of the Pulsar
+    role with its name, in the Pulsar namespace. `none`: everybody may perform every operation."""
     super_users: tuple[str, ...] = Field(default=(), strict=False)
-    """Kafka's `super.users`, such as `User:admin`: they may do everything."""
+    """Kafka's `super.users`, such as `User:admin`: these users may perform every operation."""
     allow_everyone_if_no_acl_found: bool = False
-    """Kafka's setting of that name: a resource without any ACL is open to all."""
+    """Kafka's `allow.everyone.if.no.acl.found`: everybody may use a resource without any ACL."""
 
     @model_validator(mode="after")
     def _names_have_types(self) -> AuthorizationSection:
@@ -288,94 +293,99 @@ class AuthorizationSection(Section):
 
 
 class HttpSection(Section):
-    """Metrics and health. Who asks for the health needs no token."""
+    """Metrics and health checks. Health checks need no token."""
 
     host: str = "127.0.0.1"
-    """The address for metrics and health."""
+    """The address for metrics and health checks."""
     port: int = Field(default=9464, ge=0, le=65_535)
-    """The port for metrics and health."""
+    """The port for metrics and health checks."""
     token_file: Path | None = Field(default=None, strict=False)
-    """A file with the bearer token that `/metrics` wants, and `/readyz` to name clusters. It is read with each request.
-    By default there is none."""
+    """A file with the bearer token that is required for `/metrics`, and for the names of clusters in `/readyz`. It is
+    read for each request. By default no token is required."""
 
 
 class Limits(Section):
-    """Bounds of queues, buffers, caches and waits."""
+    """Limits of queues, buffers, caches and timeouts."""
 
     max_connections: int = Field(default=20_000, ge=1)
-    """Connections of clients. Those of other gateways are not counted."""
+    """The maximum number of client connections. Connections of other gateways do not count."""
     max_unauthenticated_per_address: int = Field(default=256, ge=1)
-    """Connections from one address that have not logged in yet, or not finished TLS's handshake. From all addresses
-    there may be `max_connections` of them."""
+    """The maximum number of connections from one address that have not logged in, or not finished the TLS handshake.
+    From all addresses together, `max_connections` is the limit."""
     login_timeout_ms: int = Field(default=10_000, ge=100)
-    """How long TLS's handshake may take, and then SASL's login."""
+    """The time limit of the TLS handshake, and then of the SASL login."""
     connection_idle_ms: int = Field(default=600_000, ge=1_000)
     """Kafka's `connections.max.idle.ms`."""
     stop_drain_ms: int = Field(default=2_000, ge=0)
-    """How long a gateway that stops waits for the answers to requests that it has received."""
+    """The maximum time that a stopping gateway waits until the requests that it has received are answered."""
     max_request_bytes: int = Field(default=100 * MIB, ge=1024)
     """Kafka's `socket.request.max.bytes`."""
     max_control_request_bytes: int = Field(default=4 * MIB, ge=1024)
-    """The same for requests other than Produce. Decoded, they take forty times their size."""
+    """The same for requests other than Produce. Decoded requests need forty times their size."""
     requests_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Requests of all connections that are received, wait or are handled. Above it, requests are read from one
-    connection after the other. Decoded requests may take as much again. Clients that have not logged in hold an eighth
-    of it; above that, those that have held some longest are closed."""
+    """The total size of requests that are received, queued or handled, over all connections. Above it, requests are
+    read from one connection after the other. Decoded requests may need the same size again. Clients that have not
+    logged in may use an eighth of it; above that, those that hold request bytes for the longest time are
+    disconnected."""
     max_in_flight_requests: int = Field(default=64, ge=1)
-    """Unanswered requests of one connection. The gateway reads no more until one is answered."""
+    """The maximum number of unanswered requests of one connection. The gateway does not read more until one is
+    answered."""
     max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
-    """Default of a topic's `max.message.bytes`."""
+    """The default of a topic's `max.message.bytes`."""
     decoding_threads: int = Field(default=2, ge=1)
-    """Threads that decode large record sets."""
+    """The number of threads that decode large record sets."""
     max_decompressed_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Size of one compressed record set after decompression, where the gateway has to look inside."""
+    """The maximum size of a compressed record set after decompression, if the gateway has to read its records."""
     append_max_entry_bytes: int = Field(default=1 * MIB, ge=1024)
-    """Batches that share a Pulsar entry stay below this size. A larger batch has its own entry."""
+    """Batches that share a Pulsar entry have less than this size together. A larger batch gets its own entry."""
     append_max_in_flight_entries: int = Field(default=64, ge=1)
-    """Entries of one partition that Pulsar has not acknowledged."""
+    """The maximum number of entries of one partition that Pulsar has not acknowledged yet."""
     append_max_in_flight_bytes: int = Field(default=16 * MIB, ge=MIB)
-    """Bytes of one partition that Pulsar has not acknowledged."""
+    """The maximum number of bytes of one partition that Pulsar has not acknowledged yet."""
     append_max_queued_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Bytes of one partition that wait to be sent. Above it Produce fails with a retriable error."""
+    """The maximum number of bytes of one partition that wait to be sent. Above it Produce gets a retriable error."""
     cache_budget_bytes: int = Field(default=24 * MIB, ge=MIB)
-    """Newest records in memory, of all partitions."""
+    """The cache of the newest records, for all partitions together."""
     reader_budget_bytes: int = Field(default=8 * MIB, ge=MIB)
-    """Read ahead for one consumer that reads older records."""
+    """The read-ahead buffer of one consumer that reads older records."""
     readers_budget_bytes: int = Field(default=12 * MIB, ge=MIB)
-    """Read ahead for all of them. They share it evenly, and each gets at least one entry."""
+    """The read-ahead buffers of all these consumers. They share it evenly, and each gets at least one entry."""
     max_readers: int = Field(default=256, ge=1)
-    """Positions that are read at the same time. More positions take turns."""
+    """The number of log positions that are read at the same time. If there are more, they take turns."""
     max_log_openings: int = Field(default=32, ge=1)
-    """Partitions that are opened at the same time. Those with a waiting write come first."""
+    """The number of partitions that are opened at the same time. Partitions with a waiting write come first."""
     reader_idle_ms: int = Field(default=30_000, ge=100)
-    """A reader that nobody uses is closed after this time."""
+    """A reader that is not used for this time is closed."""
     fetch_budget_bytes: int = Field(default=20 * MIB, ge=MIB)
-    """Fetched bytes on their way to all clients. Above it a fetch returns one batch at a time."""
+    """Fetched bytes that are being sent to all clients. Above it a fetch returns one batch at a time."""
     unread_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Answers that clients have not read. Above it the connections whose answers have waited longest are closed."""
+    """Responses that clients have not read yet. Above it the connections whose responses have waited longest are
+    closed."""
     max_fetch_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Kafka's `fetch.max.bytes`: the largest answer to a fetch."""
+    """Kafka's `fetch.max.bytes`: the maximum size of a response to Fetch."""
     max_fetch_sessions: int = Field(default=1_000, ge=0)
     """Kafka's `max.incremental.fetch.session.cache.slots`."""
     producer_state_scan_bytes: int = Field(default=32 * MIB, ge=1024)
-    """How much of a log's end is read to restore the state of idempotent producers."""
+    """The number of bytes at the end of a log that are read to restore the state of idempotent producers."""
     max_producers_per_partition: int = Field(default=10_000, ge=1)
-    """Idempotent producers that are known for one partition."""
+    """The maximum number of idempotent producers whose state is kept for one partition."""
     max_producers: int = Field(default=50_000, ge=1)
-    """Idempotent producers that are known over all partitions. Each takes about 1 KB for each partition."""
+    """The maximum number of idempotent producers whose state is kept for all partitions. Each needs about 1 KB for each
+    partition."""
     producer_id_expiration_ms: int = Field(default=24 * 60 * 60_000, ge=1_000)
     """Kafka's `producer.id.expiration.ms`."""
     timestamp_scan_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Logs up to this size are searched record by record for a timestamp. Larger ones are searched from the publish
-    time."""
+    """Logs up to this size are searched record by record for a timestamp. In larger logs the search begins at the
+    publish time."""
     refresh_timeout_ms: int = Field(default=10_000, ge=100)
-    """How long reading to the end of a log may take before the request fails."""
+    """The time limit for reading to the end of a log; after it the request fails."""
     log_idle_ms: int = Field(default=600_000, ge=1_000)
-    """A partition that nobody uses is closed after this time."""
+    """A partition that is not used for this time is closed."""
     metadata_max_age_ms: int = Field(default=5_000, ge=100)
-    """How long the gateway uses what it knows of a topic before it asks Pulsar again."""
+    """The time for which the gateway uses the metadata of a topic before it reads it from Pulsar again."""
     metadata_timeout_ms: int = Field(default=10_000, ge=100)
-    """How long a request waits for Pulsar's answer about topics. After that it uses what was known before."""
+    """The maximum time that a request waits for metadata from Pulsar. After it, the request uses the last known
+    metadata."""
 
     @model_validator(mode="after")
     def _agree(self) -> Limits:
@@ -430,7 +440,7 @@ class Config(Section):
 
 
 class ConfigError(Exception):
-    """A configuration cannot be used; the text says which file, where in it and why, in one line."""
+    """The configuration cannot be used. The text has the file, the place in it and the reason, in one line."""
 
 
 def load(path: Path) -> Config:
@@ -441,7 +451,7 @@ def load(path: Path) -> Config:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
-        # The library's own text has several lines, and repeats values, secrets among them.
+        # The text of pydantic has several lines, and contains the values, secrets too.
         problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise ConfigError(f"{path}: {problems.replace('Value error, ', '')}") from None
     except ValueError as error:

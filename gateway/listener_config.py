@@ -1,4 +1,4 @@
-"""What can be told of a listener: where it is, what clients speak there, and how they log in."""
+"""The configuration of a listener: its address, its protocol, and how clients log in."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from protocol.sasl import oauth_bearer, plain
 from protocol.x509.principal_rules import MalformedRule, parse_rules
 
 Networks = tuple[Annotated[IPv4Network, Strict(False)] | Annotated[IPv6Network, Strict(False)], ...]
-"""TOML has them as texts."""
+"""In TOML they are strings."""
 LOOPBACK: Networks = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
 NAME = "[A-Za-z0-9_=:-][A-Za-z0-9_=:.-]*"
-"""Of a tenant or a namespace in Pulsar; none of a dot at the start, because names become parts of paths."""
+"""The name of a tenant or a namespace in Pulsar, without a dot at the start, because names become parts of paths."""
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 TELLING_SECRETS = frozenset({plain.NAME, oauth_bearer.NAME})
-"""Who listens on the wire could log in himself."""
+"""Mechanisms that are unsafe without encryption: an eavesdropper could log in with what the client sends."""
 
 
 class Section(BaseModel):
@@ -29,50 +29,52 @@ class Section(BaseModel):
 
 class AddressSection(Section):
     host: str = "127.0.0.1"
-    """The address on which the gateway listens. 0.0.0.0 is every address of the machine."""
+    """The address on which the gateway listens. 0.0.0.0 means all addresses of the machine."""
     port: int = Field(default=9092, ge=0, le=65_535)
-    """The port on which it listens."""
+    """The port on which the gateway listens."""
     advertised_host: str | None = None
-    """The address to which clients are sent. By default `host`."""
+    """The address that clients get from the gateway. By default `host`."""
     advertised_port: int | None = Field(default=None, ge=1, le=65_535)
-    """The port to which clients are sent. By default `port`."""
+    """The port that clients get from the gateway. By default `port`."""
 
 
 class TlsSection(Section):
-    """Certificates, as PEM files. They are read again when they change; files that cannot be used change nothing."""
+    """Certificates, as PEM files. They are read again when they change; if the new files are invalid, the old
+    certificates stay in use."""
 
     certificate: Path = Field(strict=False)
-    """The gateway's certificate, and those between it and its authority."""
+    """The gateway's certificate, with the intermediate certificates."""
     key: Path = Field(strict=False)
-    """Its private key, without a password."""
+    """The private key of the certificate, without a password."""
     authorities: Path | None = Field(default=None, strict=False)
-    """The authorities that sign certificates of clients."""
+    """The certificates of the authorities that sign client certificates."""
 
 
 class ListenerSection(AddressSection):
-    """One address where clients connect."""
+    """An address to which clients connect."""
 
     protocol: SecurityProtocol = "PLAINTEXT"
-    """Kafka's name for what clients speak: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."""
+    """Kafka's name of the protocol: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."""
     mechanisms: tuple[Mechanism, ...] = Field(default=(), strict=False)
-    """How clients log in with SASL: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`."""
+    """The SASL mechanisms for clients: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`."""
     tls: TlsSection | None = None
-    """`certificate`, `key` and `authorities`: PEM files, read again when they change. Without it, `SSL` and `SASL_SSL`
-    need `proxy_protocol`: a load balancer ends TLS, and says so in its PROXY header (v2)."""
+    """`certificate`, `key` and `authorities`: PEM files, read again when they change. Without `tls`, `SSL` and
+    `SASL_SSL` need `proxy_protocol`: a load balancer ends TLS, and says so in its PROXY header (v2)."""
     client_auth: Literal["none", "requested", "required"] = "none"
-    """Kafka's `ssl.client.auth`: whether clients are asked for a certificate."""
+    """Kafka's `ssl.client.auth`: whether clients are requested or required to present a certificate."""
     principal_rules: str = "DEFAULT"
-    """Kafka's `ssl.principal.mapping.rules`: how the name in a client's certificate becomes that of its principal."""
+    """Kafka's `ssl.principal.mapping.rules`: how the name in a client certificate is mapped to the name of the
+    principal."""
     proxy_protocol: bool = False
-    """Every connection begins with a PROXY header (v1 or v2), by which a load balancer names the client."""
+    """Every connection begins with a PROXY header (v1 or v2), in which a load balancer gives the client's address."""
     trusted_proxies: Networks = Field(default=LOOPBACK, strict=False)
-    """Networks or addresses from which PROXY headers are accepted. Other connections are closed."""
+    """Networks or addresses from which PROXY headers are accepted. Connections from other addresses are closed."""
     single_address: bool = False
-    """The advertised address is that of all gateways. Clients see one broker; a gateway forwards requests for
-    partitions that another one leads."""
+    """The advertised address is the same for all gateways. Clients see one broker; a gateway forwards requests for
+    partitions that another gateway leads."""
     cluster: str | None = Field(default=None, pattern=f"^{NAME}/{NAME}$")
-    """The namespace (`tenant/namespace`) whose cluster is served here, one of `[[kafka.clusters]]`. By default it is
-    the one of `[pulsar]`, or the one that clients choose: by its host name, or when they log in."""
+    """The namespace (`tenant/namespace`) of the cluster that is served here, one of `[[kafka.clusters]]`. By default
+    the cluster of `[pulsar]`, or the one that clients choose by host name or when they log in."""
 
     @property
     def speaks_tls(self) -> bool:
@@ -84,12 +86,12 @@ class ListenerSection(AddressSection):
 
     @property
     def authenticates(self) -> bool:
-        """Clients say who they are."""
+        """Clients log in, or present certificates."""
         return self.speaks_sasl or self.client_auth != "none"
 
     @property
     def may_choose_by_host(self) -> bool:
-        """Clients name a cluster by its host name (SNI), and find all gateways at it."""
+        """Clients may choose a cluster by its host name (SNI), where they reach all gateways."""
         return self.speaks_tls and self.single_address and self.cluster is None
 
     @field_validator("principal_rules")
@@ -121,14 +123,15 @@ class ListenerSection(AddressSection):
 
 
 class NamedListenerSection(ListenerSection):
-    """A listener besides that of `[kafka]`; there may be several."""
+    """An additional listener besides that of `[kafka]`; there may be several."""
 
     name: str = Field(min_length=1)
-    """The same in all gateways. Clients of a listener are sent to the listener of the same name of other gateways."""
+    """Use the same name in all gateways: clients of this listener get the addresses of the other gateways' listeners
+    with this name."""
 
 
 def is_loopback(host: str) -> bool:
-    """Who listens there is reached from this machine only."""
+    """Whether a listener on this host is reachable only from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
