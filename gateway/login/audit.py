@@ -1,4 +1,4 @@
-"""Who has logged in, and who could not: a line of the log each, but sparse where strangers cause them."""
+"""Logs every login and every failed login. Log lines of failures are limited, because strangers can cause many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LoginAudit:
         self._sparse = SparseLog(self._log)
 
     def named(self, address: str, listener: str, name: str) -> None:
-        """By its certificate."""
+        """The client has logged in with its certificate."""
         self._metrics.logins.labels("certificate", "done").inc()
         self._log.info(
             "client logged in", principal=name, mechanism="certificate", address=address, listener=listener
@@ -30,7 +30,7 @@ class LoginAudit:
         )  # fmt: skip
 
     def failed(self, context: RequestContext, mechanism: str, reason: str) -> None:
-        """`mechanism` is one that is offered, or empty."""
+        """`mechanism` is one of the offered mechanisms, or empty."""
         self._metrics.logins.labels(mechanism, "failed").inc()
         self._sparse.warning(
             "login failed", reason=reason, mechanism=mechanism, address=context.client.address,

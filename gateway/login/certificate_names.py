@@ -9,7 +9,7 @@ from protocol.x509.principal_rules import parse_rules
 
 
 class CertificateNames:
-    """From a client's certificate to its principal. Who logs in with SASL is named there, and is nobody before."""
+    """Maps a client's certificate to its principal. With SASL, the client is anonymous until it logs in."""
 
     def __init__(self, settings: ListenerSection) -> None:
         self._rules = None if settings.speaks_sasl else parse_rules(settings.principal_rules)
@@ -17,11 +17,11 @@ class CertificateNames:
         self._wanted = settings.client_auth != "none"
 
     def principal(self, certificate: bytes | None) -> Principal | None:
-        """`certificate` in DER. None: the client is not let in."""
+        """`certificate` is in DER. None: the client is refused."""
         return self._named(None if certificate is None else _subject(certificate))
 
     def principal_at_proxy(self, name: str | None) -> Principal | None:
-        """The same of the common name that a load balancer has found in a verified certificate."""
+        """The same for the common name that a load balancer found in a verified certificate."""
         return self._named(None if name is None else common_name(name))
 
     def _named(self, distinguished_name: str | None) -> Principal | None:

@@ -1,4 +1,4 @@
-"""Where the users of PLAIN and SCRAM come from."""
+"""The stores of the users of PLAIN and SCRAM."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from protocol.sasl.scram import MIN_ITERATIONS, SALT_BYTES, ScramCredential, Scr
 
 
 class ScramCredentials(Protocol):
-    """A store of users. Asked with each login, so it answers from memory."""
+    """A store of users. Each login queries it, so it answers from memory."""
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """None if the user is not known, or has no password for this mechanism."""
+        """None if the user is unknown, or has no password for this mechanism."""
 
 
 class ConfiguredUsers:
-    """Those of the gateway's configuration, whose passwords are not kept."""
+    """The users of the gateway's configuration. Their passwords are not kept."""
 
     def __init__(self, passwords: Mapping[str, SecretStr]) -> None:
         """Takes milliseconds for each user."""

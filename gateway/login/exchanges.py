@@ -1,4 +1,4 @@
-"""The mechanisms: from a client's tokens to who it is. Each login makes an exchange of its own."""
+"""The SASL mechanisms: they turn a client's tokens into its identity. Each login has its own exchange."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from protocol.sasl.failure import LoginFailed
 from protocol.sasl.scram import ScramCredential, ScramMechanism, ScramServer, credential_of, unknown_user
 
 TOKEN_PREFIX = "token:"
-"""Of a password of PLAIN that is a token."""
+"""Prefix of a PLAIN password that is a token."""
 CLUSTER_EXTENSION = "logicalCluster"
-"""Of OAUTHBEARER, by which a client names its cluster."""
+"""The OAUTHBEARER extension in which a client names its cluster."""
 PASSWORD_THREADS = 2
 NONCE_BYTES = 24
 
 
 class Identity(NamedTuple):
-    """Who has logged in."""
+    """The user that has logged in."""
 
     name: str
     expires_s: float | None = None
-    """When its token does, in seconds since 1970."""
+    """When the user's token expires, in seconds since 1970. None if it never does, or if there is no token."""
     cluster: str | None = None
-    """`tenant/namespace` that the client requested, or in which the user was created."""
+    """`tenant/namespace` that the client or its token names, or in which the user was created."""
     is_own_user: bool = False
     """The user was created in this cluster, and can use no other."""
 
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
     token: bytes
     identity: Identity | None = None
-    """None while the client has to go on."""
+    """None until the login has succeeded."""
 
 
 class KnownUser(NamedTuple):
@@ -56,7 +56,7 @@ class Users(Protocol):
     """The users of one connection."""
 
     async def find(self, user: str, mechanism: ScramMechanism) -> KnownUser | None:
-        """None if there is none, or it has no password for this mechanism. Raises LoginFailed."""
+        """None if the user does not exist, or has no password for this mechanism. Raises LoginFailed."""
 
 
 class Exchange(Protocol):
@@ -65,17 +65,17 @@ class Exchange(Protocol):
 
 
 class Mechanisms:
-    """What all logins share."""
+    """The parts that all logins share."""
 
     def __init__(
         self, configured: ScramCredentials, tokens: TokenVerifier | None, own: ScramCredentials | None = None
     ) -> None:
-        """Users are `configured`, or those of the fleet's `own` cluster."""
+        """`configured` has the users of the configuration, `own` those of the fleet's own cluster."""
         self.configured = configured
         self.own = own
         self.tokens = tokens
         self.secret = os.urandom(32)
-        """Of what unknown users are told."""
+        """Unknown users get a salt that is derived from it."""
         self.threads = ThreadPoolExecutor(PASSWORD_THREADS, "passwords")
 
     def exchange(self, mechanism: str, users: Users) -> Exchange:
@@ -121,7 +121,7 @@ class PlainExchange:
         except LoginFailed as failed:
             raise LoginFailed(str(failed), plain.WRONG) from None
         credential = known.credential if known else unknown_user(mechanism, message.user, self._shared.secret)
-        given = await asyncio.get_running_loop().run_in_executor(  # as long for a user that is not known
+        given = await asyncio.get_running_loop().run_in_executor(  # takes the same time for an unknown user
             self._shared.threads, credential_of, mechanism, message.password, credential.salt, credential.iterations
         )
         if known is None or not secrets.compare_digest(given.stored_key, credential.stored_key):
@@ -160,12 +160,12 @@ class ScramExchange:
 
 class BearerExchange:
     def __init__(self, shared: Mechanisms, users: Users) -> None:
-        assert shared.tokens is not None  # the configuration is refused without
+        assert shared.tokens is not None  # without tokens, the configuration is refused
         self._tokens = shared.tokens
         self._failed: str | None = None
 
     async def respond(self, token: bytes) -> Step:
-        if self._failed is not None:  # Kafka would try another token: here each costs a connection
+        if self._failed is not None:  # Kafka would accept another token; here each wrong token costs a connection
             acknowledged = token == oauth_bearer.ACKNOWLEDGEMENT
             raise LoginFailed(self._failed, oauth_bearer.failure("invalid_token").decode() if acknowledged else None)
         message = oauth_bearer.parse_bearer(token)
@@ -180,7 +180,7 @@ class BearerExchange:
 
 
 def _identity(claims: TokenClaims, named: str | None, answer: str | None = None) -> Identity:
-    """`named` is the cluster that the client has named, besides its token. Raises LoginFailed."""
+    """`named` is the cluster that the client names in addition to its token. Raises LoginFailed."""
     if named is not None and claims.cluster not in {None, named}:
         raise LoginFailed("another cluster than the token's", answer)
     return Identity(claims.role, claims.expires_s, named or claims.cluster)

@@ -13,10 +13,10 @@ from gateway.security.quota_rates import TokenBucket
 FAILURE_DELAY_S = 0.1
 """Kafka's `connection.failed.authentication.delay.ms`: a failed login is answered after this time."""
 FAILURES_PER_S = 1 / FAILURE_DELAY_S
-"""Of one address: as many as a client reaches that fails on one connection after the other. A burst may have those of
-eleven seconds."""
+"""Failed logins of one address. A client reaches this rate if it fails on one connection after the other. A burst may
+be as large as the failures of eleven seconds at this rate."""
 MAX_ADDRESSES = 10_000
-"""Above it, the address whose last failure is oldest is forgotten."""
+"""Above this number, the address whose last failure is oldest is forgotten."""
 IPV6_SITE_BITS = 64
 """One client may own all addresses with this prefix."""
 
@@ -24,7 +24,7 @@ Source = IPv4Address | IPv6Network | str
 
 
 class FailedLogins:
-    """Shared by all listeners. No user is locked out: only the address waits, before a password is checked."""
+    """Shared by all listeners. No user is locked out: only the address has to wait, before a password is checked."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[Source, TokenBucket] = OrderedDict()

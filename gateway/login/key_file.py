@@ -1,4 +1,4 @@
-"""Pulsar's key, with which every token is signed. Its file is read again when it changes."""
+"""Pulsar's key, which verifies every token. Its file is read again when it changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KeyFile:
         self._tasks = TaskGroup()
 
     async def find(self, key_id: str | None) -> TokenKey | None:
-        """The same key for every token."""
+        """The key does not depend on the token's key id."""
         return self._key
 
     def keep_fresh(self) -> None:
@@ -40,7 +40,7 @@ class KeyFile:
             await self._read_again()
 
     async def _read_again(self) -> None:
-        """A file that cannot be used changes nothing."""
+        """If the file cannot be used, the old key stays."""
         try:
             self._key = await asyncio.to_thread(self._read)
         except (OSError, UnfitKey) as error:

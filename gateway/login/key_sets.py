@@ -1,4 +1,4 @@
-"""JSON Web Key Sets, from a file or an address: the public keys of an identity provider, which change now and then."""
+"""JSON Web Key Sets from a file or a URL: the public keys of an identity provider, which change from time to time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.transport.watched_files import WatchedFiles
 
 REFRESH_S = 300.0
 ASK_AGAIN_S = 10.0
-"""Tokens that name unknown keys make the gateway ask no more often."""
+"""Minimum time between two reads that tokens with unknown keys cause."""
 FETCH_TIMEOUT_S = 5.0
 MAX_SET_BYTES = 1024 * 1024
 
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 async def token_keys(settings: TokensSection) -> TokenKeys:
-    """Those that are configured. Raises UnfitKey or OSError if a file cannot be used."""
+    """Return the configured keys. Raises UnfitKey or OSError if a file cannot be used."""
     if settings.public_key_file is not None:
         return _followed(KeyFile(settings.public_key_file, public_key))
     if settings.secret_key_file is not None:
@@ -55,7 +55,7 @@ class KeySet:
     def __init__(
         self, source: str, read: Callable[[], Awaitable[bytes]], watched: WatchedFiles | None = None
     ) -> None:
-        """It is read again when the `watched` file changes; without one, now and then."""
+        """The set is read again when the `watched` file changes; without a file, at regular intervals."""
         self._source = source
         self._watched = watched
         self._read = read
@@ -80,7 +80,7 @@ class KeySet:
         self._keys = keys
 
     async def try_to_read(self) -> None:
-        """What cannot be read changes nothing."""
+        """If the set cannot be read, the old keys stay."""
         try:
             await self.read()
         except (OSError, UnfitKey, aiohttp.ClientError) as error:
@@ -101,7 +101,7 @@ class KeySet:
             await self.try_to_read()
 
     async def _ask_again(self) -> None:
-        """One reading serves all who wait for it, and none that leaves ends it."""
+        """All callers share one read. A caller that is cancelled does not cancel the read."""
         if self._reading is None or self._reading.done():
             if time.monotonic() - self._asked_s < ASK_AGAIN_S:
                 return
@@ -110,7 +110,7 @@ class KeySet:
 
 
 def parse_key_set(data: bytes) -> dict[str | None, TokenKey]:
-    """By key id; keys that are of no use here are left out (RFC 7517, 5). Raises UnfitKey."""
+    """The keys by key id. Keys that cannot verify tokens are left out (RFC 7517, 5). Raises UnfitKey."""
     try:
         rows = json.loads(data)["keys"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:

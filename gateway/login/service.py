@@ -1,4 +1,4 @@
-"""What logins need, made from the configuration: users, the keys of tokens, threads for passwords."""
+"""The parts that logins need, created from the configuration: users, keys of tokens, threads for passwords."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LoginService:
         return cls(config, mechanisms, keys, metrics)
 
     def of(self, mechanisms: Sequence[str]) -> Logins | None:
-        """Those of a listener; None without SASL."""
+        """The logins of a listener; None without SASL."""
         if not mechanisms:
             return None
         return Logins(self._mechanisms, tuple(mechanisms), self._max_reauth_ms, self._audit, self._failures)

@@ -1,7 +1,7 @@
-"""One connection's login with SASL, in front of all that its requests may ask: Kafka's SaslServerAuthenticator.
+"""The SASL login of one connection, before its requests are handled: Kafka's SaslServerAuthenticator.
 
-`_TAKEN` says which requests each state takes. Anything else ends the connection, without an answer where Kafka gives
-none. What clients of SaslHandshake v0 send next are bare tokens, not requests.
+`_TAKEN` lists the requests that each state accepts. Any other request closes the connection, without an answer where
+Kafka sends none. After SaslHandshake v0, a client sends bare tokens instead of requests.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from protocol.sasl.failure import LoginFailed
 MAX_FRAME_BYTES = 512 * 1024
 """Kafka's `sasl.server.max.receive.size`."""
 LONGEST_SESSION_S = 100 * 365 * 24 * 3_600.0
-"""Clients count it in nanoseconds, in 64 bits: some tokens expire when those are over."""
+"""Maximum lifetime of a session. Clients count it in nanoseconds, in 64 bits; some tokens expire later than that."""
 REAUTH_PAUSE_S = 1.0
-"""A client logs in again no more often."""
+"""Minimum time between two logins of a client that has logged in."""
 
 
 class _State(Enum):
     BEGINNING = auto()
     HANDSHAKE = auto()
-    """Versions are told, and that is done once."""
+    """ApiVersions was answered, which happens only once."""
     AUTHENTICATION = auto()
     BARE_TOKENS = auto()
     WRONG_MECHANISM = auto()
-    """Named when the client logged in again. Its next request ends the connection."""
+    """The client named another mechanism when it logged in again. Its next request closes the connection."""
     DONE = auto()
 
 
@@ -66,27 +66,27 @@ _TAKEN: dict[_State, frozenset[int]] = {
     _State.WRONG_MECHANISM: frozenset(),
     _State.DONE: frozenset({ApiKey.SaslHandshake}),
 }
-"""By state: the requests that are taken."""
+"""By state: the requests that are accepted."""
 
 _ILLEGAL_NOW: dict[int, Callable[..., Message]] = {
     ApiKey.ApiVersions: ApiVersionsResponse,
     ApiKey.SaslHandshake: SaslHandshakeResponse,
 }
-"""What is not taken while tokens are awaited, and answered all the same."""
+"""Requests that are not accepted while a token is expected, but get an answer."""
 
 
 class LoginAnswer(NamedTuple):
     buffers: list[Buffer] = []
     ends: str | None = None
-    """Why the connection closes behind the answer."""
+    """Why the connection closes after the answer."""
     principal: Principal | None = None
-    """The client has logged in as this one."""
+    """The client has logged in as this principal."""
     served: ServedCluster | None = None
-    """The cluster for which it has; None if there is but one."""
+    """The cluster that the client has logged in to."""
 
 
 class Logins(NamedTuple):
-    """What the logins of one listener share."""
+    """The parts that the logins of one listener share."""
 
     mechanisms: Mechanisms
     offered: tuple[str, ...]
@@ -106,9 +106,9 @@ class LoginSession:
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._principal: Principal | None = None
-        """Once the client has logged in; it stays the same when it does so again."""
+        """Set when the client has logged in; it stays the same when the client logs in again."""
         self._served: ServedCluster | None = None
-        """So does its cluster."""
+        """Set when the client has logged in; it stays the same when the client logs in again."""
         self._expires_s = math.inf
         self._begun_again_s = -math.inf
 
@@ -117,7 +117,7 @@ class LoginSession:
         self._context = context
 
     def takes(self, frame: bytearray) -> bool:
-        """Whether a frame is for the login to answer; else it is a request of a client that is logged in."""
+        """True if the login answers the frame; False if the frame is a request of a client that has logged in."""
         if self._state is not _State.DONE:
             return True
         if self._expires_s == math.inf:
@@ -127,7 +127,7 @@ class LoginSession:
         return time.monotonic() > self._expires_s
 
     async def answer(self, frame: bytearray) -> LoginAnswer:
-        """Of a frame that it takes. Raises MalformedRequest. One at a time."""
+        """Answer a frame for which `takes` is true, one frame at a time. Raises MalformedRequest."""
         if self._state is _State.DONE:
             if _api_key(frame) != ApiKey.SaslHandshake:
                 return LoginAnswer(ends="session expired")
@@ -229,7 +229,7 @@ class LoginSession:
         self._served = served
 
     def _begin_session(self, identity: Identity) -> int:
-        """How long it lasts, in milliseconds; 0 if it never ends."""
+        """Return the session's lifetime in milliseconds; 0 if the session never ends."""
         bounds_ms = [self._logins.max_reauth_ms] if self._logins.max_reauth_ms else []
         if identity.expires_s is not None:
             left_s = min(identity.expires_s - time.time(), LONGEST_SESSION_S)
@@ -252,7 +252,8 @@ class LoginSession:
         return f"Authentication failed during {doing} due to invalid credentials with SASL mechanism {self._mechanism}"
 
     async def _refused(self, frame: bytearray, api_key: int) -> LoginAnswer:
-        """A request that is not for now. While tokens are awaited, its answer says so, if it is one of login."""
+        """Refuse a request that the state does not accept. While a token is expected, ApiVersions and SaslHandshake get
+        an answer with an error."""
         self._logins.audit.failed(self._context, self._mechanism, "request before login")
         buffers: list[Buffer] = []
         response = _ILLEGAL_NOW.get(api_key)

@@ -1,4 +1,4 @@
-"""Tokens (JWT) that clients log in with: Pulsar's own, or those of an identity provider."""
+"""Tokens (JWT) with which clients log in: Pulsar's own, or those of an identity provider."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from protocol.sasl.failure import LoginFailed
 MAX_TOKEN_BYTES = 64 * 1024
 _OF_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _OF_SECRET = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""And the bytes of key that each wants at least."""
+"""By algorithm: the minimum size of its key, in bytes."""
 _OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError, UnsupportedAlgorithm)
 
 
 class UnfitKey(Exception):
-    """A key with which no token can be checked."""
+    """A key that cannot verify tokens."""
 
 
 class TokenKey(NamedTuple):
     key: Any
-    """As PyJWT takes it."""
+    """In the form that PyJWT accepts."""
     algorithms: tuple[str, ...]
-    """Those of this kind of key: what a token says of itself does not count."""
+    """The algorithms for this kind of key. A token that names another algorithm is refused."""
 
     def __repr__(self) -> str:
         return f"TokenKey{self.algorithms}"
@@ -37,7 +37,7 @@ class TokenKey(NamedTuple):
 
 class TokenKeys(Protocol):
     async def find(self, key_id: str | None) -> TokenKey | None:
-        """`key_id` is what the token says (`kid`)."""
+        """`key_id` is the token's `kid`."""
 
     async def close(self) -> None: ...
 
@@ -45,7 +45,7 @@ class TokenKeys(Protocol):
 class TokenClaims(NamedTuple):
     role: str
     expires_s: float | None
-    """Seconds since 1970; None if it never does."""
+    """Seconds since 1970; None if the token never expires."""
     cluster: str | None = None
     """`tenant/namespace`; None if the token names none."""
 
@@ -56,7 +56,7 @@ class TokenVerifier:
         self._keys = keys
 
     async def verify(self, token: str) -> TokenClaims:
-        """Raises LoginFailed; what it says holds nothing of the token."""
+        """Raises LoginFailed, whose text contains nothing of the token."""
         if len(token) > MAX_TOKEN_BYTES:
             raise LoginFailed("token too long")
         try:
@@ -78,7 +78,7 @@ class TokenVerifier:
 
     def _claims(self, claims: dict[str, Any]) -> TokenClaims:
         role = claims.get(self._settings.role_claim)
-        if isinstance(role, list) and role:  # as Pulsar does
+        if isinstance(role, list) and role:  # as in Pulsar, the first role counts
             role = role[0]
         if not isinstance(role, str) or not role:
             raise LoginFailed("token that names no role")
@@ -90,7 +90,7 @@ class TokenVerifier:
 
 
 def public_key(data: bytes) -> TokenKey:
-    """From PEM or DER. Raises UnfitKey."""
+    """Read a key in PEM or DER. Raises UnfitKey."""
     try:
         key = load_pem_public_key(data) if data.lstrip().startswith(b"-----BEGIN") else load_der_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:

@@ -11,7 +11,8 @@ from protocol.sasl.scram import ScramMechanism
 
 
 class UsersHere:
-    """If several have the same name, the configuration comes first, then the cluster, then the fleet's own cluster."""
+    """If users of several places have the same name, the configuration comes first, then the cluster, then the fleet's
+    own cluster."""
 
     def __init__(self, mechanisms: Mechanisms, entrance: Entrance | None, listener: Listener) -> None:
         self._mechanisms = mechanisms
@@ -30,7 +31,7 @@ class UsersHere:
         return None if own is None else KnownUser(own)
 
     async def _find_in_cluster(self, user: str, mechanism: ScramMechanism) -> KnownUser | None:
-        """Looks in the cluster of the listener, or in the only one whose `users` have the name."""
+        """Search in the cluster of the listener, or in the only one whose `users` have the name."""
         if self._entrance is None:
             return None
         try:

@@ -1,7 +1,7 @@
 """SaslAuthenticate (key 36), v0 to v2: a token of the client's mechanism.
 
-v1 tells how long the session lasts (KIP-368); v2 is flexible. Logins are answered before requests get here, as those of
-SaslHandshake are.
+v1 adds the lifetime of the session (KIP-368); v2 is flexible. `gateway.login.session` answers the requests of a login.
+This handler gets only the others, as that of SaslHandshake does.
 """
 
 from __future__ import annotations

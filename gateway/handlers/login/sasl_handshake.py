@@ -1,7 +1,7 @@
 """SaslHandshake (key 17), v0 and v1: the client names its mechanism. With v1 tokens follow in SaslAuthenticate.
 
-Logins are answered before requests get here (`gateway.login.session`). What does get here comes from a client that is
-not to log in: on a listener without SASL, or again before its session needs it.
+`gateway.login.session` answers the requests of a login. This handler gets only requests of clients that must not log
+in: on a listener without SASL, or again before the session needs it.
 """
 
 from __future__ import annotations
