@@ -1,4 +1,4 @@
-"""How many logs are opened at a time: those first that a write waits for, the others in the order of asking."""
+"""Limits how many logs are opened at the same time. Logs that a write waits for come first, the others in order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Hashable
 from contextlib import asynccontextmanager
 
 HOLD_S = 1.0
-"""An opening that takes longer waits for Pulsar, and need not keep others waiting."""
+"""After this time an opening gives its turn to the next one: it waits for Pulsar, and need not hold up others."""
 HOLD_AGAIN_S = 0.05
-"""Of one that took too long before: clients ask again and again."""
+"""The same for a log whose last opening was slow and failed: its clients retry again and again."""
 
 
 class OpeningTurns:
-    """At most ``limit`` at a time."""
+    """At most ``limit`` turns at the same time."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -22,7 +22,7 @@ class OpeningTurns:
         self._patient: OrderedDict[Hashable, asyncio.Future[None]] = OrderedDict()
 
     def hasten(self, key: Hashable) -> None:
-        """What waits for its turn as ``key`` comes before all that is not urgent."""
+        """The turn that waits as ``key`` becomes urgent: it comes before all that are not."""
         turn = self._patient.pop(key, None)
         if turn is not None:
             self._urgent[key] = turn
@@ -31,7 +31,7 @@ class OpeningTurns:
     async def turn(
         self, key: Hashable, *, urgent: bool, hold_s: float | None = None
     ) -> AsyncGenerator[None, None]:
-        """Wait for a turn, and have it for as long as the context lasts, at most ``hold_s`` or HOLD_S."""
+        """Wait for a turn, and hold it until the context ends, but at most for ``hold_s`` (default: HOLD_S)."""
         await self._take(key, urgent=urgent)
         held = [True]
 

@@ -1,7 +1,7 @@
-"""The log of one topic partition: its parts, and what passes from one to another.
+"""The log of one topic partition: its parts, and the data that they exchange.
 
-The end of the log is moved by receipts of what was written here, and by entries that the follower has read. What moves
-it goes into the tail cache, wakes those who wait, and answers the clients whose batches it holds.
+Receipts of entries that were written here, and entries that the follower has read, move the end of the log. Such an
+entry goes into the tail cache and wakes the waiting fetches, and the clients of its batches get their answers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from protocol.kafka.offset_span import empty_batches
 
 
 class PartitionLog:
-    """See the module; made by ``open_log``."""
+    """See the module's docstring. ``open_log`` creates instances."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PartitionLog:
         self._target = EndTarget()
         self._tail = LogTail(shared.cache)
         self._taken = bounds.last
-        """The last entry that is, or was, in the tail."""
+        """The last entry that is, or was, in the tail cache."""
         self.waiters = Waiters(self._on_quiet)
         self.start = LogStart(topic, resources, bounds, end, self._tail, self.waiters, is_compacted)
         self.source = ReadSource(topic, self.start, end, self.waiters, is_compacted)
@@ -91,7 +91,7 @@ class PartitionLog:
 
     @property
     def end_offset(self) -> int:
-        """The high watermark: the offset behind the last batch known."""
+        """The high watermark: the offset after the last known batch."""
         return self._end.next_offset
 
     @property
@@ -102,7 +102,7 @@ class PartitionLog:
     # Writing
 
     def ready_for(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> bool:
-        """``append`` may be called for this batch without ``prepare``."""
+        """Whether ``append`` may be called for this batch without ``prepare``."""
         return self.writer.ready and (
             header.producer_id < 0
             or (
@@ -112,12 +112,13 @@ class PartitionLog:
         )
 
     async def prepare(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> None:
-        """Have a producer; for an idempotent batch know what the log has of its producer. Raises PulsarError.
+        """Get a Pulsar producer; for an idempotent batch, read what the log has of its producer. Raises PulsarError.
 
-        For an idempotent batch the caller leads the partition, and nobody else does; it closes the log when that ends.
+        For an idempotent batch the caller must be the only leader of the partition. It closes the log when that ends.
 
-        ``source`` numbers the connection that the batch came over: behind a new one, its client may come from another
-        gateway, which may have written the batch already; but not since it ``arrived_s`` (monotonic) here.
+        ``source`` is the number of the batch's connection: the client of a new connection may come from another
+        gateway, which may have written the batch already, but not after ``arrived_s`` (monotonic), when the batch
+        arrived here.
         """
         self._check_open()
         await self.writer.wait_until_ready()
@@ -127,7 +128,7 @@ class PartitionLog:
                 await self.transactions.prepare_to_append()
 
     async def prepare_marker(self) -> None:
-        """As ``prepare``, for ``transactions.append_marker``."""
+        """The same as ``prepare``, for ``transactions.append_marker``."""
         self._check_open()
         await self.writer.wait_until_ready()
         await self.producers.load()
@@ -137,11 +138,11 @@ class PartitionLog:
     def append(
         self, data: memoryview, header: BatchHeader, source: int, done: Done, messages: Messages | None = None
     ) -> bool:
-        """Append one checked batch; ``done`` gets its base offset, or the error. Raises KafkaError at once.
+        """Append one checked batch. ``done`` gets its base offset, or the error. Raises KafkaError if it is refused.
 
-        ``messages`` are its records as Pulsar messages, where the topic holds those.
+        ``messages`` are its records as Pulsar messages, if the topic stores messages.
 
-        True if the batch repeats one of its producer's last five: then ``done`` gets that one's offset.
+        True if the batch repeats one of its producer's last five: ``done`` then gets the offset of that one.
         """
         if self._closing is not None:
             self._check_open()
@@ -163,7 +164,7 @@ class PartitionLog:
             self._lookup.watch()
 
     def _receipt_found(self, receipt: Receipt[SentEntry], index: int) -> None:
-        """Nothing was read of it, nor perhaps of what others wrote before it."""
+        """The entry was looked up for its receipt. It was not read, nor perhaps others' entries before it."""
         base_offset = index - receipt.offset_count + 1
         if base_offset != self.end_offset:
             self._tail.clear()
@@ -173,13 +174,13 @@ class PartitionLog:
     def _entry_read(self, entry: Entry, read: LogEntry) -> bool:
         claimed = self.writer.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
         if read.base_offset != self.end_offset:
-            self._tail.clear()  # what lies between, if anything does, is not in memory: its readers look in Pulsar
+            self._tail.clear()  # entries before it may not be in memory: readers look in Pulsar
         self._take(read)
         if is_piece(entry):
-            self._tail.clear()  # readers of older data put such messages together
+            self._tail.clear()  # catch-up readers assemble chunked messages
         resolved = self._end.on_entry(read.position, read.base_offset, read.next_offset)
         for receipt, base_offset in resolved:
-            if receipt.position < read.position and base_offset != UNKNOWN_OFFSET:  # the follower has passed it over
+            if receipt.position < read.position and base_offset != UNKNOWN_OFFSET:  # the follower skipped it
                 self._decided(receipt, base_offset)
         self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
         if self.transactions.flagged:
@@ -205,11 +206,11 @@ class PartitionLog:
         for receipt, base_offset in resolved:
             position, count, sent = receipt
             if base_offset == UNKNOWN_OFFSET:
-                # It is in the log, which only one that reads its end anew can tell the producer when it asks again.
+                # The entry is in the log, but only a log that reads its end anew can recognize the producer's retry.
                 self.start_closing()
                 self.writer.refuse(sent, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 continue
-            was_read = position <= self._taken  # the follower was quicker than the receipt
+            was_read = position <= self._taken  # the follower was faster than the receipt
             self._follower.own_entry_written(now_s, was_read=was_read)
             if not was_read:
                 stamp_offsets(_writable(sent.data), base_offset)
@@ -218,7 +219,7 @@ class PartitionLog:
             self.writer.complete(sent, base_offset, now_s)
 
     def _decided(self, receipt: Receipt[SentEntry], base_offset: int) -> None:
-        """An entry of ours has its place."""
+        """The offset of an entry of ours is known."""
         position, count, sent = receipt
         data = sent.data if sent.is_transactional else None
         self.transactions.appended(position, base_offset, base_offset + count, data)
@@ -233,19 +234,19 @@ class PartitionLog:
         self._tail.append(entry)
         self.waiters.appended()
 
-    # Its end of life
+    # Closing
 
     @property
     def closed(self) -> bool:
-        """To be replaced by a new log, once ``close`` has returned."""
+        """Whether a new log has to replace this one, once ``close`` has returned."""
         return self._closing is not None
 
     async def close(self) -> None:
-        """Let go of Pulsar; the log may be opened again."""
+        """Release what this log uses of Pulsar. The log may then be opened again."""
         await asyncio.shield(self.start_closing())
 
     def start_closing(self) -> asyncio.Task[None]:
-        """From now on it takes nothing more, and is ``closed``."""
+        """From now on the log accepts nothing more, and is ``closed``."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
             self.source.closed = True
@@ -276,7 +277,7 @@ async def open_log(
     is_compacted: Callable[[], bool] = lambda: False,
     predecessor: Producer | None = None,
 ) -> PartitionLog:
-    """Find both ends of a partition's log; ``predecessor`` wrote it before. Raises PulsarError."""
+    """Find both ends of a partition's log, and open it. ``predecessor`` wrote to it before. Raises PulsarError."""
     bounds = await read_bounds(shared.resources.client, shared.resources.admin, pulsar_topic)
     opened = PartitionLog(pulsar_topic, shared, bounds, is_compacted, predecessor)
     opened.transactions.start_loading(opened.end_offset)

@@ -1,7 +1,7 @@
-"""How long requests wait for work on a partition that Pulsar may not serve: others of the connection wait behind them.
+"""How long requests wait for work on a partition that Pulsar may not serve: they block the rest of their connection.
 
-All wait until the same moment, a while after the work began, and not at all while such work keeps failing that slowly.
-It goes on meanwhile, and who asks again when it is done finds it done.
+All callers wait until the same moment, a while after the work began, and not at all while such work keeps failing
+that slowly. The work continues in the meantime, and a client that retries later finds it done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """With one kind of work on one partition."""
+    """The patience with one kind of work on one partition."""
 
     def __init__(self) -> None:
         self._exhausted = False
@@ -26,7 +26,7 @@ class Patience:
 
     @property
     def exhausted(self) -> bool:
-        """The last run failed, and not at once."""
+        """Whether the last run failed after PATIENCE_S or more."""
         return self._exhausted
 
     def begin(self) -> None:
@@ -39,7 +39,7 @@ class Patience:
         self._exhausted = failed and asyncio.get_running_loop().time() - self._began_at >= PATIENCE_S
 
     async def wait(self, task: asyncio.Task[T]) -> T:
-        """The result of the run. Raises what that raises; KafkaError NOT_LEADER_OR_FOLLOWER if it takes too long."""
+        """The result of the run. Raises what the run raises; KafkaError NOT_LEADER_OR_FOLLOWER if it takes too long."""
         end = self._began_at + (0 if self._exhausted else PATIENCE_S)
         await asyncio.wait([task], timeout=max(0, end - asyncio.get_running_loop().time()))
         if not task.done() or task.cancelled():

@@ -20,7 +20,7 @@ from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
 SLICE = 50
-"""Logs that begin to be closed before the event loop serves others."""
+"""The number of logs that begin to close before the event loop serves other tasks."""
 
 Key = tuple[str, int]
 T = TypeVar("T")
@@ -28,41 +28,41 @@ log = structlog.get_logger()
 
 
 class _Opening:
-    """A log on its way."""
+    """A log that is being opened."""
 
     def __init__(self, patience: Patience) -> None:
         self.patience = patience
         self.begun = asyncio.Event()
-        """It is its turn."""
+        """Set when the opening has its turn, or has ended."""
         self.unwanted = False
-        """The topic was deleted meanwhile, or another gateway leads the partition: what was read may be old."""
+        """The topic was deleted since, or another gateway leads the partition: what was read may be outdated."""
         self.task: asyncio.Task[PartitionLog]
 
     def check(self) -> None:
-        """Raises KafkaError if it is unwanted."""
+        """Raises KafkaError if the log is unwanted."""
         if self.unwanted:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition changed while it was opened")
 
 
 class LogRegistry:
-    """Logs by (topic, partition); each is opened once, and closed when nobody used it for a while."""
+    """The logs by (topic, partition). Each is opened once, and closed when it was not used for a while."""
 
     def __init__(self, shared: Shared, is_compacted: Callable[[str], bool]) -> None:
-        """``is_compacted``: whether the topic of this name is compacted, as far as known now."""
+        """``is_compacted`` returns whether the topic of this name is compacted, as far as is known now."""
         self.shared = shared
         self._is_compacted = is_compacted
         self._logs: dict[Key, PartitionLog] = {}
         self._opening: dict[Key, _Opening] = {}
         self._turns = OpeningTurns(shared.limits.max_log_openings)
         self._exhausted: dict[Key, Patience] = {}
-        """Of partitions that could not be opened, after long."""
+        """The patience of the partitions whose last opening failed slowly."""
 
     @property
     def decoding(self) -> DecodingThreads:
         return self.shared.decoding
 
     def find(self, topic_name: str, partition: int) -> PartitionLog | None:
-        """The log if it is open."""
+        """The log if it is open, else None."""
         found = self._logs.get((topic_name, partition))
         return None if found is None or found.closed else found
 
@@ -70,7 +70,7 @@ class LogRegistry:
         return [(key, opened) for key, opened in self._logs.items() if not opened.closed]
 
     async def open(self, topic: Topic, partition: int, *, urgent: bool = False) -> PartitionLog:
-        """The log, opened if need be; if that is ``urgent``, before the others. Raises PulsarError and KafkaError."""
+        """The log, opened if necessary, before the others if ``urgent``. Raises PulsarError and KafkaError."""
         key = (topic.name, partition)
         found = self.find(topic.name, partition)
         if found is not None:
@@ -97,7 +97,7 @@ class LogRegistry:
             opening.check()
             predecessor, lost_producer = self._logs.get(key), None
             if predecessor is not None:
-                await predecessor.close()  # what it has in flight is in the log, or never comes, when this one is read
+                await predecessor.close()  # its entries in flight are then in the log, or will never be
                 lost_producer = predecessor.writer.lost_producer
             opened = await open_log(pulsar_topic, self.shared, partial(self._is_compacted, key[0]), lost_producer)
         try:
@@ -110,7 +110,7 @@ class LogRegistry:
 
     def _opened(self, key: Key, opening: _Opening, task: asyncio.Task[PartitionLog]) -> None:
         opening.patience.end(task)
-        opening.begun.set()  # also if it was cancelled before its turn
+        opening.begun.set()  # also if the task was cancelled before its turn
         if self._opening.get(key) is opening:
             del self._opening[key]
         if opening.patience.exhausted:
@@ -123,7 +123,7 @@ class LogRegistry:
     # Closing
 
     async def forget_topic(self, name: str) -> None:
-        """The topic is gone, or another one has its name now."""
+        """The topic was deleted, or its name belongs to another topic now."""
         self._abandon(lambda topic, _: topic == name)
         for key in [key for key in self._exhausted if key[0] == name]:
             del self._exhausted[key]
@@ -131,7 +131,7 @@ class LogRegistry:
         await _each(PartitionLog.close, gone)
 
     def start_closing(self, unwanted: Callable[[str, int], bool]) -> None:
-        """The logs of these (topic, partition) take nothing more: `close_those` waits for their end."""
+        """The logs of these (topic, partition) accept nothing more. `close_those` waits until they are closed."""
         self._abandon(unwanted)
         for key, opened in self._logs.items():
             if unwanted(*key):
@@ -140,13 +140,13 @@ class LogRegistry:
     async def close_those(self, unwanted: Callable[[str, int], bool]) -> None:
         """Close the logs of these (topic, partition), and wait for those that are closing.
 
-        What is in flight is written, or has failed, on return.
+        On return, everything in flight is written or has failed.
         """
         self._abandon(unwanted)
         await self._close_all([key for key, opened in self._logs.items() if opened.closed or unwanted(*key)])
 
     def _abandon(self, unwanted: Callable[[str, int], bool]) -> None:
-        """Logs on their way: whoever asks from now on gets another one."""
+        """Abandon these openings: later callers get a new one."""
         for key in [key for key in self._opening if unwanted(*key)]:
             self._opening.pop(key).unwanted = True
 
@@ -154,30 +154,30 @@ class LogRegistry:
         await _each(self._close, [(key, self._logs[key]) for key in keys])
 
     async def _close(self, open_log: tuple[Key, PartitionLog]) -> None:
-        """Whoever opens it meanwhile waits for that."""
+        """Callers that open the log in the meantime wait for this."""
         key, opened = open_log
         await opened.close()
-        if self._logs.get(key) is opened and opened.writer.lost_producer is None:  # else its successor has to know
+        if self._logs.get(key) is opened and opened.writer.lost_producer is None:  # otherwise the next log needs it
             del self._logs[key]
 
     def on_lease_lost(self) -> None:
-        """The lease has run out, or a partition was not released in time."""
+        """The lease has expired, or a partition was not released in time."""
         for opened in [*self._logs.values()]:
             opened.writer.on_lease_lost()
 
     async def close_stalled(self) -> None:
-        """Those whose batches Pulsar does not answer: their clients are told to try again."""
+        """Close the logs whose batches Pulsar does not answer. Their clients get an error and retry."""
         stalled = [key for key, opened in self._logs.items() if opened.writer.stalled]
         for topic, partition in stalled:
             log.warning("Pulsar does not answer: the log is opened anew", topic=topic, partition=partition)
         await self._close_all(stalled)
 
     async def close_idle(self) -> None:
-        """Those that nobody used for a while."""
+        """Close the logs that were not used for a while."""
         deadline = time.monotonic() - self.shared.limits.log_idle_ms / 1000
 
         async def close(open_log: tuple[Key, PartitionLog]) -> None:
-            if open_log[1].last_used < deadline and not open_log[1].waiters:  # still
+            if open_log[1].last_used < deadline and not open_log[1].waiters:  # still unused
                 await self._close(open_log)
 
         await _each(close, [(key, opened) for key, opened in self._logs.items() if opened.last_used < deadline])
@@ -190,7 +190,7 @@ class LogRegistry:
 
 
 async def _each(close: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
-    """All at the same time: one that Pulsar does not answer for holds up no other."""
+    """Close all at the same time: a log that waits for Pulsar does not hold up the others."""
     tasks = []
     for number, item in enumerate(items):
         tasks.append(asyncio.ensure_future(close(item)))

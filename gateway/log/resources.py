@@ -1,4 +1,4 @@
-"""What the parts of all logs of a gateway use."""
+"""The resources that the parts of all logs of a gateway use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.pulsar.client import PulsarClient
 
 
 class Resources(NamedTuple):
-    """Clients of Pulsar, limits, metrics, and threads."""
+    """Clients of Pulsar, limits, metrics, and decoding threads."""
 
     client: PulsarClient
     admin: AdminClient

@@ -18,7 +18,7 @@ from gateway.pulsar.client import PulsarClient
 
 
 class Shared:
-    """Clients of Pulsar, limits, metrics, and the budgets of memory."""
+    """Clients of Pulsar, limits, metrics, and the memory budgets."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Shared:
         may_send_idempotent: Callable[[], bool],
         names: WriterNames | None = None,
     ) -> None:
-        """``may_send_idempotent``: no other gateway can have become the leader of what this one leads."""
+        """``may_send_idempotent`` returns True while no other gateway can lead a partition that this one leads."""
         self.limits = limits
         self.decoding = DecodingThreads(limits.decoding_threads)
         self.resources = Resources(client, admin, limits, metrics, self.decoding)
@@ -41,10 +41,10 @@ class Shared:
         self.readers = CatchUpReaders(client, admin, limits, metrics, self.decoding)
 
     def close_idle(self) -> None:
-        """What nobody used for a while: readers, and producers' states."""
+        """Close the readers, and forget the producers, that were not used for a while."""
         self.readers.close_idle()
         self.producers.expire()
 
     def close(self) -> None:
-        """The logs are closed."""
+        """Called after all logs are closed."""
         self.decoding.close()

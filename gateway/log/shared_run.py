@@ -1,4 +1,4 @@
-"""Work that many ask for at the same time and that one run does for all of them."""
+"""Work that many callers need at the same time, and that one run does for all of them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 
 
 async def outcome_of(task: asyncio.Future[Result]) -> Result:
-    """Wait for work that is done for others too, and goes on without us.
+    """Wait for work that is also done for others, and that continues if this caller is cancelled.
 
-    Raises what the work raises, and KafkaError NOT_LEADER_OR_FOLLOWER when it is cancelled: its log is closed then,
-    and who waits for it is not.
+    Raises what the work raises. Raises KafkaError NOT_LEADER_OR_FOLLOWER if the work is cancelled, but not the
+    caller: then its log was closed.
     """
     try:
         return await asyncio.shield(task)
@@ -30,7 +30,7 @@ async def outcome_of(task: asyncio.Future[Result]) -> Result:
 
 
 class SharedRun:
-    """Everybody gets a run that begins after they asked; all who ask before it begins share it, and its failure."""
+    """Each caller gets a run that begins after its call. All who call before the run begins share it, and its error."""
 
     def __init__(self, work: Callable[[], Awaitable[object]]) -> None:
         self._work = work
@@ -39,15 +39,15 @@ class SharedRun:
         self._covered_s = -math.inf
 
     def covers(self, moment_s: float) -> bool:
-        """A run that began after that moment, by the monotonic clock, has succeeded."""
+        """Whether a run that began after that moment (monotonic clock) has succeeded."""
         return self._covered_s > moment_s
 
     async def wait(self) -> None:
-        """Raises what the work raises."""
+        """Wait for a run that begins after this call. Raises what the work raises."""
         await outcome_of(self._next or self._begin())
 
     def start(self) -> None:
-        """Have a run that nobody waits for, unless there is one."""
+        """Begin a run that nobody waits for, unless there is one already."""
         if self._next is None and (self._running is None or self._running.done()):
             self._begin()
 
@@ -72,4 +72,4 @@ class SharedRun:
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
-        task.exception()  # those who waited may be gone
+        task.exception()  # the waiting callers may have been cancelled

@@ -1,8 +1,8 @@
-"""Offsets by timestamp: the first record, in offset order, that is as late as asked; and the latest of all.
+"""Offsets by timestamp: the first record, in offset order, that is not older than the timestamp; and the latest record.
 
-Records carry their producers' times, Pulsar knows when entries were published. A record is published after it was made,
-give or take the clocks' difference; so in a large log the search starts at the entry published that long before the
-time asked for, and batches are skipped by their headers from there on.
+Records have their producers' times; Pulsar knows when entries were published. A record is published after it was
+created, except for the difference of the clocks. So in a large log the search starts at the entry that was published
+CLOCK_SKEW_MS before the requested time, and batches are skipped by their headers from there on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 logger = structlog.get_logger()
 
 CLOCK_SKEW_MS = 60_000
-"""How far a producer's clock may be ahead of the one that stamped the entry."""
+"""How far a producer's clock may be ahead of the clock that stamped the entry."""
 
 
 class FoundOffset(NamedTuple):
@@ -43,7 +43,7 @@ _NONE = FoundOffset(-1, -1)
 
 async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | None:
     """The first record with that timestamp or a later one. Raises PulsarError, TimeoutError."""
-    await log.start.refresh(at_most_every_s=START_AGE_S)  # what is gone would be waited for
+    await log.start.refresh(at_most_every_s=START_AGE_S)  # otherwise the search waits for deleted entries
     if log.end_offset <= log.start.offset:
         return None
     start = await _search_start(log, timestamp)
@@ -58,7 +58,7 @@ async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | 
 
 
 async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
-    """The first record that has the largest timestamp; of a large log, of its last ``timestamp_scan_bytes``.
+    """The first record that has the largest timestamp. In a large log only the last ``timestamp_scan_bytes`` are read.
 
     Raises PulsarError, TimeoutError.
     """
@@ -84,7 +84,7 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
 
 
 async def _latest_in_batch(log: PartitionLog, data: Buffer, position: int, header: BatchHeader) -> int:
-    """The header tells, unless records of the batch are deleted."""
+    """The largest timestamp of the batch. The header has it, unless records of the batch were deleted."""
     if header.base_offset >= log.start.offset or header.log_append_time:
         return header.max_timestamp
     left = log.start.offset - header.base_offset
@@ -118,7 +118,7 @@ async def _first_in_batch(
 
 
 async def _look_inside(log: PartitionLog, header: BatchHeader, work: Callable[[], T]) -> T | None:
-    """In a thread if it may take long; None if the records cannot be read: then the batch's header has to do."""
+    """Runs in a thread if it may take long. None if the records cannot be read: the batch's header is used then."""
     try:
         if header.compression or header.record_count > HEAVY_MESSAGES:
             return await log.resources.decoding.run(work, log.source.pulsar_topic)
@@ -138,7 +138,7 @@ async def _search_start(log: PartitionLog, timestamp: int) -> Start:
 
 async def _entries(log: PartitionLog, start: Start) -> AsyncGenerator[LogEntry, None]:
     last = log.source.last_position
-    if log.source.compacted:  # its last entries may be gone
+    if log.source.compacted:  # compaction may have removed its last entries
         last = min(last, await log.resources.client.last_position(log.source.pulsar_topic, read_compacted=True))
     if last.entry_id < 0 or (isinstance(start, Position) and start > last):
         return
