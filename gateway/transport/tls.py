@@ -204,7 +204,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     @property
     def certificate(self) -> bytes | None:
-        """The client's verified certificate, in DER."""
+        """The other side's verified certificate, in DER."""
         return self._ssl.getpeercert(binary_form=True)
 
     @property
