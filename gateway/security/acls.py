@@ -1,7 +1,7 @@
-"""Kafka's ACLs, and what they decide, as StandardAuthorizer does (KIP-801).
+"""Kafka's ACLs and their decisions, as in StandardAuthorizer (KIP-801).
 
-An ACL allows or denies one principal from one host one operation on the resources of a pattern: one name, every name
-(`*`), or all that begin with a prefix. One that denies wins over all that allow.
+An ACL allows or denies one principal, from one host, one operation on the resources that match a pattern: one name,
+every name (`*`), or all names with a prefix. An ACL that denies takes precedence over all that allow.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Acl(NamedTuple):
 
 
 class Requester(NamedTuple):
-    """Who asks: `principal` as ACLs name it, `host` an address without a port."""
+    """The client of a request: `principal` as ACLs name it, `host` an address without a port."""
 
     principal: str
     host: str
 
 
 class Acls:
-    """A set of ACLs. `version` rises with each change: what was decided before may not hold any more."""
+    """A set of ACLs. `version` increases with each change: earlier decisions may be outdated then."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
         self.version = 0
@@ -47,7 +47,7 @@ class Acls:
         self._by_pattern: dict[tuple[ResourceType, PatternType, str], dict[str, set[Acl]]] = {}
         """By pattern, then by principal."""
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
-        """How many prefixed patterns have each length: no other prefixes of a name need be looked for."""
+        """The number of prefixed patterns of each length: prefixes of other lengths need no lookup."""
         for acl in acls:
             self.add(acl)
 
@@ -92,7 +92,7 @@ class Acls:
                 del lengths[len(acl.name)]
 
     def decide(self, who: Requester, operation: AclOperation, resource_type: ResourceType, name: str) -> bool | None:
-        """Whether it is allowed; None if no ACL has anything to do with the resource."""
+        """True if the operation is allowed, False if it is denied; None if no ACL matches the resource."""
         allowed = None
         for principals in self._covering(resource_type, name):
             if allowed is None:
@@ -107,7 +107,7 @@ class Acls:
         return allowed
 
     def _covering(self, resource_type: ResourceType, name: str) -> Iterator[dict[str, set[Acl]]]:
-        """What there is of the patterns that match a name."""
+        """The ACLs of the patterns that match a name, by principal."""
         for literal in (name, WILDCARD) if name != WILDCARD else (name,):
             found = self._by_pattern.get((resource_type, PatternType.LITERAL, literal))
             if found is not None:
@@ -119,9 +119,9 @@ class Acls:
                     yield found
 
     def allows_any(self, who: Requester, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether there is a name for which an ACL allows it and none denies it (Authorizer.authorizeByResourceType).
+        """True if an ACL allows the operation for some name and none denies it (Authorizer.authorizeByResourceType).
 
-        As in Kafka, only ACLs of this very operation count, or of all operations.
+        As in Kafka, only ACLs for exactly this operation count, or for all operations.
         """
         allow: set[tuple[PatternType, str]] = set()
         deny: set[tuple[PatternType, str]] = set()
@@ -159,7 +159,7 @@ def _is_about(acl: Acl, host: str, operation: AclOperation) -> bool:
 
 
 class AclFilter(NamedTuple):
-    """Kafka's AclBindingFilter: None is any."""
+    """Kafka's AclBindingFilter: None matches any value."""
 
     resource_type: ResourceType
     pattern: PatternType

@@ -10,7 +10,7 @@ from gateway.security.quota_rates import WINDOW_MS, Rate
 from gateway.security.state import SecurityState
 
 MAX_ADDRESSES = 10_000
-"""Above it, the address whose last connection is oldest is forgotten."""
+"""Above this number, the address whose last connection is oldest is forgotten."""
 
 Address = IPv4Address | IPv6Address
 
@@ -22,11 +22,11 @@ class AddressQuotas:
         self._state = state
         self._version = -1
         self._bounds: dict[Address | None, float] = {}
-        """Connections a second. The key None is the default."""
+        """Connections per second. The key None is the default."""
         self._rates: OrderedDict[Address, Rate] = OrderedDict()
 
     def throttle_time_ms(self, host: str, now_ms: float) -> int:
-        """Record a new connection. 0: accept it. Otherwise close it after this time; it is not counted then."""
+        """Record a new connection. 0: accept it. Otherwise close it after this time (ms); it does not count then."""
         if self._version != self._state.quotas_version:
             self._read_bounds()
         if not self._bounds:
@@ -64,7 +64,7 @@ class AddressQuotas:
 
 
 def address_of(host: str) -> Address | None:
-    """The address in one form: it can be written in several ways. None if the text is not an address."""
+    """Parse an address, so that all its spellings are equal. None if the text is not an address."""
     try:
         found = ip_address(host.partition("%")[0])
     except ValueError:

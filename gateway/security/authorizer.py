@@ -1,4 +1,4 @@
-"""Who may do what: the interface, and Kafka's ACLs behind it."""
+"""Authorization: the interface, and its implementation with Kafka's ACLs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, ResourceType
 
 _ANY_NAME = "hardcode"
-"""Kafka asks for it: who may use a name that nobody uses may use any, super users among them."""
+"""Kafka checks this name, which nobody uses: a principal that may use it may use any name. Super users may."""
 
 
 class Authorizer(Protocol):
     @property
     def version(self) -> int:
-        """Rises when what was decided before may not hold any more."""
+        """Increases when earlier decisions may be outdated."""
 
     def allows(self, who: Requester, operation: AclOperation, resource_type: ResourceType, name: str) -> bool: ...
 
     def allows_any(self, who: Requester, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """On at least one resource of the type."""
+        """True if the operation is allowed on at least one resource of the type."""
 
 
 class AclAuthorizer:
-    """Kafka's StandardAuthorizer. Denies everything while the ACLs are not loaded, except to super users."""
+    """Kafka's StandardAuthorizer. While ACLs are not loaded or unreadable, it denies all but super users."""
 
     def __init__(self, state: SecurityState, super_users: Collection[str], *, allow_everyone: bool) -> None:
-        """`allow_everyone` decides of resources without ACLs (`allow.everyone.if.no.acl.found`)."""
+        """`allow_everyone` decides for resources without ACLs (`allow.everyone.if.no.acl.found`)."""
         self._state = state
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone

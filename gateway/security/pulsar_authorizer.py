@@ -1,7 +1,7 @@
-"""The authorizer `pulsar`: what Pulsar has granted a role, the client of that name may do.
+"""The authorizer `pulsar`: a client may do what Pulsar has granted to the role of the same name.
 
-Grants are read again every few seconds. When they cannot be read for long they may have been taken back: then nobody
-may do anything, but super users.
+Grants are read again every few seconds. If they cannot be read for STALE_S, they may have been revoked: then everything
+is denied, except to super users.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = structlog.get_logger()
 
 
 class UnfitAuthorizer(Exception):
-    """The brokers decide otherwise than this authorizer does; the text says how."""
+    """The brokers decide differently from this authorizer; the text says how."""
 
 
 class PulsarAuthorizer:
     def __init__(self, admin: AdminClient, tenant: str, namespace: str, super_users: Collection[str]) -> None:
         self.read = asyncio.Event()
-        """The grants are known."""
+        """Set when the grants are known."""
         self._admin = admin
         self._tenant = tenant
         self._namespace = namespace
@@ -50,7 +50,7 @@ class PulsarAuthorizer:
         self._tasks = TaskGroup()
 
     async def start(self) -> None:
-        """Return when the grants are known. Raises UnfitAuthorizer, PulsarError when Pulsar cannot be asked."""
+        """Return when the grants are known. Raises UnfitAuthorizer, or PulsarError if Pulsar cannot be queried."""
         await self._check_brokers()
         self._tasks.keep_running("grants of Pulsar", self._keep_reading)
         await self.read.wait()
@@ -133,6 +133,6 @@ class PulsarAuthorizer:
 
 
 def _role(who: Requester) -> str | None:
-    """None for who has not logged in: that nobody can be granted anything."""
+    """None for a client that has not logged in: nothing can be granted to it."""
     is_role = who.principal.startswith(_USER) and who.principal != _ANONYMOUS
     return who.principal.removeprefix(_USER) if is_role else None

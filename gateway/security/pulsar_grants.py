@@ -1,13 +1,13 @@
-"""What Pulsar has granted to roles in a namespace, and what Kafka's rights follow from it.
+"""Pulsar's grants to roles in a namespace, and the Kafka rights that follow from them.
 
-Permissions are judged as PulsarAuthorizationProvider 4.0 does: of the namespace, of single topics, and who may use a
-subscription. A superuser, and an administrator of the tenant, may do everything.
+Permissions are evaluated as in PulsarAuthorizationProvider 4.0: those of the namespace, those of single topics, and the
+roles that may use a subscription. Superusers and administrators of the tenant may do everything.
 
 | Pulsar | Kafka |
 | --- | --- |
 | produce | TOPIC Write and Describe; with any such topic CLUSTER IdempotentWrite, TRANSACTIONAL_ID Write and Describe |
-| consume | TOPIC Read and Describe; with any such topic GROUP Read and Describe, where subscriptions are free to it |
-| administrator | the rest |
+| consume | TOPIC Read and Describe; with any such topic GROUP Read and Describe, if the role may use the subscription |
+| administrator | everything |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocol.kafka.acl import AclOperation, ResourceType
 
 PRODUCE, CONSUME = "produce", "consume"
 Actions = Mapping[str, Collection[str]]
-"""By role."""
+"""By role: the granted actions."""
 _WRITES = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
 _READS = frozenset({AclOperation.READ, AclOperation.DESCRIBE})
 _STAR = "*"
@@ -29,19 +29,19 @@ _STAR = "*"
 
 @dataclass(frozen=True)
 class Grants:
-    """As a namespace's policies hold them."""
+    """The grants in a namespace's policies."""
 
     namespace: str
     of_namespace: Actions = field(default_factory=dict)
     of_topics: Mapping[str, Actions] = field(default_factory=dict)
-    """By Pulsar's full name."""
+    """By the topic's full name in Pulsar."""
     of_subscriptions: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Roles that alone may use a subscription; none means all."""
+    """By subscription: the only roles that may use it. An empty list means all roles."""
     prefix_mode: bool = False
-    """A subscription's name has to begin with the role's."""
+    """A subscription's name must start with the role's name."""
     administrators: frozenset[str] = frozenset()
     wildcards: bool = False
-    """A role may be granted as `prefix*` or `*suffix` (authorizationAllowWildcardsMatching)."""
+    """Grants may name roles as `prefix*` or `*suffix` (authorizationAllowWildcardsMatching)."""
 
     def allows(self, role: str, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         if role in self.administrators:
@@ -58,7 +58,7 @@ class Grants:
         return operation is AclOperation.IDEMPOTENT_WRITE and self._may_somewhere(role, PRODUCE)
 
     def allows_any(self, role: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """On at least one resource of the type."""
+        """True if the operation is allowed on at least one resource of the type."""
         if role in self.administrators:
             return True
         wants_write, wants_read = operation in _WRITES, operation in _READS
@@ -96,7 +96,7 @@ def _matches(pattern: str, role: str) -> bool:
 def grants_of(
     namespace: str, policies: Mapping[str, Any], administrators: Collection[str], *, wildcards: bool = False
 ) -> Grants:
-    """`policies` as the admin API gives them."""
+    """`policies` are in the form that the admin API returns."""
     granted: Mapping[str, Any] = policies.get("auth_policies") or {}
     return Grants(
         namespace,

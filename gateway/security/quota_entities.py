@@ -1,4 +1,4 @@
-"""Which quotas there are, and for whom: Kafka's QuotaConfigs and ClientQuotaEntity (KIP-13, 124, 599, 612)."""
+"""The kinds of quotas and of their entities: Kafka's QuotaConfigs and ClientQuotaEntity (KIP-13, 124, 599, 612)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECTION_RATE = "connection_creation_rate"
 
 class QuotaKind(NamedTuple):
     type_name: str
-    """Kafka's type of the configuration."""
+    """The quota's type in Kafka's configuration."""
     largest: float
     is_whole: bool
 
@@ -31,7 +31,7 @@ _WHOLE = 1e-6
 
 
 def invalid_entity(parts: list[tuple[str, str | None]]) -> str | None:
-    """Why there are no quotas for such an entity."""
+    """Why there cannot be quotas for such an entity; None if there can."""
     if not parts:
         return "Invalid empty client quota entity"
     for kind, name in parts:
@@ -57,12 +57,12 @@ def _is_address(text: str) -> bool:
 
 
 def invalid_quota(entity: Entity, quota: str, value: float) -> str | None:
-    """Why an entity cannot have it."""
+    """Why an entity cannot have this quota; None if it can."""
     kinds = _OF_ADDRESSES if any(kind == IP for kind, _ in entity) else OF_CLIENTS
     kind = kinds.get(quota)
     if kind is None:
         return f"Invalid configuration key {quota}"
-    if not value > 0:  # also what is no number
+    if not value > 0:  # also true for NaN
         return f"Quota {quota} must be greater than 0"
     if value > kind.largest:
         article = "an" if kind.type_name == "INT" else "a"

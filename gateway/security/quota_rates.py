@@ -1,4 +1,4 @@
-"""How much was used lately, and how long one waits who has used too much: Kafka's Rate and TokenBucket (KIP-13)."""
+"""Measures recent use, and how long a client above its quota has to wait: Kafka's Rate and TokenBucket (KIP-13)."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections import deque
 
 WINDOW_MS = 1_000
 SAMPLES = 11
-"""Kafka's `quota.window.num`: ten full windows and the present one."""
+"""Kafka's `quota.window.num`: ten full windows and the current one."""
 _FULL_WINDOWS = SAMPLES - 1
 LEAST_ELAPSED_S = _FULL_WINDOWS * WINDOW_MS / 1_000
-"""No rate is of a shorter time."""
+"""Rates are computed over at least this time."""
 
 
 class Rate:
-    """Of what was recorded in the last samples, for each second."""
+    """The amount per second that was recorded in the last samples."""
 
     __slots__ = ("_newest", "_samples", "_total")
 
     def __init__(self) -> None:
         self._samples: deque[list[float]] = deque(maxlen=SAMPLES)
-        """Beginning (ms) and sum, oldest first."""
+        """The start (ms) and the sum of each sample, oldest first."""
         self._newest = [-math.inf, 0.0]
         self._total = 0.0
-        """Of all samples. The oldest may have to be forgotten."""
+        """The sum of all samples. The oldest ones may have expired."""
 
     def record(self, amount: float, now_ms: float) -> None:
         if now_ms - self._newest[0] >= WINDOW_MS:
@@ -32,7 +32,7 @@ class Rate:
         self._total += amount
 
     def charge(self, amount: float, bound: float, now_ms: float) -> int:
-        """Record it, and how long to wait for the bound: both are asked for with each request."""
+        """`record` and `throttle_time_ms` in one call, because each request needs both."""
         if now_ms - self._newest[0] >= WINDOW_MS:
             self._begin_sample(now_ms)
         self._newest[1] += amount
@@ -40,7 +40,7 @@ class Rate:
         return 0 if self._total <= bound * LEAST_ELAPSED_S else self.throttle_time_ms(bound, now_ms)
 
     def throttle_time_ms(self, bound: float, now_ms: float) -> int:
-        """Until the rate is down to the bound; 0 if it is not above."""
+        """Milliseconds until the rate is down to the bound; 0 if it is not above the bound."""
         self._forget(now_ms)
         if not self._samples:
             return 0
@@ -65,16 +65,16 @@ class Rate:
             self._add_up()
 
     def _add_up(self) -> None:
-        """Anew, so that errors of rounding do not add up."""
+        """Sum up again, so that rounding errors do not accumulate."""
         self._total = sum(amount for _, amount in self._samples)
 
 
 class TokenBucket:
-    """Tokens come at a rate, and are kept for eleven seconds. What is taken may be more than there are, once."""
+    """Tokens arrive at a rate; the bucket holds at most those of eleven seconds. `take` may put it into debt."""
 
     def __init__(self) -> None:
         self._tokens: float | None = None
-        """None is a full bucket, however large."""
+        """None is a full bucket, at any rate."""
         self._at_ms = 0.0
 
     def is_empty(self, rate: float, now_ms: float) -> bool:
@@ -84,7 +84,7 @@ class TokenBucket:
         self._tokens = self._refilled(rate, now_ms) - tokens
 
     def throttle_time_ms(self, rate: float, now_ms: float) -> int:
-        """Until the bucket is not in debt."""
+        """Milliseconds until the bucket is out of debt."""
         return round(max(0.0, -self._refilled(rate, now_ms)) * 1_000 / rate)
 
     def is_idle(self, now_ms: float) -> bool:

@@ -1,8 +1,8 @@
-"""What the quotas of a client are, and what it has used of them.
+"""The quotas of a client, and how much it has used of them.
 
-The first of these that has the quota decides, and all clients whom it describes by the same names share it (KIP-55):
-user and client id, user and any client id, user, any user and client id, any user and any client id, any user, client
-id, any client id.
+The first of these entities that has the quota decides, and all clients to which it applies with the same names share
+the quota (KIP-55): user and client id, user and any client id, user, any user and client id, any user and any client
+id, any user, client id, any client id.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from gateway.security.records import Entity
 from gateway.security.state import SecurityState
 
 MAX_METERS = 10_000
-"""Above it, those that nobody uses are forgotten."""
+"""Above this number, unused rates and buckets are forgotten."""
 MAX_KNOWN = 10_000
 
 
 class Limit(NamedTuple):
     bound: float
     sharers: tuple[str, str]
-    """User and client id; empty is whatever they are."""
+    """User and client id; an empty one stands for any."""
 
 
 class Account(NamedTuple):
-    """Of one user with one client id: its rates that have a bound, and how much was used of them."""
+    """The bounded quotas of one user with one client id, and the rates that measure their use."""
 
     limits: dict[str, Limit]
     rates: dict[str, Rate]
 
     def charge(self, quota: str, amount: float, now_ms: float) -> int:
-        """How long the client is to wait now (ms)."""
+        """Record the amount. Return how long the client has to wait now (ms)."""
         limit = self.limits.get(quota)
         return 0 if limit is None else self.rates[quota].charge(amount, limit.bound, now_ms)
 
@@ -47,7 +47,7 @@ class Quotas:
 
     @property
     def are_set(self) -> bool:
-        """Somebody has one."""
+        """True if any entity has a quota."""
         return bool(self._state.quotas)
 
     def account(self, user: str, client_id: str, now_ms: float) -> Account:
@@ -59,7 +59,7 @@ class Quotas:
 
     def _open(self, user: str, client_id: str, now_ms: float) -> Account:
         if len(self._accounts) >= MAX_KNOWN or len(self._rates) > MAX_METERS:
-            self._accounts.clear()  # they hold rates that may be forgotten
+            self._accounts.clear()  # accounts refer to rates that may be forgotten
             self._forget_idle(now_ms)
         limits = {quota: self._find(quota, user, client_id) for quota in OF_CLIENTS}
         bounded = {quota: limit for quota, limit in limits.items() if limit is not None}
@@ -86,11 +86,11 @@ class Quotas:
         return None
 
     def most_in_window(self, limit: Limit) -> int:
-        """More than that at once is over the quota in any case."""
+        """A larger amount at once exceeds the quota in any case."""
         return max(1, int(limit.bound * 10 * WINDOW_MS / 1_000))
 
     def bucket(self, limit: Limit, now_ms: float) -> TokenBucket:
-        """Of changes of topics."""
+        """The bucket for changes of topics."""
         bucket = self._buckets.get(limit.sharers)
         if bucket is None:
             self._forget_idle(now_ms)

@@ -1,6 +1,6 @@
-"""The records of `~security`: what administrators set for all gateways, in JSON.
+"""The records of `~security`, in JSON: what administrators set for all gateways.
 
-A record's key says what it is about, and its value what holds from now on; no value means that it holds no more:
+A record's key names the subject, and its value is valid from then on; a record without a value deletes the subject:
 
     key    ["acl", resource type, pattern type, name, principal, host, operation, permission]    Kafka's codes
     value  {"version": 1}
@@ -9,8 +9,8 @@ A record's key says what it is about, and its value what holds from now on; no v
     key    ["quota", {entity type: name or null}, quota]    null is the default entity
     value  {"version": 1, "value": number}
 
-A gateway passes over kinds that it does not know. What it cannot read of the others denies everything: it may be an ACL
-that denies.
+A gateway skips kinds of records that it does not know. While a record of a known kind is unreadable, everything is
+denied, because the record may be an ACL that denies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocol.sasl.scram import ScramCredential, ScramMechanism
 VERSION = 1
 _ACL, _SCRAM, _QUOTA = "acl", "scram", "quota"
 Record = tuple[bytes, bytes | None]
-"""Key and value, as a message of Pulsar has them."""
+"""Key and value, as in a Pulsar message."""
 
 
 class ScramKey(NamedTuple):
@@ -34,7 +34,7 @@ class ScramKey(NamedTuple):
 
 
 MECHANISM_CODES = {ScramMechanism.SCRAM_SHA_256: 1, ScramMechanism.SCRAM_SHA_512: 2}
-"""Kafka's."""
+"""Kafka's codes of the mechanisms."""
 MECHANISMS = {code: mechanism for mechanism, code in MECHANISM_CODES.items()}
 
 
@@ -49,11 +49,11 @@ class QuotaKey(NamedTuple):
 
 Subject = Acl | ScramKey | QuotaKey
 Value = bool | ScramCredential | float | None
-"""True for an ACL; None if the subject is to be gone."""
+"""True for an ACL; None if the subject is deleted."""
 
 
 class UnreadableRecordError(Exception):
-    """Of a newer gateway, or not a record."""
+    """The record was written by a newer gateway, or is not a record."""
 
 
 def acl_record(acl: Acl, *, present: bool) -> Record:
@@ -83,7 +83,7 @@ def _value(**fields: object) -> bytes:
 
 
 def decode_record(key: bytes, value: bytes | None) -> tuple[Subject, Value] | None:
-    """None for a kind that is not known. Raises UnreadableRecordError."""
+    """None for an unknown kind of record. Raises UnreadableRecordError."""
     try:
         kind, *parts = json.loads(key)
         decode = _DECODERS.get(kind)

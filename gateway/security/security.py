@@ -1,4 +1,4 @@
-"""What a gateway knows of security, and who decides by it."""
+"""The security state of a cluster, and the authorizer that decides by it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gateway.security.state import SecurityState
 from protocol.sasl.scram import ScramCredential, ScramMechanism
 
 MAX_LOGGED = 50
-"""Changes that one log line lists."""
+"""The maximum number of changes in one log line."""
 
 log = structlog.get_logger()
 
 
 class Security:
-    """The state that administrators set, and changes of it."""
+    """The state that administrators set, and its changes."""
 
     def __init__(
         self, state: SecurityState, log: SecurityLog, authorizer: AclAuthorizer | PulsarAuthorizer | None
@@ -41,9 +41,9 @@ class Security:
         self._log = log
 
     async def start(self, *, with_users: bool) -> None:
-        """Return when the authorizer, if there is one, knows all that it decides by; `with_users`, all users, too.
+        """Return when the authorizer, if there is one, has loaded its rights; `with_users`, also all users.
 
-        Raises UnfitAuthorizer, PulsarError when Pulsar cannot be asked.
+        Raises UnfitAuthorizer, or PulsarError if Pulsar cannot be queried.
         """
         if self._pulsar is not None:
             await self._pulsar.start()
@@ -57,7 +57,8 @@ class Security:
         await self._log.close()
 
     async def change(self, records: Iterable[Record], by: Requester) -> None:
-        """Return when they hold here, and soon everywhere. Raises PulsarError when that is not known."""
+        """Return when the changes are in effect here; other gateways follow soon. Raises PulsarError when that is not
+        known."""
         changes = list(records)
         if not changes:
             return
@@ -69,7 +70,7 @@ class Security:
         _audit("security changed", changes, by)
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """The credential of a user, if it has one."""
+        """The credential of a user; None if the user has none for this mechanism."""
         return self.state.scram.get(ScramKey(mechanism, user))
 
 
@@ -86,7 +87,7 @@ def new_security(
     client: PulsarClient, admin: AdminClient, namespaces: PulsarSection, config: AuthorizationSection,
     takes_snapshots: Callable[[], bool],
 ) -> Security:  # fmt: skip
-    """Of the cluster of these namespaces."""
+    """Create the security of the cluster of these namespaces."""
     state = SecurityState()
     authorizer: AclAuthorizer | PulsarAuthorizer | None = None
     if config.authorizer == "acl":

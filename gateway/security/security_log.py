@@ -1,9 +1,9 @@
-"""`~security`: a topic that every gateway reads, and to which any of them writes.
+"""`~security`: a topic that every gateway reads and writes.
 
-What a gateway has written holds when it has read it back, in the same order as all others read it. So nobody leads.
-The log stays short by snapshots: a copy of the state as of one entry, written behind it by one gateway of the fleet.
-Who reads the log from there takes the copy first, then the other records behind that entry (`replay`). Only then the
-subscription `~trimming` moves to that entry, and lets Pulsar delete what lies before it.
+A gateway applies its own records when it reads them back, in the same order as all other gateways. So nobody leads.
+Snapshots keep the log short: one gateway of the fleet writes a copy of the state as of one entry, after that entry. A
+gateway that loads the log from there applies the copy first, then the other records after that entry (`Replay`). Once
+the copy is written, the subscription `~trimming` moves to that entry, and Pulsar may delete the entries before it.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from gateway.topics.local_topics import keep_local
 from protocol.pulsar.entry import EntryError, encode_message, iter_messages
 
 TOPIC = "~security"
-"""Not a Kafka name: clients do not see it."""
+"""Not a valid Kafka name: clients do not see the topic."""
 RETENTION = {"retentionTimeInMinutes": 3 * 24 * 60, "retentionSizeInMB": -1}
-"""Of what no reader needs any more."""
+"""Retention of entries that no reader needs any more."""
 PERMITS = 1_000
 BACKOFF_MAX_MS = 200
-"""A revoked right is to be gone within a second, as soon as a broker has the topic again."""
+"""Keeps retries short: a revoked right must end within a second, once a broker serves the topic again."""
 PAUSE_S = 0.5
-"""Between two attempts to read."""
+"""Pause between two attempts to read."""
 SNAPSHOT_CHECK_S = 10.0
 MIN_SNAPSHOT_BYTES = 1024 * 1024
 SNAPSHOT_RATIO = 4
-"""A snapshot is taken when so many times its size has been written since the last one."""
+"""A snapshot is taken when this multiple of its size has been written since the last one."""
 NOTHING = Position(-1, -1)
 
 log = structlog.get_logger()
 
 
 class SecurityLog:
-    """Keeps a `SecurityState` as the log has it."""
+    """Keeps a `SecurityState` up to date with the log."""
 
     def __init__(
         self,
@@ -62,9 +62,10 @@ class SecurityLog:
         state: SecurityState,
         takes_snapshots: Callable[[], bool],
     ) -> None:
-        """`takes_snapshots` is true in one gateway of the fleet, or for a moment in none or two."""
+        """`takes_snapshots` returns true in one gateway of the fleet, or for a moment in none or two."""
         self.loaded = asyncio.Event()
-        """The state is complete, and stays so: who is cut off goes on with what was known."""
+        """Set when the state is complete. It stays set: a gateway that loses its connection continues with the known
+        state."""
         self._client = client
         self._admin = admin
         self._namespace = namespace
@@ -79,9 +80,9 @@ class SecurityLog:
         self._producer: Producer | None = None
         self._opening = asyncio.Lock()
         self._sent: dict[int, asyncio.Future[Position]] = {}
-        """By sequence id, of the open producer."""
+        """By sequence id of the open producer."""
         self._awaited: list[tuple[Position, asyncio.Future[None]]] = []
-        """Who waits for what to be read."""
+        """Callers that wait until an entry has been read."""
         self._tasks = TaskGroup()
 
     def start(self) -> None:
@@ -101,7 +102,7 @@ class SecurityLog:
     # Writing
 
     async def append(self, records: Sequence[Record]) -> None:
-        """Return when the records hold here. Raises PulsarError when that is not known."""
+        """Return when the records are in effect here. Raises PulsarError when that is not known."""
         if not self.loaded.is_set():
             raise RequestTimeoutError("the security log is not loaded yet")
         try:
@@ -118,7 +119,7 @@ class SecurityLog:
             await read
 
     async def _write(self, messages: Sequence[bytes]) -> Position:
-        """Where the last of their entries is."""
+        """Return the position of the last entry."""
         receipts = []
         async with self._opening:
             if self._producer is None or self._producer.closed:
@@ -195,7 +196,7 @@ class SecurityLog:
                 raise
 
     async def _read_on(self) -> None:
-        """Until the reader is closed."""
+        """Return when the reader is closed."""
         self._reader_closed.clear()
         start: Start = "earliest" if self._read_up_to == NOTHING else self._read_up_to
         self._reader = await self._client.open_reader(
@@ -241,7 +242,7 @@ class SecurityLog:
                 log.warning("no snapshot of the security log", error=str(error) or type(error).__name__)
 
     async def _limit_retention(self) -> None:
-        """Otherwise the namespace's holds, and more is kept."""
+        """Without this, the namespace's retention applies, and more is kept."""
         try:
             await self._admin.topics.set_policy(self._topic, TopicPolicy.RETENTION, RETENTION)
         except PulsarError as error:
@@ -260,7 +261,7 @@ class SecurityLog:
 
 
 def _entries(messages: Sequence[bytes]) -> list[list[bytes]]:
-    """The messages of one change share an entry, and hold together, unless they are too many."""
+    """The messages of one change share an entry, so that they take effect together, unless they are too large."""
     entries: list[list[bytes]] = [[]]
     size_bytes = 0
     for message in messages:

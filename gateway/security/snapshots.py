@@ -1,12 +1,12 @@
-"""Snapshots in the security log: the records as of one entry, in messages of their own.
+"""Snapshots in the security log: the records as of one entry, in separate messages.
 
-    key    ["snapshot", [ledger, entry], number, how many]
+    key    ["snapshot", [ledger, entry], number, count]
     value  [[key, value], ...]
 
-The entry is the one as of which the records are; number is the message's own place among how many there are.
+The snapshot includes all records up to the entry; number is the message's index among the count of messages.
 
-A snapshot counts when all its messages are there. Records that others wrote while it was written lie before it, and are
-newer than it.
+A snapshot is valid when all its messages exist. Records that other gateways write meanwhile may precede its messages in
+the log, although they are newer than the snapshot.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from gateway.pulsar.position import Position
 from gateway.security.records import Record, UnreadableRecordError
 
 MAX_ENTRY_BYTES = 1024 * 1024
-"""What is written together stays below this, unless it is one large record."""
+"""Messages that are written together stay below this size, unless there is one large record."""
 _KIND = "snapshot"
 _PREFIX = f'["{_KIND}",'.encode()
 
 
 def encode_snapshot(behind: Position, records: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The messages, keys and values."""
+    """The keys and values of the messages."""
     chunks: list[list[tuple[str, str]]] = [[]]
     size_bytes = 0
     for key, value in records:
-        if chunks[-1] and size_bytes > MAX_ENTRY_BYTES // 2:  # escaped, quotes take twice their size
+        if chunks[-1] and size_bytes > MAX_ENTRY_BYTES // 2:  # half the limit: escaped quotes take twice their size
             chunks.append([])
             size_bytes = 0
         chunks[-1].append((key.decode(), value.decode()))
@@ -43,7 +43,7 @@ def encode_snapshot(behind: Position, records: Iterable[tuple[bytes, bytes]]) ->
 
 
 class Replay:
-    """The records that count, of all that lie behind an entry."""
+    """Collects the valid records from all entries after a position."""
 
     def __init__(self, behind: Position) -> None:
         self._behind = behind
@@ -53,7 +53,7 @@ class Replay:
         self._changes: list[Record] = []
 
     def take(self, records: Iterable[Record]) -> None:
-        """Of the next entry."""
+        """Add the records of the next entry."""
         for key, value in records:
             if not key.startswith(_PREFIX):
                 self._changes.append((key, value))
@@ -64,7 +64,7 @@ class Replay:
                     self._chunks[number] = [(each.encode(), content.encode()) for each, content in json.loads(value)]
 
     def records(self) -> Iterator[Record]:
-        """Oldest first. Raises UnreadableRecordError if a part of the snapshot is missing."""
+        """Return the records, oldest first. Raises UnreadableRecordError if a part of the snapshot is missing."""
         if self._is_needed and (not self._count or len(self._chunks) < self._count):
             raise UnreadableRecordError(f"the snapshot behind {self._behind} is not whole")
         for number in range(self._count):
@@ -73,5 +73,5 @@ class Replay:
 
     @staticmethod
     def changes(records: Iterable[Record]) -> Iterator[Record]:
-        """Those that are no part of a snapshot."""
+        """The records that are not part of a snapshot."""
         return (record for record in records if not record[0].startswith(_PREFIX))

@@ -1,4 +1,4 @@
-"""What the records of `~security` say together."""
+"""The state that results from all records of `~security`."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ log = structlog.get_logger()
 
 
 class SecurityState:
-    """Changed by `apply` and `clear` alone."""
+    """Only `apply` and `clear` change the records."""
 
     def __init__(self) -> None:
         self.acls = Acls()
         self.scram: dict[ScramKey, ScramCredential] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.quotas_version = 0
-        """Rises with each change of a quota."""
+        """Increases with each change of a quota."""
         self._is_complete = False
         self._records: dict[bytes, bytes] = {}
         self._unreadable: set[bytes] = set()
 
     @property
     def knows_all_acls(self) -> bool:
-        """Otherwise there may be ACLs that deny what the others allow."""
+        """False while ACLs may be missing: they may deny what the others allow."""
         return self._is_complete and not self._unreadable
 
     def complete(self) -> None:
-        """All records were applied that there are."""
+        """All existing records were applied."""
         self._is_complete = True
         self.acls.version += 1
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """That make the same state, also those of kinds that are not known here."""
+        """The records that produce the same state, including those of kinds that are unknown here."""
         return iter(tuple(self._records.items()))
 
     def clear(self) -> None:
