@@ -189,8 +189,8 @@ class Appender:
     def on_lease_lost(self) -> list[PendingBatch]:
         """Another gateway may lead soon. Remove the queued batches of idempotent producers and the queued markers.
 
-        If such an entry was not answered within UNANSWERED_S, the connection is closed: what was sent reaches the
-        broker now or never.
+        If an entry in flight with such batches was not answered within UNANSWERED_S, the connection is closed: what was
+        sent reaches the broker now or never.
         """
         overdue_s = time.monotonic() - UNANSWERED_S
         producer = self.producer or self._lost
