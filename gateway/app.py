@@ -1,4 +1,4 @@
-"""The composition root: makes the parts of a gateway, starts them in order, and stops them in reverse."""
+"""The composition root: creates the parts of a gateway, starts them in order, and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ class Gateway:
 
     @property
     def expelled(self) -> asyncio.Future[NodeIdInUse]:
-        """Done when this gateway has to stop, because another one has its node id."""
+        """Set when this gateway has to stop, because another gateway has its node id."""
         return self._fleet.expelled
 
     @property
     def failed(self) -> asyncio.Future[BackgroundFailure]:
-        """Done when this gateway has to stop, because a part of it keeps failing."""
+        """Set when this gateway has to stop, because a part of it keeps failing."""
         return self._failures.failed
 
     def _peer_security(self) -> PeerSecurity | None:
@@ -133,7 +133,7 @@ class Gateway:
         log.info("serving", ports=ports, namespace=self.config.pulsar.full_namespace)
 
     async def stop(self) -> None:
-        """Clients hear who leads in our place before their connections end."""
+        """Clients get the new leaders before their connections are closed."""
         self._not_ready = "stopping"
         await self._fleet.hand_over()
         if self._server is not None:
@@ -151,7 +151,7 @@ class Gateway:
         self._watchdog.stop()
 
     def _why_not_ready(self) -> str | None:
-        """A gateway that is cut off still answers, so its clients would stay, but it can write nothing."""
+        """A gateway that is cut off from Pulsar still answers, so its clients would stay, but it cannot write."""
         if self._not_ready is None and not self._fleet.state.permissions.is_ready:
             return "cut off: Pulsar confirms nothing"
         return self._not_ready or self._services.load_failure
@@ -162,7 +162,7 @@ class Gateway:
         await self._until_pulsar_is_there(lambda: prepare_namespaces(self._admin, self.config.pulsar))
 
     async def _until_pulsar_is_there(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        """A gateway may start before its Pulsar."""
+        """Retry until Pulsar can be reached: a gateway may start before Pulsar does."""
 
         def try_again(error: Exception) -> bool:
             if not (isinstance(error, TimeoutError) or (isinstance(error, PulsarError) and error.retriable)):

@@ -1,9 +1,9 @@
 """Background tasks: no exception ends one silently.
 
-A part that keeps a loop running starts it with `keep_running`, work that nobody awaits with `run_once`; a `TaskGroup`
-ends what it started together with the part that owns it. An exception that nobody expected goes to the event loop's
-exception handler, where asyncio reports failed callbacks too: `FailureHandler` is the one place that logs and counts
-them. A loop that fails again and again ends the process.
+Use `keep_running` to start a loop that has to keep running, and `run_once` for work that nobody awaits. A `TaskGroup`
+ends its tasks together with the part that owns it. An unexpected exception is passed to the event loop's exception
+handler, to which asyncio reports failed callbacks, too: `FailureHandler` is the only place that logs and counts them.
+If a loop fails again and again, the process ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gateway.observability.metrics import Metrics
 RESTART_PAUSE_S = 1.0
 MAX_FAILURES = 5
 FAILURE_WINDOW_S = 60.0
-"""A loop that failed more often than MAX_FAILURES within this time does not recover by being run again."""
+"""A loop that failed more than MAX_FAILURES times within this time does not recover by being started again."""
 
 _TASK, _KEEPS_FAILING = "background_task", "keeps_failing"
 _running: set[asyncio.Task[Any]] = set()
-"""The event loop itself holds tasks only weakly."""
+"""Keeps references to the tasks, because the event loop has only weak references."""
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 class BackgroundFailure(Exception):
-    """A background task keeps failing: the process cannot do its work any more."""
+    """A background task keeps failing: the process cannot work correctly any more."""
 
 
 def keep_running(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
@@ -48,7 +48,7 @@ def run_once(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 class TaskGroup:
-    """Background tasks of one part, which end with it. Unlike asyncio's, one that fails does not end the others."""
+    """Background tasks of one part, which end with it. Unlike in asyncio's, a failed task does not end the others."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,7 +67,8 @@ class TaskGroup:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancel what runs, and return when all has ended. What is started later is cancelled at once."""
+        """Cancel the running tasks, and return when all have ended. Tasks that are started later are cancelled
+        immediately."""
         self._closed = True
         tasks = tuple(self._tasks)
         for task in tasks:
@@ -76,7 +77,7 @@ class TaskGroup:
 
 
 async def to_the_end(name: str, work: Coroutine[Any, Any, T]) -> T:
-    """The result of work that goes on when who waits for it is cancelled, because a client has left for instance."""
+    """The result of `work`, which continues if the caller is cancelled, for instance after a client disconnected."""
     task = _hold(asyncio.create_task(work, name=name))
     try:
         return await asyncio.shield(task)
@@ -113,7 +114,7 @@ async def _keep_running(name: str, run: Callable[[], Coroutine[Any, Any, None]])
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """The running task itself: what it waited for may be cancelled, too."""
+    """Whether the running task itself was cancelled; it may also be a task that it awaited."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
@@ -127,24 +128,24 @@ def _report_failed(task: asyncio.Task[None]) -> None:
 
 
 def report(name: str, error: BaseException, *, keeps_failing: bool = False) -> None:
-    """An exception that nobody expected, in a task that goes on by itself."""
+    """Report an unexpected exception in a task that nobody awaits."""
     asyncio.get_running_loop().call_exception_handler(
         {"message": "background task failed", "exception": error, _TASK: name, _KEEPS_FAILING: keeps_failing}
     )
 
 
 class FailureHandler:
-    """The event loop's exception handler: logs and counts what nobody expected."""
+    """The event loop's exception handler: logs and counts unexpected exceptions."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.failed: asyncio.Future[BackgroundFailure] = asyncio.get_running_loop().create_future()
-        """Done when a task keeps failing: the gateway has to stop."""
+        """Set when a task keeps failing: the gateway has to stop."""
         self._failures = metrics.unexpected_failures
         asyncio.get_running_loop().set_exception_handler(self._handle)
 
     @property
     def reason(self) -> str | None:
-        """Why the process is not healthy; None if it is."""
+        """The reason why the process is not healthy; None if it is healthy."""
         return str(self.failed.result()) if self.failed.done() else None
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

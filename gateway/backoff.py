@@ -1,4 +1,4 @@
-"""Trying again what has failed: how long to wait between attempts, and when to give up."""
+"""Retries of failed attempts: the pauses between them, and when to stop retrying."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Pauses between attempts: each is twice as long as the one before it, up to the longest."""
+    """Pauses between attempts: each is twice as long as the previous one, up to the longest."""
 
     def __init__(self, first_s: float, longest_s: float | None = None, *, jitter: float = 0.0) -> None:
-        """Without ``longest_s`` all are equally long. ``jitter`` is the share by which each differs from that."""
+        """Without ``longest_s`` all have the same length. ``jitter`` is the share by which each is randomly longer or
+        shorter."""
         self._first_s = first_s
         self._longest_s = first_s if longest_s is None else longest_s
         self._jitter = jitter
         self._next_s = first_s
 
     def reset(self) -> None:
-        """An attempt went well: the next pause is the first again."""
+        """An attempt succeeded: the next pause is the first again."""
         self._next_s = self._first_s
 
     def next_pause_s(self) -> float:
-        """How long to wait now."""
+        """The length of the next pause."""
         pause_s = min(self._next_s, self._longest_s)
         self._next_s = 2 * pause_s
         return pause_s * random.uniform(1 - self._jitter, 1 + self._jitter)
@@ -41,9 +42,10 @@ async def retried(
     backoff: Backoff,
     within_s: float = math.inf,
 ) -> T:
-    """The first result of ``attempt``.
+    """The result of the first successful ``attempt``.
 
-    Raises what an attempt raises if ``try_again`` says no to it, or if the next attempt would begin after ``within_s``.
+    Raises the exception of an attempt if ``try_again`` returns False for it, or if the next attempt would begin after
+    ``within_s``.
     """
     loop = asyncio.get_running_loop()
     end_s = loop.time() + within_s

@@ -1,4 +1,4 @@
-"""The command line: ``kafka-gateway serve`` attaches to a Pulsar, ``kafka-gateway dev`` brings one along."""
+"""The command line: ``kafka-gateway serve`` uses an existing Pulsar, ``kafka-gateway dev`` starts its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gateway.workers import supervise, worker_config
 
 PIPED_COLUMNS = 200
 UNFIT = (UnfitCluster, UnfitAuthorizer, UnfitCertificate, UnfitKey)
-"""What the configuration, or Pulsar, has to be changed for."""
+"""Errors after which the user has to change the configuration, or Pulsar."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kafka protocol gateway in front of Apache Pulsar.")
 app.add_typer(cluster_app, name="cluster")
@@ -101,7 +101,7 @@ def _secured_pulsar(data: Path, security: LocalSecurity) -> PulsarStandalone:
 
 
 def _add_security(sections: dict[str, Any], security: LocalSecurity) -> None:
-    """Clients log in with tokens that Pulsar's key has signed, and may do what ACLs allow."""
+    """Clients log in with tokens that are signed with Pulsar's key, and need ACLs."""
     issued = security.server_certificate(sections["kafka"]["host"])
     sections["kafka"] |= {
         "protocol": "SASL_SSL",

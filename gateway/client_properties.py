@@ -1,4 +1,4 @@
-"""A client's configuration file, as Kafka's tools (`--command-config`) and librdkafka read it, for kafka-python."""
+"""Reads the configuration file of a client (`--command-config` of Kafka's tools, librdkafka) for kafka-python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PEM = "PEM"
 
 
 class UnfitProperties(Exception):
-    """A file that cannot be used; the text has the reason, without secrets."""
+    """The file cannot be used. The text has the reason, without secrets."""
 
 
 def read_client_properties(path: Path) -> dict[str, Any]:

@@ -33,37 +33,37 @@ from protocol.kafka.value_counts import has_more_rows
 API_KEY_BYTES = 2
 LARGE_FRAME_BYTES = 64 * 1024
 LARGE_ANSWER_ROWS = 2_000
-"""Either takes about 5 ms to decode or to encode."""
+"""Frames above the one size, and responses above the other, take at least about 5 ms to decode or to encode."""
 API_VERSIONS = APIS[ApiKey.ApiVersions]
 PRODUCE = APIS[ApiKey.Produce]
 
 
 class UnsupportedRequest(MalformedRequest):
-    """An API or a version that the gateway does not serve; Kafka closes the connection on these."""
+    """An API or a version that the gateway does not serve. Kafka closes the connection in this case."""
 
 
 class ServedCluster(NamedTuple):
-    """What answers requests to one cluster."""
+    """The parts that answer requests to one cluster."""
 
     cluster: Cluster
     forwarding: Forwarding | None = None
-    """There when a listener has a single address."""
+    """Present if a listener has a single address."""
     authorizer: Authorizer | None = None
-    """Without one, all is allowed."""
+    """If it is None, everything is allowed."""
     meter: Meter | None = None
-    """Charges what clients use to their quotas."""
+    """Charges requests to the quotas of clients."""
 
 
 class Entrance(Protocol):
-    """Where it is decided which cluster a connection is for."""
+    """Decides to which cluster a connection belongs."""
 
     async def enter(
         self, listener: Listener, principal: Principal, asked: str | None, *, is_own_user: bool = False
     ) -> ServedCluster:
-        """`asked` is what the client has named, or whose own user it is. Raises ClusterRefused."""
+        """`asked` is the cluster that the client names, or the cluster that has this user. Raises ClusterRefused."""
 
     async def home(self, listener: Listener, user: str) -> ServedCluster | None:
-        """The cluster among whose own users one who logs in is looked for, if it is not the fleet's own.
+        """The cluster among whose own users `user` is searched; None if it is the fleet's own cluster.
 
         Raises ClusterRefused.
         """
@@ -73,16 +73,16 @@ class RequestHandler(Protocol):
     """Answers the requests of one connection."""
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        """Handle a request that is like an earlier one of the connection. False: nothing was done, `handle` it."""
+        """Handle a request that resembles an earlier one of the connection. If it returns False, call `handle`."""
 
     def handle(self, call: Call) -> Reply: ...
 
     def close(self) -> None:
-        """The client has gone."""
+        """The client has disconnected."""
 
 
 class LocalHandler:
-    """Of a client that chooses itself which gateway it asks."""
+    """Handles requests in this gateway, for a client that chooses the gateway by itself."""
 
     def __init__(self) -> None:
         self._produces = KnownProduces()
@@ -90,19 +90,19 @@ class LocalHandler:
 
     def handle(self, call: Call) -> Reply:
         reply = call.api.handle(call)
-        if asks(call, ProduceRequest):  # whose topics have their names now
+        if asks(call, ProduceRequest):  # After `handle`, the topics of the request have their names.
             self._produces.learn(call)
         return reply
 
     def close(self) -> None:
-        """It holds nothing."""
+        """There is nothing to release."""
 
 
 class GuardedHandler:
-    """Of a client that may not do everything."""
+    """Handles requests of a client that is subject to authorization."""
 
     def __init__(self, handler: RequestHandler) -> None:
-        """What is allowed is handled by it."""
+        """`handler` handles the requests that are allowed."""
         self._handler = handler
         self.handle_known = handler.handle_known
 
@@ -114,7 +114,7 @@ class GuardedHandler:
 
 
 class MeteredHandler:
-    """Of a client that may have quotas."""
+    """Handles requests of a client that may have quotas."""
 
     def __init__(self, handler: RequestHandler, meter: Meter) -> None:
         self._handler = handler
@@ -141,7 +141,7 @@ class Dispatcher:
         meter: Meter | None = None,
         entrance: Entrance | None = None,
     ) -> None:
-        """For the fleet's own cluster; `entrance` is there if there are more."""
+        """The arguments are for the fleet's own cluster; `entrance` is None if there are no other clusters."""
         self.own = ServedCluster(cluster, forwarding, authorizer, meter)
         self.entrance = entrance
         self._limits = cluster.config.limits
@@ -150,15 +150,15 @@ class Dispatcher:
     def context(
         self, client: Client, listener: Listener, principal: Principal = ANONYMOUS, served: ServedCluster | None = None
     ) -> RequestContext:
-        """Of a new connection, and of one whose client has said who it is, or whose cluster is chosen."""
+        """The context of a connection: new, or after its client has logged in or its cluster was chosen."""
         served = served or self.own
         policy = self._policy(served, client, listener, principal)
-        # What other gateways forward was charged where it came in.
+        # Requests that another gateway forwards were charged in that gateway.
         meter = None if listener.name == FORWARDING_LISTENER else served.meter
         return RequestContext(client, listener, served.cluster, principal, policy, meter)
 
     def _policy(self, served: ServedCluster, client: Client, listener: Listener, principal: Principal) -> Policy:
-        """What other gateways forward, those have judged by who asked them."""
+        """Requests that another gateway forwards were authorized in that gateway."""
         if served.authorizer is None or listener.name == FORWARDING_LISTENER:
             return ALL_ALLOWED
         return Authorized(served.authorizer, lambda: Requester(str(principal), client.ip), self._denials)
@@ -192,29 +192,29 @@ class Dispatcher:
         return Call(api, version, header.correlation_id, header.client_id, request, context, frame)
 
     def _unsupported_api_versions(self, view: memoryview, context: RequestContext) -> Call:
-        # KIP-511: an unknown version is answered as v0, so that the client learns which ones there are.
+        # KIP-511: an unknown version gets an answer in v0, so that the client learns which versions are supported.
         header = codec.parse_header(view[:8], flexible=False) if len(view) < 10 else None
         correlation_id = header.correlation_id if header else codec.parse_fixed_header(view)[2]
         return Call(API_VERSIONS, 0, correlation_id, None, UnknownVersion(), context)
 
     def is_large(self, frame: bytearray) -> bool:
-        """Decoding it takes so long that it is to be done in another thread."""
+        """Whether decoding the frame takes so long that it has to be done in another thread."""
         if len(frame) <= LARGE_FRAME_BYTES or _api_key(frame) == ApiKey.Produce:
             return False
-        return len(frame) <= self._limits.max_control_request_bytes  # else it is not decoded
+        return len(frame) <= self._limits.max_control_request_bytes  # A larger frame is refused instead of decoded.
 
     def is_large_answer(self, call: Call, response: Response) -> bool:
-        """Encoding it takes so long that it is to be done in another thread."""
+        """Whether encoding the response takes so long that it has to be done in another thread."""
         if response is None or call.api.key is ApiKey.Produce or isinstance(response, RelayedResponse):
             return False
         return has_more_rows(call.api.response, response, LARGE_ANSWER_ROWS)
 
     def is_pipelined(self, frame: bytearray, before: Api) -> bool:
-        """Whether a request may run though the one before it is not answered."""
+        """Whether a request may start although the previous one is not answered."""
         return before.pipelined and frame.startswith(before.first_bytes)
 
     def complete(self, call: Call, response: Response) -> Response:
-        """Count the request, and mute a client that is over its quota (KIP-219). The answer may then be another."""
+        """Count the request, and mute a client that is over its quota (KIP-219). May return another response."""
         meter = call.context.meter
         if meter is not None and meter.is_needed:
             response, throttle_time_ms = meter.charge(call, response)
@@ -230,7 +230,7 @@ class Dispatcher:
         return response
 
     def encode(self, call: Call, response: Response) -> list[Buffer]:
-        """The answer's frame. May be called in any thread."""
+        """The frame of the response. May be called in any thread."""
         if response is None:
             return []
         if isinstance(response, RelayedResponse):

@@ -1,4 +1,4 @@
-"""Errors that clients see, and what each Pulsar error means to a Kafka client. The only place that maps them."""
+"""Errors that clients get, and the Kafka error code for each Pulsar error. The mapping is only here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.kafka.errors import ErrorCode
 
 
 class KafkaError(Exception):
-    """Answered to the client as ``code``, with the text where the API has a field for it."""
+    """The client gets ``code``, with the text if the API has a field for it."""
 
     def __init__(self, code: ErrorCode, text: str | None = None) -> None:
         super().__init__(text or code.name)
@@ -20,7 +20,7 @@ class KafkaError(Exception):
 
 
 class RejectedRecords(KafkaError):
-    """Single records are refused; ``reasons`` tells which, by their number in the batch (KIP-467)."""
+    """Some records are refused; ``reasons`` gives the reason for each, by its number in the batch (KIP-467)."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, "One or more records have been rejected")
@@ -28,7 +28,7 @@ class RejectedRecords(KafkaError):
 
 
 class UndecompressableRecords(KafkaError):
-    """Their compressed bytes are damaged. Kafka has no code for that."""
+    """The compressed bytes of the records are damaged. Kafka has no error code for this."""
 
     def __init__(self, text: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, text)
@@ -53,7 +53,7 @@ _BY_EXCEPTION: tuple[tuple[type[Exception], ErrorCode], ...] = (
 
 
 def _by_status(error: Exception) -> ErrorCode:
-    """An error of the admin API passes or stays by its HTTP status."""
+    """For errors of the admin API, the HTTP status decides whether the error is retriable."""
     if isinstance(error, AdminError) and error.not_found:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     passes = isinstance(error, pulsar.PulsarError) and error.retriable
@@ -61,7 +61,7 @@ def _by_status(error: Exception) -> ErrorCode:
 
 
 def error_code(error: BaseException) -> ErrorCode:
-    """The code for an exception of the storage layers; UNKNOWN_SERVER_ERROR for a defect of ours."""
+    """The code for an exception of the storage layers; UNKNOWN_SERVER_ERROR for a defect in the gateway."""
     if isinstance(error, KafkaError):
         return error.code
     for kind, code in _BY_EXCEPTION:
@@ -75,11 +75,11 @@ _OF_A_FETCH = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID,
 }  # fmt: skip
-"""Java's consumer throws for others, and librdkafka tells the application of them."""
+"""After other codes Java's consumer throws an exception, and librdkafka reports an error to the application."""
 
 
 def fetch_error_code(error: BaseException) -> ErrorCode:
-    """The code for an exception while a partition is fetched: what passes is NOT_LEADER_OR_FOLLOWER."""
+    """The code for an exception in the fetch of a partition: NOT_LEADER_OR_FOLLOWER for temporary errors."""
     code = error_code(error)
     if code in {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE}:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER

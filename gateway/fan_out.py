@@ -1,4 +1,4 @@
-"""Requests that name very many things: so many at once, and in slices, between which the event loop serves others."""
+"""Requests with very many items: a bounded number at the same time, in slices between which other work can run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from time import monotonic
 from typing import TypeVar
 
 SLICE_S = 0.005
-"""Work of one request before others have their turn."""
+"""The longest work for one request before other tasks get their turn."""
 AT_ONCE = 64
-"""Things of one request that are worked on at the same time, unless the caller names another number."""
+"""The number of items of one request that are handled at the same time, unless the caller gives another number."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Slices:
-    """For loops without an await of their own: `await slices.pause()` in each round gives way when it is time."""
+    """For loops without an await of their own: call `await slices.pause()` in each round."""
 
     def __init__(self) -> None:
         self._end = monotonic() + SLICE_S
@@ -26,9 +26,9 @@ class Slices:
         self._begins = False
 
     async def pause(self) -> None:
-        """Return at once, or in a later turn of the event loop. Many tasks may share one slice."""
+        """Return immediately, or in a later turn of the event loop. Many tasks may share one slice."""
         while monotonic() >= self._end:
-            if self._begins:  # however long the others took, somebody goes on in each turn
+            if self._begins:  # One task continues in each turn, even if other work has used up the slice.
                 self._begins = False
                 self._end = monotonic() + SLICE_S
                 return
@@ -44,7 +44,7 @@ class Slices:
 
 
 async def fan_out(work: Callable[[T], Awaitable[R]], items: Sequence[T], *, at_once: int = AT_ONCE) -> list[R]:
-    """The results of `work` for all items, in their order; the first exception ends it all and is raised."""
+    """The results of `work` for all items, in their order. The first exception cancels the rest and is raised."""
     results: dict[int, R] = {}
     slices, numbers = Slices(), count()
 

@@ -1,9 +1,9 @@
-"""Python's garbage collector, kept from walking over all that lives each time; and memory given back to the system.
+"""Settings of Python's garbage collector, so that it does not visit all objects each time; and release of free memory.
 
-A full collection takes time by the number of objects, and the event loop stands still for it: 130 ms for those of
-110 MB. So what has survived one is frozen: the next walks over what came since. Frozen objects still go when nobody
-refers to them any more; cycles of them, which need the collector, wait for the one collection in `THAW_S` that walks
-over everything.
+The time of a full collection depends on the number of objects, and the event loop is blocked for it: 130 ms for the
+objects of 110 MB. So the objects that survive a collection are frozen: the next one only visits newer objects. Frozen
+objects are still deleted when nothing refers to them any more. Reference cycles among them, which need the collector,
+are deleted in the one collection in `THAW_S` that visits all objects.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 
 THAW_S = 3600.0
 _THRESHOLDS = (50_000, 20, 50)
-"""Python's own have the collector take a tenth of the CPU under load."""
+"""With Python's own thresholds the collector takes a tenth of the CPU under load."""
 _OLDEST_GENERATION = 2
 
 
 class GarbageCollection:
-    """Of the process. Between `start` and `stop` it is as the module says."""
+    """The garbage collection of the process, changed between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._before = gc.get_threshold()
@@ -33,14 +33,14 @@ class GarbageCollection:
         self._collect_all()
 
     def stop(self) -> None:
-        """Also if it was not started."""
+        """May be called without `start`."""
         if _freeze_survivors in gc.callbacks:
             gc.callbacks.remove(_freeze_survivors)
         gc.set_threshold(*self._before)
         gc.unfreeze()
 
     def keep_house(self) -> None:
-        """To be called from time to time."""
+        """Call it from time to time."""
         if time.monotonic() - self._thawed_s >= THAW_S:
             self._collect_all()
         self._malloc_trim(0)
@@ -57,6 +57,6 @@ def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
 
 
 def _find_malloc_trim() -> Callable[[int], object]:
-    """glibc's, to give the holes between buffers back to the system; elsewhere nothing."""
+    """malloc_trim of glibc, which returns free memory between buffers to the system; without glibc, it does nothing."""
     trim: Callable[[int], object] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _keep_bytes: None)
     return trim

@@ -1,6 +1,6 @@
-"""`kafka-gateway groups`: what consumer groups have read, asked of a running gateway over the Kafka protocol.
+"""`kafka-gateway groups`: the committed offsets of consumer groups, read from a running gateway.
 
-The backlogs of the subscriptions that mirror them come from Pulsar's admin API, if it is known.
+The backlogs of the subscriptions that mirror the groups come from Pulsar's admin API, if it is configured.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ NO_LOGIN: Mapping[str, Any] = {}
 
 
 class KafkaUnreachable(Exception):
-    """No Kafka server answered, or it refused; the text says which."""
+    """No Kafka server answered, or the server refused the request. The text has the reason."""
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json="protocol.kafka.schemas"):  # type: ignore[misc, call-arg]
-    """Key 69 (KIP-848), which kafka-python lacks."""
+    """API key 69 (KIP-848), which kafka-python lacks."""
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json="protocol.kafka.schemas"):  # type: ignore[misc, call-arg]
-    """Found by kafka-python when it has sent the request."""
+    """kafka-python finds this class by its name when it has sent the request."""
 
 
 class _GroupsClient(KafkaAdminClient):  # type: ignore[misc]
-    """Knows the API that describes groups of the consumer protocol (KIP-848), too."""
+    """An admin client that also has the API that describes groups of the consumer protocol (KIP-848)."""
 
     def count_consumer_members(self, group_ids: Collection[str]) -> dict[str, int]:
         found: dict[str, int] = self._manager.run(self._count_consumer_members, group_ids)
@@ -61,7 +61,7 @@ class _GroupsClient(KafkaAdminClient):  # type: ignore[misc]
 
 
 class GroupRow(NamedTuple):
-    """One partition of a group, or a group without offsets. None is unknown."""
+    """One partition of a group, or a group without offsets. None means unknown."""
 
     group: str
     state: str
@@ -77,11 +77,11 @@ class GroupRow(NamedTuple):
 
 
 def read_groups(bootstrap: str, wanted: str | None, client: Mapping[str, Any] = NO_LOGIN) -> list[GroupRow]:
-    """Rows of one group, or of all, by group, topic and partition. `client` has arguments of kafka-python's clients.
+    """Rows of one or all groups, by group, topic and partition. `client` has arguments for kafka-python's clients.
 
     Raises KafkaUnreachable.
     """
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it writes each failed attempt to stderr
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python writes each failed attempt to stderr.
     try:
         return _read_groups(bootstrap, wanted, client)
     except (KafkaError, OSError, ValueError) as error:
@@ -117,7 +117,7 @@ def _member_counts(admin: _GroupsClient, listed: Mapping[str, Mapping[str, Any]]
 def _ends(admin: KafkaAdminClient, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
     try:
         return dict(admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))) if partitions else {}
-    except UnknownTopicOrPartitionError:  # somewhere a topic was deleted, and offsets in it are left
+    except UnknownTopicOrPartitionError:  # A topic was deleted, but a group still has offsets in it.
         if len(partitions) == 1:
             return {}
         each = [_ends(admin, [partition]) for partition in partitions]
@@ -138,7 +138,7 @@ def _rows(group: GroupRow, offsets: Mapping[TopicPartition, Any], ends: Mapping[
 
 
 async def with_backlogs(rows: Iterable[GroupRow], settings: PulsarSection) -> list[GroupRow]:
-    """The rows with what Pulsar counts as unread, in entries. Raises PulsarError if it cannot be reached."""
+    """The rows with the backlog in Pulsar, in entries. Raises PulsarError if Pulsar cannot be reached."""
     admin = AdminClient(settings)
     topics = TopicCatalog(
         admin, settings.full_namespace, METADATA_MAX_AGE_MS, system_namespace=settings.full_system_namespace
@@ -195,6 +195,6 @@ def render(rows: Iterable[GroupRow], *, backlogs: bool) -> Table:
 
 
 def _cell(value: object) -> Text:
-    """Names come from clients: they are no markup, and what a terminal would obey is spelled out."""
+    """Names come from clients: they are not parsed as markup, and control characters are escaped."""
     text = "-" if value is None else str(value)
     return Text("".join(each if each.isprintable() else ascii(each)[1:-1] for each in text))

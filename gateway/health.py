@@ -1,4 +1,4 @@
-"""HTTP for operators: /metrics, /healthz (the process works), /readyz (clients are served)."""
+"""HTTP for operators: /metrics, /healthz (whether the process works), /readyz (whether clients are served)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class _Collected(CollectorRegistry):
-    """Metrics as they were."""
+    """A snapshot of the metrics."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         super().__init__()
@@ -37,9 +37,9 @@ class HealthServer:
         ready: Callable[[], str | None],
         clusters: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """``broken`` gives the reason why the process has to end, ``ready`` why clients are not served, or None.
+        """``broken`` returns why the process has to end, ``ready`` why clients are not served, or None.
 
-        ``clusters`` returns the reason for each other cluster that is not served. It does not change the status.
+        ``clusters`` returns the reason for each other cluster that is not served. These do not change the status.
         """
         self._host = settings.host
         self._port = settings.port
@@ -67,7 +67,7 @@ class HealthServer:
     async def _get_metrics(self, request: web.Request) -> web.Response:
         if not await self._may_see_all(request):
             return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
-        # Only the loop may look at what is counted; writing half a megabyte of text takes long, and needs no loop.
+        # Only the event loop's thread may read the metrics. The text of half a megabyte is written in another thread.
         found = _Collected(list(self._metrics.registry.collect()))
         body = await asyncio.to_thread(generate_latest, found)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -88,7 +88,7 @@ class HealthServer:
 
 
 def _has_token(request: web.Request, file: Path) -> bool:
-    """Nobody has it while the file cannot be read, or is empty."""
+    """Always False while the file cannot be read, or is empty."""
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     try:
         wanted = file.read_bytes().strip()

@@ -1,6 +1,7 @@
-"""The namespaces that are used: made if they are missing, and refused if they would lose data.
+"""The namespaces of a gateway: created if they do not exist, and refused if they would lose data.
 
-Topics of clients are in one, the state of the gateways (`~gateways`, `__consumer_offsets`) in a system namespace.
+Topics of clients are in one namespace. The state of the gateways (`~gateways`, `__consumer_offsets`) is in a system
+namespace.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor
 KEEP_FOR_EVER = -1
 _FORBIDDEN = frozenset({401, 403})
 _COPIED_POLICIES = ("replication_clusters", "persistence")
-"""Where and how often the records of clients are kept, the state of the gateways is kept too."""
+"""Policies of the clients' namespace that are copied, so that the gateways' state is stored as safely."""
 
 log = structlog.get_logger()
 
 
 class UnfitCluster(Exception):
-    """Pulsar is not set up so that a Kafka log can be kept in it; the text says what to change."""
+    """Pulsar's settings do not allow to keep a Kafka log in it. The text says what to change."""
 
 
 async def prepare_namespaces(admin: AdminClient, settings: PulsarSection, *, create: bool = True) -> None:
-    """With `create`, that of the topics is made if it is missing, too.
+    """With `create`, the namespace of the topics is created, too, if it does not exist.
 
-    Raises UnfitCluster, or PulsarError when Pulsar cannot be asked."""
+    Raises UnfitCluster, or PulsarError if Pulsar cannot be reached."""
     brokers = await _check_brokers(admin)
     namespace, system = settings.full_namespace, settings.full_system_namespace
     policies = await _policies(admin, namespace)
@@ -53,7 +54,7 @@ async def prepare_namespaces(admin: AdminClient, settings: PulsarSection, *, cre
 
 
 async def _policies(admin: AdminClient, namespace: str) -> dict[str, Any] | None:
-    """None if there is no such namespace. Asking needs no rights beyond the tenant's, unlike listing tenants."""
+    """None if the namespace does not exist. Unlike a list of tenants, this needs only rights for the tenant."""
     try:
         return await admin.namespaces.policies(namespace)
     except AdminError as error:
@@ -63,7 +64,7 @@ async def _policies(admin: AdminClient, namespace: str) -> dict[str, Any] | None
 
 
 async def _create_tenant(admin: AdminClient, tenant: str) -> None:
-    """If it is missing, and may be made: an administrator of a tenant may not make others."""
+    """Create the tenant if it does not exist. An administrator of a tenant has no right to create tenants."""
     try:
         await _unless_exists(admin.namespaces.create_tenant(tenant, await admin.brokers.clusters()))
     except AdminError as error:
@@ -75,7 +76,7 @@ async def _create_tenant(admin: AdminClient, tenant: str) -> None:
 async def _create(
     admin: AdminClient, namespace: str, retention_minutes: int, more_policies: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The policies of the new namespace."""
+    """Create a namespace, and return its policies."""
     try:
         await _unless_exists(
             admin.namespaces.create(namespace, retention_minutes=retention_minutes, more_policies=more_policies)
@@ -100,7 +101,7 @@ async def _unless_exists(creation: Awaitable[None]) -> None:
 
 
 async def _check_no_offsets(admin: AdminClient, namespace: str, system: str) -> None:
-    """A new system namespace would hide what groups have committed."""
+    """With a new system namespace, groups would lose the offsets that they have committed in the other one."""
     try:
         found = await admin.topics.partitioned(f"persistent://{namespace}/{CONSUMER_OFFSETS}")
     except AdminError as error:
@@ -115,7 +116,7 @@ async def _check_no_offsets(admin: AdminClient, namespace: str, system: str) -> 
 
 
 async def _check_brokers(admin: AdminClient) -> Mapping[str, str]:
-    """The settings, as far as they may be read."""
+    """The brokers' settings; none if the gateway has no right to read them."""
     try:
         settings = await admin.brokers.runtime_configuration()
     except AdminError as error:

@@ -1,4 +1,4 @@
-"""Several gateways on one machine, one a core: a process each, started again when it dies, and drained together."""
+"""Several gateways on one machine, one for each core: a process each, restarted when it ends, and drained together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.listener_config import ListenerSection
 PAUSE_FIRST_S = 1.0
 PAUSE_LONGEST_S = 10.0
 HEALTHY_S = 60.0
-"""Who lived for so long is started again after the first pause."""
+"""After a worker has run for this time, its next pause is the first again."""
 DRAIN_S = 30.0
 _EXEC_BOUND = Path(deploy.local.__path__[0]) / "exec_bound.py"
 
@@ -31,9 +31,9 @@ log = structlog.get_logger()
 
 
 def worker_config(config: Config, number: int) -> Config:
-    """Every port, and the node id if there is one, raised by the worker's number; port 0 stays any port.
+    """The worker's number is added to every port and to the node id, if it is set. Port 0, for any free port, stays 0.
 
-    What is advertised as the single address of all stays so too.
+    The advertised port of a listener with a single address does not change.
     """
     kafka = _raised(_listener(config.kafka, number), number, "node_id")
     kafka = kafka.model_copy(update={"listeners": tuple(_listener(each, number) for each in config.kafka.listeners)})
@@ -57,7 +57,7 @@ def _raised(section: Any, number: int, *fields: str) -> Any:
 
 
 async def supervise(commands: Sequence[Sequence[str]], stop: asyncio.Event) -> None:
-    """Run a worker of each command until `stop` is set; then let them drain."""
+    """Run a worker for each command until `stop` is set; then drain them."""
     workers = [asyncio.create_task(_keep_running(number, command)) for number, command in enumerate(commands)]
     await stop.wait()
     for worker in workers:
@@ -78,8 +78,8 @@ async def _keep_running(number: int, command: Sequence[str]) -> None:
 
 
 async def _run(command: Sequence[str]) -> int:
-    """The exit code. Cancelled, it ends the process first, in good order if there is time."""
-    # The kernel kills a worker whose supervisor is gone.
+    """The exit code. When it is cancelled, it ends the process first: with SIGTERM, and SIGKILL after DRAIN_S."""
+    # The kernel kills a worker when its supervisor has ended.
     bound = [sys.executable, str(_EXEC_BOUND), str(os.getpid()), *command]
     process = await asyncio.create_subprocess_exec(*bound, start_new_session=True)
     try:

@@ -1,4 +1,4 @@
-"""Structured logs on standard error, one line an event; never record data."""
+"""Structured logs on standard error, one line for each event. They never contain record data."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ SPARSE_S = 1.0
 
 
 class SparseLog:
-    """For what others can cause as often as they like: each kind of event has a few lines a second at the most."""
+    """For events that clients can cause at any rate: each kind of event gets at most a few lines per second."""
 
     def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic, lines: int = 1) -> None:
         self._log = log
         self._clock = clock
         self._lines = lines
         self._windows: dict[str, tuple[float, int]] = {}
-        """By event: when the present second began, and the lines in it."""
+        """The start of the present second, and the lines written in it, by event."""
         self._left_out: dict[str, int] = {}
 
     def info(self, event: str, **facts: Any) -> None:
-        """`left_out` tells how many were not logged since the last line of this event."""
+        """`left_out` is the number of events of this kind that were not logged since its last line."""
         self._write(self._log.info, event, facts)
 
     def error(self, event: str, **facts: Any) -> None:
-        """As `info`."""
+        """Like `info`."""
         self._write(self._log.error, event, facts)
 
     def warning(self, event: str, **facts: Any) -> None:
-        """As `info`."""
+        """Like `info`."""
         self._write(self._log.warning, event, facts)
 
     def _write(self, write: Callable[..., Any], event: str, facts: dict[str, Any]) -> None:
@@ -50,7 +50,7 @@ class SparseLog:
 
 
 def configure(level: str, *, json: bool | None = None) -> None:
-    """JSON where a machine reads, columns where a person does."""
+    """JSON if the output is not a terminal, columns if it is."""
     as_json = not sys.stderr.isatty() if json is None else json
     renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
     structlog.configure(

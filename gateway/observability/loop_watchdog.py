@@ -1,7 +1,7 @@
-"""Tells when the event loop stood still: a thread asks it for a sign of life, and looks where it is when none comes.
+"""Reports a blocked event loop: a thread sends it a callback, and records its stack if the callback does not run.
 
-A loop that stands still answers no client, renews no lease and misses heartbeats. What takes longer than `STALL_S`
-belongs into slices or into a thread.
+A blocked loop answers no client, renews no lease and misses heartbeats. Work that takes longer than `STALL_S` has to
+be cut into slices, or done in a thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LoopWatchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Call it in the loop's own thread."""
+        """Call it in the event loop's thread."""
         watched = asyncio.get_running_loop(), threading.get_ident()
         self._thread = threading.Thread(target=self._watch, args=watched, name="loop watchdog", daemon=True)
         self._thread.start()
@@ -47,7 +47,7 @@ class LoopWatchdog:
             asked_s, cpu_s = time.monotonic(), time.clock_gettime(cpu_clock)
             try:
                 loop.call_soon_threadsafe(answered.set)
-            except RuntimeError:  # the loop is closed
+            except RuntimeError:  # The event loop is closed.
                 return
             if answered.wait(STALL_S):
                 continue
@@ -58,13 +58,13 @@ class LoopWatchdog:
             self._report(time.monotonic() - asked_s, time.clock_gettime(cpu_clock) - cpu_s, stack)
 
     def _report(self, wall_s: float, cpu_s: float, stack: str) -> None:
-        """`cpu_ms` tells work of ours from a machine that had no time for us."""
+        """`cpu_ms` shows whether the loop's thread was working, or got no CPU time."""
         self._stalls.observe(wall_s)
         log.warning("event loop stalled", wall_ms=round(wall_s * 1000), cpu_ms=round(cpu_s * 1000), stack=stack)
 
 
 def _stack(thread_id: int) -> str:
-    """Not by `traceback`: it reads the source of every module on the stack, and keeps it for ever."""
+    """The `traceback` module is not used, because it reads the source of every module on the stack, and keeps it."""
     frame: FrameType | None = sys._current_frames().get(thread_id)
     places: list[str] = []
     while frame is not None and len(places) < STACK_FRAMES:

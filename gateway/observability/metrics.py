@@ -1,4 +1,4 @@
-"""Prometheus metrics of a gateway, in one registry that the composition root makes."""
+"""Prometheus metrics of a gateway, in one registry, which the composition root creates."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ M = TypeVar("M", bound=MetricWrapperBase)
 _STALL_BUCKETS_S = (0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10)
 _LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 MAX_SOFTWARE_LABELS = 200
-"""Client software names come from clients: past this many they are counted as "other"."""
+"""Names of client software come from clients: after this number of names, others are counted as "other"."""
 
 
 class Tally:
-    """A number for one thread: a library's counter takes a lock each time, which a request pays for many times."""
+    """A number that one thread changes. prometheus_client's counter takes a lock for each change, which is slow."""
 
     __slots__ = ("value",)
 
@@ -45,7 +45,7 @@ class Tally:
 
 
 class RequestMetrics:
-    """One API version: how many requests, and how long they took."""
+    """The number and the latencies of requests of one API version."""
 
     __slots__ = ("_buckets", "_sum_s", "api", "version")
 
@@ -60,13 +60,13 @@ class RequestMetrics:
         self._sum_s += seconds
 
     def histogram(self) -> tuple[list[tuple[str, float]], float]:
-        """Cumulative buckets, as Prometheus wants them, and the sum."""
+        """Cumulative buckets, as Prometheus needs them, and the sum."""
         bounds = [*map(str, _LATENCY_BUCKETS_S), "+Inf"]
         return list(zip(bounds, accumulate(self._buckets), strict=True)), self._sum_s
 
 
 class ClusterGauge(Collector):
-    """One that each cluster has of its own."""
+    """A gauge of which each cluster has its own."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
@@ -77,7 +77,7 @@ class ClusterGauge(Collector):
         self._value = lambda: value
 
     def set_function(self, value: Callable[[], float]) -> None:
-        """Asked at each scrape."""
+        """`value` is called at each scrape."""
         self._value = value
 
     def collect(self) -> Iterator[Metric]:
@@ -157,7 +157,8 @@ class Metrics(Collector):
         )
 
     def of_cluster(self, name: str) -> Metrics:
-        """The same, but what each cluster has of its own is told with its name, as it is not of the fleet's own."""
+        """The same metrics, but those of a cluster have the label `cluster` with this name; the fleet's own have no
+        label."""
         other = copy(self)
         other._bind(name)
         return other
@@ -167,7 +168,7 @@ class Metrics(Collector):
         self._collectors[:] = [each for each in self._collectors if each[0] != name]
 
     def register(self, collector: Collector) -> None:
-        """What it collects is the cluster's own."""
+        """Metrics of `collector` belong to this cluster."""
         self._collectors.append((self._cluster, collector))
 
     def _own(self, name: str, text: str) -> ClusterGauge:
@@ -190,7 +191,7 @@ class Metrics(Collector):
         return known
 
     def collect(self) -> Iterator[Metric]:
-        """What was tallied, for the registry (a Collector)."""
+        """The tallies, latencies and cluster metrics, for the registry (this is a Collector)."""
         for kind, name, text, tally in self._tallies:
             yield kind(name, text, value=tally.value)  # type: ignore[call-arg]
         latency = HistogramMetricFamily(
@@ -204,7 +205,7 @@ class Metrics(Collector):
         yield from self._of_clusters()
 
     def _of_clusters(self) -> Iterable[Metric]:
-        """Each once, with the samples of all clusters."""
+        """Each metric once, with the samples of all clusters."""
         found: dict[str, Metric] = {}
         for cluster, collector in self._collectors:
             for metric in collector.collect():
