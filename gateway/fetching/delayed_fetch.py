@@ -1,4 +1,4 @@
-"""A fetch that waits: for min_bytes, for older data on its way from Pulsar, or until max_wait is over."""
+"""A delayed fetch: it waits for min_bytes, for older data that is being read from Pulsar, or until max_wait expires."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ UNKNOWN_OFFSET = -1
 MAX_WAIT_MS = 600_000
 READ_WAIT_S = 10.0
 OPENED_AT_ONCE = 256
-"""Logs of one fetch that are on their way at the same time; how many the gateway opens is bounded by itself."""
+"""Logs that one fetch opens at the same time; the gateway has a bound of its own for all fetches."""
 
 OPENING_GRACE_S = 0.5
 """Opening a log takes milliseconds, unless there are thousands to open, or Pulsar does not serve one."""
 
 OpenLog = Callable[["FetchPartitionState"], Awaitable[None]]
-"""Gives a partition the log that it lacks, or an error."""
+"""Opens the log of a partition that has none, or sets the partition's error."""
 Respond = Callable[[list[PartitionAnswer]], FetchAnswer]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchParams:
-    """What a fetch request says of all its partitions, and what the gateway allows it."""
+    """The parameters of a fetch for all its partitions: those of the request, and limits of the gateway."""
 
     max_wait_ms: int
     min_bytes: int
     room_bytes: Callable[[], int]
-    """For the records of all partitions, at the moment of the answer."""
+    """The maximum size of the records of all partitions, at the moment of the answer."""
     whole_first_batch: bool
-    """The first batch is answered whole, however large it is (KIP-74)."""
+    """The first batch is returned whole, however large it is (KIP-74)."""
     read_committed: bool
     beyond_end: Callable[[], ErrorCode]
-    """What to answer to an offset beyond the log's end, once the broker was asked for that."""
+    """The error for an offset beyond the log's end, after the broker was asked for the end."""
 
 
 class FetchPartitionState:
@@ -60,22 +60,22 @@ class FetchPartitionState:
         self.fetched = fetched
         self.error = ErrorCode.NONE
         self.name: str | None = None
-        """Of the topic, if it is known."""
+        """The topic's name, if it is known."""
         self.log: PartitionLog | None = None
         self.preferred_reader: int | None = None
-        """The consumer is to ask this gateway, of its rack, instead (KIP-392)."""
+        """The gateway of the consumer's rack, from which the consumer should fetch instead (KIP-392)."""
         self.asked = self.refreshing = False
         self.opening = False
-        """Its log is on its way. If the fetch cannot wait for it, its row is one that clients ask again after."""
+        """The log is being opened. If the fetch cannot wait for it, the row has an error after which clients retry."""
 
 
 class DelayedFetch:
-    """A waiter of its partitions' logs; answers once, through ``future``."""
+    """Waits at the logs of its partitions; answers once, through ``future``."""
 
     def __init__(
         self, params: FetchParams, parts: list[FetchPartitionState], open_log: OpenLog, respond: Respond
     ) -> None:
-        """`respond` makes the answer of the partitions' rows."""
+        """`respond` creates the answer from the partitions' rows."""
         self._params = params
         self._open_log = open_log
         self._respond = respond
@@ -87,12 +87,12 @@ class DelayedFetch:
         self._pending = False
         self._overdue = False
         self._grace: asyncio.TimerHandle | None = None
-        """While it runs, logs that are being opened are waited for, whatever else could be answered."""
+        """While this timer runs, logs that are being opened are waited for, whatever else could be returned."""
         self._found_error = False
-        """Told at once, as Kafka tells what goes wrong when it reads."""
+        """An error was found after the start. It is returned at once, as Kafka returns read errors."""
 
     def start(self) -> FetchAnswer | None:
-        """The answer, if there is enough or nothing to wait for; else it comes to `future`."""
+        """Return the answer if there is enough data, or nothing to wait for. Otherwise `future` gets the answer."""
         cold = [
             part for part in self._parts if not part.error and part.log is None and part.preferred_reader is None
         ]
@@ -123,7 +123,7 @@ class DelayedFetch:
             part.log.waiters.add(self, at_end=at_end)
 
     def _readable_end(self, partition_log: PartitionLog, offset: int) -> int | None:
-        """Up to it, this fetch gets records. None until it is known which transactions are open, and were aborted."""
+        """The end of the records that this fetch may get. None until its transactions are known."""
         if not self._params.read_committed:
             return partition_log.end_offset
         transactions = partition_log.transactions
@@ -144,7 +144,7 @@ class DelayedFetch:
             return
         if not self._waiting or self.future.done():
             report("fetch", error)
-        else:  # a defect: whoever waits hears of it
+        else:  # a defect: the fetch fails with it
             self.future.set_exception(error)
 
     async def _open(self, part: FetchPartitionState) -> None:
@@ -156,7 +156,7 @@ class DelayedFetch:
         self.log_moved()
 
     def log_moved(self) -> None:
-        """Look again, once for all logs that move in the same turn of the event loop."""
+        """Check again, once for all logs that change in the same turn of the event loop."""
         if self._waiting and not self._looking:
             self._looking = True
             asyncio.get_running_loop().call_soon(self._look_again)
@@ -167,7 +167,7 @@ class DelayedFetch:
             self._finish()
 
     def _waited(self) -> None:
-        """max_wait is over. What Pulsar is being asked for is waited for longer, as Kafka waits for its disk."""
+        """max_wait has expired. Reads from Pulsar that are in progress get more time, as Kafka waits for its disk."""
         self._overdue = True
         self._look_again()
         if self._waiting:
@@ -178,7 +178,7 @@ class DelayedFetch:
             self._waiting = False
             try:
                 self.future.set_result(self._answer())
-            except Exception as error:  # a defect: whoever waits hears of it, and the log's other waiters are woken
+            except Exception as error:  # a defect: the fetch fails with it, and the log's other waiters are woken
                 self.future.set_exception(error)
 
     def _stop_waiting(self) -> None:
@@ -192,19 +192,19 @@ class DelayedFetch:
         for task in self._tasks:
             task.cancel()
 
-    # How much there is
+    # Available data
 
     def _must_wait(self, part: FetchPartitionState) -> bool:
-        """The offset lies behind the end known here: the broker is being asked whether others have written."""
+        """The offset is beyond the end that is known here: the broker is asked whether others have written."""
         if part.log is None or part.fetched.offset <= part.log.end_offset:
             return False
         self._refresh(part, part.log)
         return part.refreshing
 
     def _satisfied(self) -> bool:
-        """Enough bytes are at hand, or some partition has an error to tell at once.
+        """There are enough bytes, or a partition has an error to return at once.
 
-        What may turn out to be one is waited for, as long as the client would wait for bytes.
+        A possible error is waited for, as long as the client would wait for bytes.
         """
         if self._grace is not None and any(part.opening for part in self._parts):
             self._pending = True
@@ -218,7 +218,7 @@ class DelayedFetch:
             if part.opening:
                 looked_up = self._pending = True
                 continue
-            if part.log is not None and part.log.closed:  # another gateway leads it now
+            if part.log is not None and part.log.closed:  # another gateway leads the partition now
                 part.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if part.error or part.log is None:
                 failed += 1
@@ -237,7 +237,7 @@ class DelayedFetch:
         return total >= need or (self._params.min_bytes <= 0 and not self._pending)
 
     def _at_hand(self, offset: int, partition_log: PartitionLog, end: int, need: int) -> int:
-        """Bytes that could be answered now; of older data, any is enough: more comes while it is answered."""
+        """Bytes that could be returned now. Any amount of older data is enough: more is read while it is returned."""
         available = partition_log.reader.available_bytes(offset, end)
         if available:
             return available
@@ -285,7 +285,8 @@ class DelayedFetch:
             return row
         if part.error or partition_log is None:
             return PartitionAnswer(fetched, error_code=part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if fetched.offset < partition_log.start.offset:  # beyond the end it is an error once the broker was asked
+        # An offset beyond the end is not refused here: it is an error only after the broker was asked.
+        if fetched.offset < partition_log.start.offset:
             return PartitionAnswer(fetched, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         row = PartitionAnswer(
             fetched, high_watermark=partition_log.end_offset, log_start_offset=partition_log.start.offset
@@ -310,7 +311,7 @@ class DelayedFetch:
         if found is None:
             partition_log.reader.prefetch(offset)
             return None
-        if max_bytes <= 0:  # clients leave their answers lying: this one must not pin the entry that it is a part of
+        if max_bytes <= 0:  # clients do not read their answers: this answer must not keep the whole entry in memory
             return found._replace(chunks=[bytes(chunk) for chunk in found.chunks])
         return found
 

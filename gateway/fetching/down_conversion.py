@@ -1,4 +1,4 @@
-"""The answers to Fetch v0 to v3: message sets, made in a thread of the batches that are stored."""
+"""The answers to Fetch v0 to v3: message sets, which a thread creates from the stored batches."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ log = structlog.get_logger()
 
 
 class Converted(NamedTuple):
-    """What came of an answer's batches."""
+    """The outcome of converting an answer's batches."""
 
     errors: list[ErrorCode]
     is_nothing: bool
-    """There were some, and no row has a message or an error to tell."""
+    """There were batches, but no row has a message or an error to return."""
 
 
 def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartition], asked: Mapping[Key, int]) -> None:
-    """Have partitions read from behind what no message set can hold, as far as that is known, from what was asked on.
+    """Move the fetch offsets after the known batches that no message set can contain, starting from those in `asked`.
 
-    Consumers go on behind the last message that they got: nothing would lead them past a long run of empty batches.
+    Consumers continue after the last message that they got, so they would never get past a long run of empty batches.
     """
     for part in fetched:
         found = logs.find(str(part.topic), part.partition)
@@ -45,10 +45,10 @@ def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartition], a
 async def down_convert_all(
     answer: FetchAnswer, version: int, limit_bytes: int, logs: LogRegistry, source: int, asked: Mapping[Key, int]
 ) -> Converted:
-    """Give the answer's rows the same records in the format of the request's version.
+    """Convert the records of the answer's rows to the format of the request's version.
 
-    `limit_bytes` bounds each batch, uncompressed; `source` numbers the connection, for its turn in the threads. Where
-    no message comes of a row's batches, the next fetch of the offset that was `asked` for begins behind them.
+    `limit_bytes` bounds each batch, uncompressed. `source` is the number of the connection, for its turn in the
+    threads. If a row's batches give no message, the next fetch of its offset in `asked` begins after these batches.
     """
     magic = 0 if version < FIRST_MAGIC_1_VERSION else 1
     errors: list[ErrorCode] = []

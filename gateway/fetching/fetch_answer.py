@@ -1,4 +1,4 @@
-"""The Fetch response, in classes that are made quickly: a busy gateway makes thousands of them a second."""
+"""The Fetch response, in classes that are fast to create: a busy gateway creates thousands of them per second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TopicResponse = FetchResponse.FetchableTopicResponse
 
 
 class PartitionAnswer(_TopicResponse.PartitionData):
-    """One partition; error answers carry no offsets."""
+    """One partition; answers with an error have no offsets."""
 
     __slots__ = ("fetched",)
     records: RecordChunks

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what a consumer follows, kept here so that requests name only what changed."""
+"""Incremental fetch sessions (KIP-227): a consumer's partitions are kept here, so that requests name only changes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 PROTECT_S = 120.0
-"""A session used so lately is not evicted for a new one (min.incremental.fetch.session.eviction.ms)."""
+"""A session used within this time is not evicted for a new one (min.incremental.fetch.session.eviction.ms)."""
 
 Key = tuple[str | uuid.UUID | None, int]
 
 
 class FetchedPartition:
-    """One partition of a fetch: what was asked, and what was last answered."""
+    """One partition of a fetch: what was requested, and what was last answered."""
 
     __slots__ = (
         "answered_start",
@@ -85,12 +85,12 @@ class AnsweredPartition(Protocol):
 
 
 def names_all(session: FetchSession | None, session_epoch: int) -> bool:
-    """A sessionless or first answer names every partition, an incremental one only those with news."""
+    """A sessionless or first answer contains every partition, an incremental one only changed partitions."""
     return session is None or session_epoch == INITIAL_EPOCH
 
 
 def record_if_changed(session: FetchSession | None, session_epoch: int, row: AnsweredPartition) -> bool:
-    """The row belongs into the answer; the session then remembers it."""
+    """Whether the row belongs into the answer. If so, the session remembers it."""
     if session is None:
         return True
     first, fetched = names_all(session, session_epoch), row.fetched
@@ -110,10 +110,10 @@ def record_if_changed(session: FetchSession | None, session_epoch: int, row: Ans
 
 
 class FetchSessions:
-    """The sessions of all clients, bounded; a client without a session sends everything each time.
+    """The sessions of all clients; their number is bounded. A client without a session sends full requests.
 
-    A session belongs to an owner, the client's host: it goes on over a new connection, and others do
-    not find it.
+    A session belongs to an owner, the client's host: a new connection of the client can continue it, and other hosts
+    cannot use it.
     """
 
     def __init__(self, max_sessions: int) -> None:
@@ -121,7 +121,7 @@ class FetchSessions:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def create(self, owner: str, partitions: Iterable[FetchedPartition]) -> FetchSession | None:
-        """None if there is no room: then the answer names session 0."""
+        """None if there is no room: the answer then has session id 0."""
         if len(self._sessions) >= self._max_sessions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or time.monotonic() - oldest.used_at < PROTECT_S:
