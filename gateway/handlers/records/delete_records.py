@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 async def handle(call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
-    # A partition that is named twice is answered once, as the last one says.
+    # A partition that is named twice is answered once, for its last row.
     wanted = {
         (topic.name, each.partition_index): each.offset for topic in call.request.topics for each in topic.partitions
     }
@@ -45,7 +45,7 @@ async def _partition(call: Call, name: str, partition: int, offset: int) -> _Par
 
 
 async def _delete(call: Call, name: str, partition: int, offset: int) -> int:
-    """The log's start afterwards. Raises KafkaError, PulsarError and TimeoutError."""
+    """Return the log start offset after the deletion. Raises KafkaError, PulsarError and TimeoutError."""
     if name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     topic = await led_topic_of(call, name, partition)

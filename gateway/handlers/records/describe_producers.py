@@ -60,7 +60,7 @@ async def _producers(call: Call, name: str, partition: int) -> list[_Partition.P
     transactions = partition_log.transactions
     await transactions.prepare()
     listed = {producer.producer_id for producer in producers}
-    # Batches of long ago are not read again to know the windows of their producers.
+    # Old batches are not read again to restore the sequences of their producers.
     producers += [
         ActiveProducer(producer_id, transaction.producer_epoch, NO_SEQUENCE, NO_TIMESTAMP)
         for producer_id, transaction in transactions.open.items()
@@ -70,7 +70,7 @@ async def _producers(call: Call, name: str, partition: int) -> list[_Partition.P
 
 
 def _producers_of_groups(call: Call, partition: int) -> list[_Partition.ProducerState]:
-    """Those with offsets open. A transaction starts where its first one stands among such offsets."""
+    """Producers with pending offsets. The order of a transaction's first pending offset is its start offset."""
     partitions = call.cluster.groups.partitions
     found = None
     if partition < len(partitions):

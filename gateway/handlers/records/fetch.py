@@ -37,13 +37,13 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
 RECORDS_EPOCH = 0
-"""Of all records: logs are never cut back here, whoever leads them."""
+"""The leader epoch of all records: logs are never truncated at their end, whichever gateway leads them."""
 NO_EPOCH = -1
-"""What Kafka takes every negative one for, here."""
+"""Kafka treats every negative epoch here as this one."""
 READ_ON = 100
-"""So often; then the next request goes on."""
+"""Maximum number of reads for one request; the client's next request then continues."""
 RESOLVED_AT_ONCE = 500
-"""Partitions that are looked at without giving others their turn."""
+"""Partitions that are resolved without giving others their turn."""
 WHOLE_FIRST_BATCH_VERSION = 3
 FIRST_BATCH_VERSION = 4
 RACK_VERSION = 11
@@ -63,7 +63,7 @@ def handle(call: Call[FetchRequest]) -> Reply:
 
 
 def fetch(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
-    """Of logs that this gateway leads."""
+    """Fetch from logs that this gateway leads."""
     if call.version < FIRST_BATCH_VERSION:
         return Reply.after(_message_sets(call, fetched))
     return _fetch(call, fetched, session)
@@ -101,7 +101,7 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
         room_bytes=lambda: max_bytes if is_room_for_answers(call) else 0,
         whole_first_batch=is_bounded,
         read_committed=request.isolation_level == READ_COMMITTED,
-        # Who may not lead any more may not know what its successor wrote: the client must not begin anew for that.
+        # Unless others are excluded, a successor may have written more: the client must not reset its offset then.
         beyond_end=lambda: (
             ErrorCode.OFFSET_OUT_OF_RANGE
             if cluster.fleet.state.permissions.excludes_others
@@ -111,7 +111,7 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
 
 
 def is_room_for_answers(call: Call) -> bool:
-    """Otherwise a fetch gets one batch, until clients have taken what they asked for."""
+    """If not, a fetch gets one batch, until clients have read their answers."""
     return call.cluster.unread.size_bytes <= call.cluster.config.limits.fetch_budget_bytes
 
 
@@ -120,7 +120,7 @@ def may_read(call: Call, topic: str) -> bool:
 
 
 def while_allowed(call: Call, topic: str | None, row: PartitionAnswer) -> PartitionAnswer:
-    """The row, if the client may still read the topic: it may have waited for long."""
+    """The row, if the client may still read the topic: the fetch may have waited for long."""
     if row.error_code or topic is None or may_read(call, topic):
         return row
     return PartitionAnswer(row.fetched, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -155,7 +155,7 @@ def _point_to_leader(call: Call, topic: str, row: PartitionAnswer, endpoints: li
 
 
 async def _message_sets(call: Call[FetchRequest], fetched: list[FetchedPartition]) -> Reply:
-    """Where nothing comes of the batches, as of markers of transactions, those behind them are read."""
+    """If batches give no messages, as transaction markers, the batches after them are read."""
     limit_bytes, logs = call.cluster.config.limits.max_decompressed_bytes, call.cluster.logs
     asked = {part.key: part.offset for part in fetched}
     for _ in range(READ_ON):
@@ -171,7 +171,7 @@ async def _message_sets(call: Call[FetchRequest], fetched: list[FetchedPartition
 
 
 async def _open(call: Call[FetchRequest], part: FetchPartitionState) -> None:
-    """The log of a partition that nobody has used for long."""
+    """Open the log of a partition that was not used for long."""
     fetched = part.fetched
     try:
         topics = call.cluster.topics
@@ -181,7 +181,7 @@ async def _open(call: Call[FetchRequest], part: FetchPartitionState) -> None:
             part.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return
         part.name, part.error = topic.name, _check(call, topic, fetched)
-        if not may_read(call, topic.name):  # an id, of which the name was not known before
+        if not may_read(call, topic.name):  # the name of a topic id was not known before
             part.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if not part.error:
             part.log = await call.cluster.logs.open(topic, fetched.partition)
@@ -191,7 +191,7 @@ async def _open(call: Call[FetchRequest], part: FetchPartitionState) -> None:
 
 
 def _resolve(call: Call[FetchRequest], fetched: FetchedPartition) -> FetchPartitionState:
-    """The log, if it is known without waiting."""
+    """Find the partition's log, if this needs no waiting."""
     part = FetchPartitionState(fetched)
     topics = call.cluster.topics
     name = topics.cached_name(fetched.topic) if isinstance(fetched.topic, uuid.UUID) else fetched.topic
@@ -212,11 +212,11 @@ def _resolve(call: Call[FetchRequest], fetched: FetchedPartition) -> FetchPartit
 
 
 def _name_reader(call: Call[FetchRequest], topic: Topic, part: FetchPartitionState) -> None:
-    """A consumer whose offset is out of range hears so from the leader only: what a reader says of it sends it here."""
+    """Only for an offset in range: a consumer that gets OFFSET_OUT_OF_RANGE from a reader returns to the leader."""
     rack, offset, found = _rack(call), part.fetched.offset, part.log
     if rack and found is not None and found.start.offset <= offset <= found.end_offset:
         part.preferred_reader = preferred_reader(call, topic.name, part.fetched.partition, rack)
-        if part.preferred_reader is not None:  # who reads finds out that the start has moved, and the leader has to
+        if part.preferred_reader is not None:  # the reader notices that the start has moved, and the leader must, too
             found.start.refresh_ahead(START_AGE_S)
 
 
@@ -231,12 +231,12 @@ def _check(call: Call[FetchRequest], topic: Topic, fetched: FetchedPartition) ->
 
 
 def _rack(call: Call[FetchRequest]) -> str:
-    """Of the consumer; empty if it does not say."""
+    """The consumer's rack; empty if the consumer does not name it."""
     return (call.request.rack_id or "") if call.version >= RACK_VERSION else ""
 
 
 def requested(call: Call[FetchRequest]) -> tuple[list[FetchedPartition], FetchSession | None]:
-    """What to fetch, by the request alone or with its session. Raises KafkaError."""
+    """The partitions to fetch, by the request alone or with its session. Raises KafkaError."""
     request, sessions, owner = call.request, call.cluster.fetch_sessions, call.client.host
     named = list(_named(call).values())
     if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
@@ -252,7 +252,7 @@ def requested(call: Call[FetchRequest]) -> tuple[list[FetchedPartition], FetchSe
 
 
 def forgotten_keys(call: Call[FetchRequest]) -> list[Key]:
-    """What the client wants no more of its session."""
+    """The partitions that the client removes from its session."""
     return [
         (topic.topic_id if call.version >= TOPIC_ID_VERSION else topic.topic, partition)
         for topic in call.request.forgotten_topics_data

@@ -1,10 +1,10 @@
-"""The straight line of Produce: requests that differ from an earlier one of their connection in their batch only.
+"""The fast path of Produce: requests that differ from an earlier one of their connection only in their batch.
 
-A producer sends thousands of them: one topic, one partition, one batch. What stands before the batch is compared, not
-decoded. The batch is checked and appended, and its answer is packed in one step.
+A producer sends thousands of them: one topic, one partition, one batch. The bytes before the batch are compared, not
+decoded. The batch is checked and appended, and its answer is encoded in one step.
 
-Whatever is not as usual takes the general way (`produce`), which begins anew: nothing was done here then. So both
-ways answer alike, and a test compares them. In particular no error is found out here.
+Everything unusual takes the general path (`produce`) from its beginning: nothing was done here then. So both paths give
+the same answers, and a test compares them. In particular, no error is determined here.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from protocol.kafka.handwritten.produce_response import WrittenRow
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 
 MAX_KNOWN, MAX_START_BYTES = 100, 400
-"""Of one connection: about 300 KB at the most, and 3 KB for a producer that writes to one partition."""
+"""Bounds for one connection: at most about 300 KB, and 3 KB for a producer that writes to one partition."""
 MAX_LENGTHS = 8
-"""Of what stands before the batch: each is tried."""
+"""Different lengths of the bytes before the batch: each is tried."""
 FIRST_VERSION = 5
-"""Older answers have no log start."""
+"""Older answers have no log start offset."""
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _HEADER = struct.Struct(">hhi")
 _PATIENT_MS = int(1000 * ANSWERED_BY_THEN_S)
-"""A request that waits so long needs no timer."""
+"""A request with this timeout, or a longer one, needs no timer."""
 
 
 class Place(Protocol):
-    """Of an answer, in the order of a connection's answers."""
+    """The place of an answer in the order of a connection's answers."""
 
     def answer(self, frame: Buffer) -> None: ...
 
@@ -59,16 +59,16 @@ class Place(Protocol):
 
 
 class KnownProduces:
-    """What the requests of one connection say before their batches."""
+    """The beginnings, before their batches, of the requests of one connection."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, KnownProduce] = {}
         self._lengths: list[int] = []
-        """Of the keys."""
+        """The lengths of the keys of `_known`."""
         self._last: KnownProduce | None = None
 
     def learn(self, call: Call[ProduceRequest]) -> None:
-        """What a request said that was decoded, if it is a common one."""
+        """Remember the beginning of a decoded request, if it is a common one."""
         if call.frame is None or not _is_common(call):
             return
         start = single_batch_start(call.version, call.client_id, call.request)
@@ -82,7 +82,7 @@ class KnownProduces:
         self._known[start] = self._last = KnownProduce(call, start)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        """Handle a request that is known. False: nothing was done."""
+        """Handle a request with a known beginning. False: nothing was done."""
         known = self._last
         if known is not None and not frame.startswith(known.start, _HEADER.size):
             known = self._find(frame)
@@ -120,7 +120,7 @@ def _without_records(request: ProduceRequest) -> ProduceRequest:
 
 
 class KnownProduce:
-    """What stands before the batch, and what follows from it for as long as the topic does not change."""
+    """The bytes before the batch, and what follows from them until the topic changes."""
 
     def __init__(self, call: Call[ProduceRequest], start: bytes) -> None:
         [topic] = call.request.topic_data
@@ -128,7 +128,7 @@ class KnownProduce:
         self.start = start
         self.call = call.asking(_without_records(call.request))
         self.name, self.index = topic.name, partition.index
-        """Of the partition."""
+        """The partition's topic and index."""
         rows: list[_TopicResponse.PartitionProduceResponse] = [PartitionAnswer(self.index)]
         answer = _TopicResponse(name=self.name, topic_id=topic.topic_id, partition_responses=rows)
         self.row = WrittenRow(call.version, answer)
@@ -139,12 +139,12 @@ class KnownProduce:
         self._transactional = call.request.transactional_id is not None
         self._batch_at = _HEADER.size + len(start)
         self.topic: Topic | None = None
-        """As it was when it was last looked at."""
+        """The topic as it was at the last check."""
         self._max_bytes = 0
-        """0 while its batches are to be looked at more closely."""
+        """The maximum size of a batch; 0 while batches need the general path."""
 
     def _look_at(self, topic: Topic) -> None:
-        """It is not what it was."""
+        """The topic has changed."""
         self.topic, self._max_bytes = topic, 0
         same = self._topic_id is None or self._topic_id == topic.topic_id
         if same and self.index < topic.partitions and takes_as_sent(topic):
@@ -169,7 +169,7 @@ class KnownProduce:
         return True
 
     def _is_open_to(self, context: RequestContext) -> bool:
-        """The client may write to the partition, which is led here, and takes batches as they are."""
+        """The client may write to the partition, this gateway leads it, and its batches are stored as sent."""
         topic = self._cluster.topics.cached(self.name)
         if topic is None:
             return False
@@ -183,7 +183,7 @@ class KnownProduce:
         )
 
     def _may_append(self, header: BatchHeader, log: PartitionLog) -> bool:
-        """Without waiting for anything."""
+        """The batch can be appended without waiting for anything."""
         client = self._client
         if header.producer_id >= 0 or header.is_transactional:
             role = self._cluster.fleet.role(self.name, self.index)
@@ -193,7 +193,7 @@ class KnownProduce:
 
 
 class _Batch:
-    """One that is on its way."""
+    """A batch in flight."""
 
     __slots__ = (
         "_correlation_id", "_data", "_header", "_is_appended", "_known", "_log", "_outcome", "_place", "_started",
@@ -216,7 +216,7 @@ class _Batch:
         self._outcome: tuple[int, Exception | None] | None = None
 
     def appended(self, *, repeats: bool) -> None:
-        """Kafka tells the time that a repeated batch was first written with. Its offset may be known already."""
+        """Kafka returns the time at which a repeated batch was first written. The offset may be known already."""
         self._is_appended = True
         if repeats:
             self._time_ms = self._header.max_timestamp

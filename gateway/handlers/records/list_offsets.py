@@ -36,14 +36,15 @@ from protocol.kafka.messages.records import ListOffsetsRequest, ListOffsetsRespo
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 RECORDS_EPOCH = 0
-"""Of all records: logs are never cut back here, whoever leads them."""
+"""The leader epoch of all records: logs are never truncated at their end, whichever gateway leads them."""
 NOT_FOUND = FoundOffset(-1, -1)
 ISOLATION_VERSION, READ_COMMITTED = 2, 1
 END_AGE_S = 0.05
-"""Of what others write: native producers, or a gateway that has just lost the partition. To name the last entry, the
-broker reads it, and Spark asks for both ends with every 500 records that it reads."""
+"""The maximum age of a known end, because others may write: native producers, or a gateway that has just lost the
+partition. The broker has to read the last entry to name it, and Spark requests both ends with every 500 records that it
+reads."""
 AHEAD = 0.6
-"""Of these ages: who asks again and again finds the next answer there, and does not wait for the broker."""
+"""Part of these ages after which a value is refreshed ahead: a client that asks often does not wait for the broker."""
 
 
 _Asked = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
@@ -67,7 +68,7 @@ log = structlog.get_logger()
 
 
 def handle(call: Call[ListOffsetsRequest]) -> Reply:
-    """Clients ask for many partitions one by one without waiting; no answer is older than the one before it."""
+    """Clients send one request per partition without waiting; no answer is older than the one before it."""
     before = call.client.listing
     answer = _at_once(call) if before is None else None
     if answer is not None:
@@ -77,7 +78,7 @@ def handle(call: Call[ListOffsetsRequest]) -> Reply:
     listing = client.listing = asyncio.create_task(_look_up(call, asked, before))
 
     def forget(answered: asyncio.Future[ListOffsetsResponse]) -> None:
-        if client.listing is answered:  # it holds the logs
+        if client.listing is answered:  # the future holds the logs
             client.listing = None
 
     listing.add_done_callback(forget)
@@ -85,7 +86,7 @@ def handle(call: Call[ListOffsetsRequest]) -> Reply:
 
 
 def _at_once(call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | None:
-    """The answer if all of it is known."""
+    """The answer, if all of it is known."""
     rows: dict[tuple[str, int], _Row] = {}
     for topic in call.request.topics:
         for part in topic.partitions:
@@ -98,7 +99,7 @@ def _at_once(call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | None:
 
 
 def _at_hand(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> FoundOffset | None:
-    """What can be told without asking Pulsar; None also where there is an error to tell."""
+    """The offset, if it is known without asking Pulsar; None also if there is an error to return."""
     try:
         topic = _checked(call, call.cluster.topics.cached(name), part)
     except KafkaError:
@@ -122,7 +123,7 @@ def _is_read_committed(call: Call[ListOffsetsRequest]) -> bool:
 
 
 def _known_end(partition_log: PartitionLog, *, read_committed: bool) -> int | None:
-    """Behind what a client of that isolation may read; None until it is known which transactions are open."""
+    """The end of what a client with that isolation level may read; None until the open transactions are known."""
     if not read_committed:
         return partition_log.end_offset
     return partition_log.transactions.last_stable_offset if partition_log.transactions.loaded else None
@@ -173,7 +174,7 @@ async def _answer(call: Call[ListOffsetsRequest], name: str, part: _Asked, *, du
         if duplicate:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         partition_log = await _log(call, name, part)
-        if call.version == 0:  # the only version that answers a list
+        if call.version == 0:  # the only version that returns a list
             offsets = await _old_style(partition_log, part)
             return _Row(partition_index=part.partition_index, old_style_offsets=offsets)
         found = await _find(call, partition_log, part.timestamp)
@@ -214,7 +215,7 @@ def _checked(call: Call[ListOffsetsRequest], topic: Topic | None, part: _Asked) 
 async def _find(call: Call[ListOffsetsRequest], partition_log: PartitionLog, timestamp: int) -> FoundOffset:
     if timestamp < 0 and call.version < FIRST_VERSION.get(timestamp, call.version + 1):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    age_s = time.perf_counter() - call.started  # a log that was opened for this request knows both its ends
+    age_s = time.perf_counter() - call.started  # both ends of a log that was opened for this request are known
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         await partition_log.start.refresh(at_most_every_s=max(START_AGE_S, age_s))
         return FoundOffset(partition_log.start.offset, -1)

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23), v0-v4: where a leader epoch ends, so that clients notice a log that was cut back.
+"""OffsetForLeaderEpoch (key 23), v0-v4: where a leader epoch ends, so that clients notice a truncated log.
 
-v1 the epoch found; v2 the client's current epoch; v3 replica id; v4 flexible. Logs are never cut back here,
-whoever leads them: all records are of one epoch, which ends where the log does.
+v1 the epoch found; v2 the client's current epoch; v3 replica id; v4 flexible. Logs are never truncated at their end
+here, whichever gateway leads them: all records have one epoch, which ends where the log ends.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ async def _partition(call: Call, name: str, asked: _Asked) -> _Partition:
     except (KafkaError, PulsarError, TimeoutError) as error:
         (epoch, end_offset), code = (UNKNOWN_EPOCH, UNKNOWN_OFFSET), error_code(error)
         call.count_error(code)
-        if not isinstance(error, KafkaError):  # those are news to clients only, who ask many times a second
+        # A KafkaError is not logged: it concerns only clients, which ask many times per second.
+        if not isinstance(error, KafkaError):
             log.info("offset for leader epoch", topic=name, partition=asked.partition, error=str(error))
     return _Partition(partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end_offset)
 
 
 async def _await_takeover(call: Call, name: str, partition: int) -> None:
-    """Wait until the leader before writes no more. Raises KafkaError.
+    """Wait until the previous leader writes no more. Raises KafkaError.
 
-    Its last records may be on their way to the client, which would take an earlier end for a log that was cut back.
+    Its last records may be in flight to the client, which would consider an earlier end a truncated log.
     """
     for _ in range(TAKEN_OVER_CHECKS):
         if call.cluster.fleet.role(name, partition) is PartitionRole.LEADING:
@@ -66,7 +67,7 @@ async def _await_takeover(call: Call, name: str, partition: int) -> None:
 
 
 async def _end(call: Call, name: str, asked: _Asked) -> tuple[int, int]:
-    """The last epoch up to the one asked for, and the offset behind it. Raises as the storage does."""
+    """The last epoch up to the requested one, and the offset after it. Raises the storage's errors."""
     topic = await led_topic_of(call, name, asked.partition, asked.current_leader_epoch)
     if asked.leader_epoch > RECORDS_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
         return UNKNOWN_EPOCH, UNKNOWN_OFFSET

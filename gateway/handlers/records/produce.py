@@ -1,9 +1,10 @@
 """Produce (key 0), v0-v13.
 
-v0-v2 message sets (magic 0 and 1, also 2); v1 throttle time; v2 log append time; v3 one v2 batch, transactional id;
-v5 log start offset; v7 zstd; v8 record errors and a message; v9 flexible; v10 leader hints (KIP-951); v12 as v11;
-v13 topic ids instead of names (KIP-516).
-acks=0 has no answer: where an answer would carry an error, the connection ends, as in Kafka.
+v0-v2 message sets (magic 0 and 1, also 2); v1 throttle time; v2 log append time; v3 one v2 batch, transactional id; v5
+log start offset; v7 zstd; v8 record errors and a message; v9 flexible; v10 leader hints (KIP-951); v12 as v11; v13
+topic ids instead of names (KIP-516).
+
+acks=0 has no answer: if an answer would contain an error, the connection is closed, as in Kafka.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 
 TOPIC_ID_VERSION = 13
 MIN_TIMEOUT_S = 1.0
-"""What Kafka's leader answers at once goes to Pulsar here: a timeout of some milliseconds is too short for that."""
+"""Kafka's leader answers at once what goes to Pulsar here: a timeout of some milliseconds is too short for that."""
 ANSWERED_BY_THEN_S = STALLED_S + 5.0
-"""Also what Pulsar leaves unanswered: its log is opened anew. Longer times need no timer."""
+"""By then, batches that Pulsar left unanswered are answered: their log is reopened. Longer timeouts need no timer."""
 CHECK_S = 0.02
-"""So long a request's batches are judged before the event loop serves others; the rest is judged in slices."""
+"""A request's batches are checked for this time before the event loop serves others; the rest is checked in slices."""
 APPENDED_AT_ONCE = 200
 ADMIN_CLIENT_ID = "__admin_client"
 """Kafka lets only this client id write to internal topics."""
@@ -57,7 +58,7 @@ log = structlog.get_logger()
 
 
 class ProduceCall:
-    """Counts the partitions that are still on their way; the last one completes the answer."""
+    """One Produce request. It counts the partitions that are in flight; the last one completes the answer."""
 
     def __init__(self, call: Call[ProduceRequest]) -> None:
         self.call = call
@@ -66,10 +67,10 @@ class ProduceCall:
         self._parts: list[Part] = []
         self._open = 1
         self._waits_since = call.started
-        """For Pulsar."""
+        """When the request began to wait for Pulsar."""
 
     def check(self) -> None:
-        """Judge each partition's records, as far as that needs no waiting, and does not keep others waiting."""
+        """Check each partition's records, as far as this needs no waiting and does not delay others."""
         end = time.monotonic() + CHECK_S
         refused = refused_as_whole(self.call.request)
         for topic in self.call.request.topic_data:
@@ -126,7 +127,7 @@ class ProduceCall:
 
     @property
     def ready(self) -> bool:
-        """Every partition's log can take its batch right now."""
+        """Every partition's log can accept its batch immediately."""
         client = self.call.client
         for part in self._parts:
             if part.is_heavy or (part.tells_start and part.log is None):
@@ -141,17 +142,17 @@ class ProduceCall:
 
     @property
     def is_small(self) -> bool:
-        """Its batches are appended without giving others their turn."""
+        """The batches are so few that they are appended without giving others their turn."""
         return len(self._parts) <= APPENDED_AT_ONCE
 
     async def prepare(self) -> Reply:
-        """Look up topics and open logs, then append what can be within the request's time."""
+        """Look up topics and open logs, then append the batches that are ready within the request's timeout."""
         await fan_out(self._prepare, self._parts)
         return await self.append_in_slices()
 
     @property
     def _left_s(self) -> float:
-        """The client waits no longer; it then sends everything again."""
+        """The time until the client waits no longer, and sends everything again."""
         timeout_s: float = max(MIN_TIMEOUT_S, self.call.request.timeout_ms / 1000)
         return max(0.0, timeout_s - (time.perf_counter() - self._waits_since))
 
@@ -176,9 +177,8 @@ class ProduceCall:
             self._judge(part)
 
     async def _decode(self, part: Part) -> None:
-        """However long it takes, as in Kafka, whose time begins when a batch is appended: a batch that takes longer
-        would else be sent again for ever.
-        """
+        """Decode for as long as it takes, as in Kafka, whose timeout begins when a batch is appended: otherwise a batch
+        that takes longer would be sent again for ever."""
         work = partial(self._checked, part, None)
         part.produced = await self.call.cluster.logs.decoding.run(work, self.call.client.number)
         self._waits_since = time.perf_counter()
@@ -190,7 +190,7 @@ class ProduceCall:
             part.answer.log_start_offset = part.log.start.offset
         elif part.produced is not None and part.topic is not None:
             part.log = await logs.open(part.topic, part.answer.index, urgent=True)
-            # First, so that what a leader before us wrote last is in what the log reads of its producers.
+            # First, so that the log's producer state, when it is read, has the previous leader's last batches.
             self._check_leader(part, part.produced.header)
             header = part.produced.header
             if header.is_transactional and not part.topic.has_transactions:
@@ -201,7 +201,7 @@ class ProduceCall:
                 await verify(self.call, part.log.transactions, partition, header)
 
     async def append_in_slices(self) -> Reply:
-        """As ``append``, of very many batches: others have their turn between them."""
+        """As ``append``, for very many batches: others get their turn between them."""
         slices = Slices()
         for part in self._parts:
             await slices.pause()
@@ -209,7 +209,7 @@ class ProduceCall:
         return self._appended()
 
     def append(self) -> Reply:
-        """Hand the batches over, in order; the answer completes when all are durable."""
+        """Append the batches in order; the answer is complete when all are durable."""
         for part in self._parts:
             self._append(part)
         return self._appended()
@@ -225,7 +225,7 @@ class ProduceCall:
             self.call.client.refused.check(part.key, part.answer.index, part.produced.header, part.log.producers)
             produced, source = part.produced, self.call.client.number
             if part.log.append(produced.data, produced.header, source, self._done(part), produced.messages):
-                # Kafka tells the time that the repeated batch was first written with.
+                # Kafka returns the time at which the repeated batch was first written.
                 part.answer.log_append_time_ms = part.produced.header.max_timestamp
         except _STORAGE_ERRORS as error:
             part.waits = False
@@ -237,7 +237,7 @@ class ProduceCall:
 
     def _appended(self) -> Reply:
         self._complete_one()
-        # What was sent late, because of another partition, is not answered before Pulsar can have written it.
+        # A batch that another partition delayed is not answered before Pulsar can have written it.
         left_s = max(MIN_TIMEOUT_S, self._left_s)
         if self.call.request.acks != 0 and not self.future.done() and left_s < ANSWERED_BY_THEN_S:
             timer = asyncio.get_running_loop().call_later(left_s, self._time_out)
@@ -245,7 +245,7 @@ class ProduceCall:
         return Reply.later(self.future)
 
     def _time_out(self) -> None:
-        """As in Kafka, what is not written by now is answered all the same, and may be written later."""
+        """As in Kafka, batches that are not written yet are answered with an error, and may be written later."""
         for part in self._parts:
             if part.waits:
                 refuse(self.call, self.response, part, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
@@ -253,7 +253,7 @@ class ProduceCall:
             self.future.set_result(self.response)
 
     def _check_leader(self, part: Part, header: BatchHeader) -> None:
-        """Once more: it may have changed meanwhile. And two must not judge the same idempotent producer."""
+        """Check again: the leader may have changed. And two leaders must not check the same idempotent producer."""
         check_leader(self.call, part.name, part.answer.index)
         if header.producer_id < 0:
             return
@@ -262,7 +262,7 @@ class ProduceCall:
 
     def _done(self, part: Part) -> Callable[[int, Exception | None], None]:
         def done(base_offset: int, error: Exception | None) -> None:
-            if self.future.done():  # the answer is on its way
+            if self.future.done():  # the request is answered
                 return
             part.waits = False
             if error is not None:
@@ -296,7 +296,7 @@ async def _handle_when_named(call: Call[ProduceRequest]) -> Reply:
 
 
 def names_known(call: Call[ProduceRequest]) -> bool:
-    """Whether the topics have their names; fills in what is known of those that are given by their ids."""
+    """Whether the topics have their names; fills in the known names of topics that are given by their ids."""
     if call.version < TOPIC_ID_VERSION:
         return True
     cached_name = call.cluster.topics.cached_name
@@ -306,7 +306,7 @@ def names_known(call: Call[ProduceRequest]) -> bool:
 
 
 async def look_up_names(call: Call[ProduceRequest]) -> None:
-    """Those that are not known then have the ids of no topics."""
+    """Fill in missing names. A topic that has no name then has an unknown id."""
 
     async def look_up(topic: ProducedTopic) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The response to Produce: its rows, and why a batch is not written."""
+"""The response to Produce: its rows, and the errors of batches that are not written."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _FOUND_WHILE_APPENDING = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-"""Errors whose answers carry the log start, as Kafka's do."""
+"""Errors whose answers contain the log start offset, as in Kafka."""
 
 log = structlog.get_logger()
 
 
 class PartitionAnswer(_PartitionResponse):
-    """A row of the response, made quickly: there are many."""
+    """A row of the response, fast to create: there are many."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class PartitionAnswer(_PartitionResponse):
 
 
 class Part:
-    """One partition of the request, on its way."""
+    """One partition of a request in progress."""
 
     __slots__ = ("answer", "is_heavy", "key", "log", "name", "produced", "records", "tells_start", "topic", "waits")
 
@@ -62,15 +62,15 @@ class Part:
         self.produced: Produced | None = None
         self.log: PartitionLog | None = None
         self.is_heavy = False
-        """Its records are to be looked at in a thread."""
+        """A thread must check its records."""
         self.tells_start = False
-        """The error was found in the batch: its answer names the log start, as Kafka's does."""
+        """The error was found in the batch: its answer contains the log start offset, as in Kafka."""
         self.waits = False
-        """It is appended, and its offset not known yet."""
+        """The batch is appended, and its offset is not known yet."""
 
 
 def add_topic(response: ProduceResponse, topic: ProducedTopic) -> _TopicResponse:
-    """Rows of its partitions are to follow."""
+    """Add the topic to the response; the rows of its partitions follow."""
     answer = _TopicResponse(name=topic.name, topic_id=topic.topic_id)
     response.responses.append(answer)
     return answer
@@ -79,7 +79,7 @@ def add_topic(response: ProduceResponse, topic: ProducedTopic) -> _TopicResponse
 def refused_response(
     call: Call[ProduceRequest], topic: Topic, produced: Produced, log: PartitionLog, error: Exception
 ) -> ProduceResponse:
-    """Of a request with one batch, which was appended and is not written."""
+    """The response to a request with one batch, which was appended and is not written."""
     response, [asked] = ProduceResponse(), call.request.topic_data
     part = Part(asked, asked.partition_data[0].index, produced.data)
     part.topic, part.produced, part.log = topic, produced, log
@@ -89,7 +89,7 @@ def refused_response(
 
 
 def refuse(call: Call[ProduceRequest], response: ProduceResponse, part: Part, error: BaseException) -> None:
-    """The row of the response says why the batch is not written; the client's next batches are judged by it."""
+    """Set the error of a batch in its row of the response. The client's next batches are checked against it."""
     code = error_code(error)
     part.answer.error_code = code
     part.answer.log_append_time_ms = NO_TIMESTAMP
@@ -131,7 +131,7 @@ def _point_to_leader(call: Call[ProduceRequest], response: ProduceResponse, part
 
 
 def _header(part: Part) -> BatchHeader | None:
-    """The header of the batch, also of one that has not been judged yet; None if there is none to be read."""
+    """The header of the batch, even if the batch was not checked yet; None if no header can be read."""
     if part.produced is not None:
         return part.produced.header
     try:

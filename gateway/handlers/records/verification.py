@@ -1,6 +1,6 @@
-"""Whether the coordinator knows that a producer's transaction has a batch's partition (KIP-890).
+"""Verifies with the coordinator that a producer's transaction contains a batch's partition (KIP-890).
 
-The first batch of a transaction in a partition is verified, whatever the client's version: for Produce from v12 on, the
+The first batch of a transaction in a partition is verified for all client versions: for Produce v12 and later, the
 coordinator adds the partition.
 """
 
@@ -21,10 +21,10 @@ from protocol.kafka.messages.records import ProduceRequest
 
 ADDING_VERSION = 12
 PATIENCE_S, RETRY_S = 0.1, 0.01
-"""For the markers of the transaction before: Kafka 4's add.partitions.to.txn.retry.backoff.max.ms, and less than its 20
-ms between two attempts, because clients wait for them."""
+"""The time to wait for the previous transaction's markers: Kafka 4's add.partitions.to.txn.retry.backoff.max.ms, and
+less than its 20 ms between two attempts, because clients wait for them."""
 _ATTRIBUTES = CRC_START + 1
-"""Their lower byte."""
+"""The lower byte of the attributes."""
 _TEXTS = {
     ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
     ErrorCode.NOT_ENOUGH_REPLICAS: "Unable to verify the partition has been added to the transaction.",
@@ -32,11 +32,11 @@ _TEXTS = {
 
 
 class UnverifiedBatchError(KafkaError):
-    """The batch was not looked at."""
+    """The batch is not verified, and its content was not checked."""
 
 
 def refused_as_whole(request: ProduceRequest) -> ErrorCode:
-    """Why no batch of the request is taken, by the transactional ones among them; NONE for most."""
+    """Why all batches of the request are refused, because of its transactional ones; NONE for most requests."""
     producers: set[tuple[int, int]] = set()
     for topic in request.topic_data:
         for partition in topic.partition_data:
@@ -62,7 +62,7 @@ async def _ask(
     *,
     add: bool,
 ) -> ErrorCode:
-    """CONCURRENT_TRANSACTIONS also if a marker came meanwhile: the answer may be about the transaction before."""
+    """CONCURRENT_TRANSACTIONS also if a marker came in the meantime: the answer may be about an earlier transaction."""
     verification = transactions.verifications.begin(producer.id)
     try:
         found = await verifier.verify(transactional_id, producer, partition, add=add)
@@ -76,7 +76,7 @@ async def _ask(
 async def verify(
     call: Call[ProduceRequest], transactions: LogTransactions, partition: TopicPartition, header: BatchHeader
 ) -> None:
-    """Raises UnverifiedBatchError. What was verified counts until the transaction's marker comes."""
+    """Raises UnverifiedBatchError. A verification is valid until the transaction's marker arrives."""
     transactional_id = call.request.transactional_id
     if transactional_id is None or not transactions.needs_verification(header):
         return
@@ -93,7 +93,7 @@ async def verify(
 
 
 def unverified(version: int, found: ErrorCode) -> UnverifiedBatchError:
-    """``found`` as a producer of this version of Produce hears it."""
+    """The error that a producer with this version of Produce gets for ``found``."""
     code = error_for_version(Api.PRODUCE, version, found)
     text = _TEXTS.get(code)
     if code is ErrorCode.NOT_ENOUGH_REPLICAS:

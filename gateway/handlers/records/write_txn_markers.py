@@ -1,6 +1,6 @@
 """WriteTxnMarkers (key 27), v1-v2: the ends of transactions, written by the leaders of their partitions (KIP-98).
 
-v1 flexible; v2 the transaction's version (KIP-1228). For transaction coordinators; also for administrators, who end
+v1 flexible; v2 the transaction's version (KIP-1228). Used by transaction coordinators, and by administrators who end
 transactions by hand (KIP-664).
 """
 
@@ -28,12 +28,11 @@ from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMark
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 
 PARTITION_S = 5.0
-"""A partition that takes longer is answered NOT_LEADER_OR_FOLLOWER, so that the others of the request are not delayed.
-Its log goes on being opened. A marker that is already queued there is joined by the next attempt; one that is not is
-not appended later.
-"""
+"""A partition that takes longer gets NOT_LEADER_OR_FOLLOWER, so that the others of the request are not delayed. Its log
+continues to open. A marker that is already queued there is joined by the next attempt; a marker that is not queued is
+not appended later."""
 REQUEST_S = 30.0
-"""And so long all of them together, less than a coordinator waits for the answer."""
+"""The time for all partitions together, less than a coordinator waits for the answer."""
 
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
@@ -44,9 +43,9 @@ log = structlog.get_logger()
 
 
 def handle(call: Call[WriteTxnMarkersRequest]) -> Reply:
-    """A partition that Pulsar does not serve holds up the request that names it, and none behind it on the link."""
+    """A partition that Pulsar does not serve delays the request that names it, but no later request on the link."""
     links, client_id = call.cluster.marker_links, call.client_id
-    links.admits(client_id)  # from now on none over older links, however long this one waits
+    links.admits(client_id)  # from now on, markers from older links are refused, however long this request waits
     writing = write_markers(call.cluster, call.request, lambda: links.admits(client_id))
     return Reply.later(asyncio.ensure_future(writing))
 
@@ -54,9 +53,9 @@ def handle(call: Call[WriteTxnMarkersRequest]) -> Reply:
 async def write_markers(
     cluster: Cluster, request: WriteTxnMarkersRequest, still_wanted: Callable[[], bool] = lambda: True
 ) -> WriteTxnMarkersResponse:
-    """Answers when each marker is in its log, or is not and will not be.
+    """Answer when each marker is in its log, or will never be appended.
 
-    None is appended once it is not ``still_wanted``: whoever sent it does so again.
+    No marker is appended when it is not ``still_wanted``: its sender sends it again.
     """
     asked = [
         (marker, topic.name, partition)
@@ -152,6 +151,6 @@ async def _prepared(cluster: Cluster, name: str, partition: int) -> tuple[Partit
 
 
 def _check_leads(cluster: Cluster, name: str, partition: int) -> None:
-    """And nobody else can: two leaders would judge markers without knowing each other's."""
+    """No other gateway can lead either: two leaders would check markers without knowing each other's markers."""
     if cluster.fleet.role(name, partition) is not PartitionRole.LEADING:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
