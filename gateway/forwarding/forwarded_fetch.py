@@ -282,7 +282,7 @@ async def _name(call: Call[FetchRequest], topic: str | uuid.UUID | None) -> str 
 
 
 def _request(call: Call[FetchRequest], parts: list[FetchedPartition], wait_ms: int, share: int) -> FetchRequest:
-    """A request without a session. While clients have too much unread, it is for one batch."""
+    """A request without a session. While clients have too many unread answers, it is for one batch."""
     asked, unread = call.request, call.cluster.unread
     max_bytes = 1 if unread.size_bytes > call.cluster.config.limits.fetch_budget_bytes else asked.max_bytes
     topics: dict[str | uuid.UUID | None, _Topic] = {}
