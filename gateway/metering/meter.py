@@ -1,8 +1,8 @@
-"""What clients use, charged to their quotas; who is over one is answered at once and waits then (KIP-13, 124, 219).
+"""Charges requests to quotas. A client above its quota gets its answer at once, then has to wait (KIP-13, 124, 219).
 
-Bytes of Produce are those of the request, bytes of Fetch those of the records in the answer. A fetch above the quota
-gets an empty answer, and is not charged: it will be asked again. Time is that of the event loop in the handler: what a
-request waits for is free, and so is what threads decode and encode.
+Produce is charged for the bytes of the request, Fetch for the bytes of the records in the answer. A fetch above the
+quota gets an empty answer and is not charged, because the client will retry. The time of a request is what its handler
+uses of the event loop: time that the request waits is free, and so are decoding and encoding in threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocol.kafka.messages.records import FetchRequest
 
 PERCENT = 100.0
 _BOUNDED = frozenset({ApiKey.Fetch, *MUTATIONS})
-"""Quotas change how these are handled."""
+"""Quotas change how these requests are handled."""
 
 
 def _now_ms() -> float:
@@ -39,13 +39,13 @@ class Meter:
 
     @property
     def is_needed(self) -> bool:
-        """Somebody has a quota."""
+        """True if any entity has a quota."""
         return self._quotas.are_set
 
     # Before the answer
 
     def handle(self, call: Call[Any], handle: Handle) -> Reply:
-        """Let the request be handled, as far as the quotas allow."""
+        """Have the request handled, as far as the quotas allow."""
         if not self._quotas.are_set:
             return handle(call)
         begun_s = time.perf_counter()
@@ -67,7 +67,7 @@ class Meter:
         return mutations(call, handle, self._quotas.bucket(limit, now_ms), limit.bound, now_ms)
 
     def _bound(self, call: Call[FetchRequest], limit: Limit | None) -> None:
-        """No answer may be larger than what the quota ever allows at once."""
+        """Limit the answer to the largest size that the quota ever allows at once."""
         if limit is not None:
             most = self._quotas.most_in_window(limit)
             call.request.max_bytes = min(call.request.max_bytes, most)
@@ -78,7 +78,7 @@ class Meter:
     # With the answer
 
     def charge(self, call: Call[Any], response: Response) -> tuple[Response, int]:
-        """The answer, and how long the client is to wait behind it (ms)."""
+        """Return the answer, and how long the client has to wait after it (ms)."""
         now_ms = self._now_ms()
         key = call.api.key
         account = self._account(call, now_ms)

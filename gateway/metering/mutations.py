@@ -1,7 +1,7 @@
-"""Changes of topics, charged by their partitions (KIP-599).
+"""The quota for changes of topics, charged by the number of partitions (KIP-599).
 
-Old clients are answered, and wait then. From the versions on that know THROTTLING_QUOTA_EXCEEDED, what comes behind an
-empty bucket is refused with it.
+Old clients get their answer, and then have to wait. From the versions that know THROTTLING_QUOTA_EXCEEDED, topics are
+refused with this error while the bucket is in debt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import CreatePartitionsResponse, CreateTopicsResponse, DeleteTopicsResponse
 
 Mutations = Callable[[Call[Any], Handle, TokenBucket, float, float], Reply]
-"""(call, handle, bucket, tokens a second, now in ms)."""
+"""(call, handle, bucket, tokens per second, now in ms)."""
 _EXCEEDED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 _TEXT = "The throttling quota has been exceeded."
 _UNKNOWN_COUNT = -1
