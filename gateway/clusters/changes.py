@@ -1,4 +1,4 @@
-"""Who hears of what happens in the fleet and to the topics of one cluster."""
+"""Forwards the events of the fleet, and of the topics of one cluster, to the cluster's services."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.topics.known_topics import TopicListener
 
 
 class Changes(FleetListener, TopicListener):
-    """Passes them on, in this order."""
+    """Each method calls the services in a fixed order."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Changes(FleetListener, TopicListener):
     def leaders_changed(self) -> None:
         for coordinators in self._coordinators:
             coordinators.take_placed()
-        # At once: a gateway that leads again when `release_partitions` runs may not have led all the time.
+        # At once: when `release_partitions` runs, this gateway may lead again, although another one led in between.
         self._logs.start_closing(self._is_led_elsewhere)
 
     async def release_partitions(self) -> None:

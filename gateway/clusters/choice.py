@@ -1,18 +1,18 @@
-"""Which cluster a connection is for, and whether its principal may use that.
+"""Chooses the cluster of a connection, and checks whether its principal may use that cluster.
 
-| the listener's cluster | asked for at login | sections that name the principal | cluster |
+| the listener's cluster | requested at login | sections that name the principal | cluster |
 | --- | --- | --- | --- |
 | A | nothing, or A | any | A |
 | A | another | any | refused |
 | none | A | any | A |
 | none | nothing | none | the fleet's own |
 | none | nothing | one, for one cluster | that one |
-| none | nothing | several, or one for all of a tenant | refused: it has to ask for one |
+| none | nothing | several, or one for all of a tenant | refused: the client has to request a cluster |
 
 A user that was created in a cluster (SCRAM) uses this cluster, also if another user has the same name.
 
-A principal that sections name may use their clusters. One that none names may use the fleet's own, and those of
-everybody (`*`). Super users may use all. Who has not logged in may use what a listener is for.
+A principal that sections name may use their clusters. Any other principal may use the fleet's own cluster, and those of
+everybody (`*`). Super users may use all clusters. A client that has not logged in may use its listener's cluster.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ EVERYBODY = "*"
 def choose(
     config: Config, fixed: str | None, principal: Principal, asked: str | None, *, is_own_user: bool = False
 ) -> str | None:
-    """The name; None is the fleet's own cluster. Raises ClusterRefused.
+    """Return the name; None is the fleet's own cluster. Raises ClusterRefused.
 
-    `fixed` is the listener's cluster, `asked` what the client named when it logged in, or whose own user it is.
+    `fixed` is the listener's cluster, `asked` the one that the client named when it logged in, or whose own user it is.
     """
     if fixed is not None and asked is not None and asked != fixed:
         raise ClusterRefused("another cluster than the listener's")

@@ -1,15 +1,15 @@
-"""The clusters of a gateway besides the fleet's own: each is opened when its first client comes.
+"""The clusters of a gateway besides the fleet's own: each is opened when its first client arrives.
 
 A cluster is closed after an idle time without clients of this gateway, without open transactions here, and without
-requests of other gateways, which remind this one while they use the cluster. Clusters of listeners stay open.
+requests of other gateways, which send reminders while they use the cluster. Clusters of listeners stay open.
 
-| state of a cluster | entered when | who asks for it |
+| state of a cluster | entered when | a request for the cluster |
 | --- | --- | --- |
-| unknown | the gateway starts; it is closed | begins to open it |
-| opening | its first client comes, or what failed is old enough | waits with all others |
+| unknown | the gateway starts; the cluster was closed | begins to open it |
+| opening | its first client arrives, or the last failure is old enough | waits with all others |
 | failed | its namespaces cannot be used | is refused |
-| open | its namespaces are fit | is served; its coordinators may be loading |
-| closing | nobody has used it for a while | waits until it is closed, and then opened |
+| open | its namespaces can be used | is served; its coordinators may still be loading |
+| closing | nobody has used it during the idle time | waits until it is closed, and then opened again |
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from gateway.requests.context import Listener, Principal
 from gateway.security.pulsar_authorizer import UnfitAuthorizer
 
 OPEN_S = 20.0
-"""A client waits no longer; the opening goes on."""
+"""A client waits no longer than this; the opening continues."""
 LOOK_S = 5.0
 """How often the use of clusters is checked."""
 REMINDERS = 3
-"""Sent to each gateway within the idle time, for a cluster that is used here."""
+"""The number of reminders to each gateway within the idle time, for a cluster that is used here."""
 TRY_AGAIN_S = 3.0
-"""What has failed is not tried again before: refused clients come back at once."""
+"""After a failure, there is no other attempt for this time: refused clients reconnect at once."""
 
 log = structlog.get_logger()
 
 
 class Clusters:
-    """`start` it when the gateway is a member of the fleet, and `stop` it before it leaves."""
+    """Call `start` when the gateway is a member of the fleet, and `stop` before it leaves."""
 
     def __init__(self, config: Config, fleet: Fleet, parts: ProcessParts, own: ServedCluster) -> None:
         """`own` is the fleet's own cluster."""
@@ -61,11 +61,11 @@ class Clusters:
         self._parts = parts
         self._own = own
         self._made: dict[str, ClusterServices] = {}
-        """They stay, also if their rights could not be loaded yet."""
+        """Services are kept, also if their rights could not be loaded yet."""
         self._open: dict[str, ServedCluster] = {}
         self._opening: dict[str, asyncio.Task[ServedCluster]] = {}
         self._failed: dict[str, tuple[float, str]] = {}
-        """When, and why."""
+        """When and why opening failed."""
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._views: dict[str, ClusterView] = {}
         self._asked_s: dict[str, float] = {}
@@ -73,11 +73,11 @@ class Clusters:
         self._used_s: dict[str, float] = {}
         """When clients of this gateway, or their transactions, last used it."""
         self._usage_before: dict[str, Usage] = {}
-        """Of closed clusters: their counters continue when they are opened again."""
+        """The usage of closed clusters: their counters continue when they are opened again."""
         self._idle_s = config.kafka.cluster_limits.idle_ms / 1_000
         self._of_listeners = {each.cluster for each in config.kafka.all_listeners if each.cluster is not None}
         self.end_connections: Callable[[Cluster], None] = lambda cluster: None
-        """Closes the connections of a cluster, which only other gateways still have. The server sets it."""
+        """Closes the connections of a cluster, which only other gateways still have. The server sets this function."""
         self._tasks = TaskGroup()
         self._stopping = False
         if config.kafka.clusters:
@@ -96,7 +96,7 @@ class Clusters:
         }
 
     def __iter__(self) -> Iterator[ClusterServices]:
-        """Those that are open, or on their way."""
+        """The services of clusters that are open or being opened."""
         return iter([*self._made.values()])
 
     # Entering
@@ -104,9 +104,9 @@ class Clusters:
     async def enter(
         self, listener: Listener, principal: Principal, asked: str | None, *, is_own_user: bool = False
     ) -> ServedCluster:
-        """The cluster of a connection: `asked` is what its client named, or whose own user it is.
+        """Return the cluster of a connection: `asked` is the one that its client named, or whose own user it is.
 
-        What another gateway names it has judged itself. Raises ClusterRefused.
+        Another gateway has already checked the cluster that it names. Raises ClusterRefused.
         """
         if listener.name == FORWARDING_LISTENER:
             name = asked
@@ -124,7 +124,7 @@ class Clusters:
         return None if name is None else await self.open(name)
 
     async def open(self, name: str) -> ServedCluster:
-        """Once for all who ask. Raises ClusterRefused."""
+        """Open a cluster, once for all callers. Raises ClusterRefused."""
         self._asked_s[name] = _now()
         found = self._open.get(name)
         if found is not None:
@@ -173,10 +173,10 @@ class Clusters:
             self._failed[name] = (_now(), str(error))
             log.warning("cannot open cluster", cluster=name, error=str(error))
 
-    # Coming and going
+    # Opening without clients
 
     def start(self) -> None:
-        """Open what listeners are for, so that its coordinators are here without a client."""
+        """Open the clusters of listeners, so that their coordinators are here without a client."""
         self._tasks.keep_running("clusters of listeners", self._open_those_of_listeners)
         self._tasks.keep_running("clusters elsewhere", self._keep_open_elsewhere)
         self._tasks.keep_running("idle clusters", self._close_idle)
@@ -193,11 +193,11 @@ class Clusters:
                 try:
                     await self.open(name)
                 except ClusterRefused:
-                    continue  # it is logged
+                    continue  # the failure is logged
             await asyncio.sleep(TRY_AGAIN_S)
 
     async def _keep_open_elsewhere(self) -> None:
-        """Keeps clusters that are used here open at all gateways: a client may leave an open transaction."""
+        """Keeps clusters that are used here open at all gateways, because a client may leave an open transaction."""
         reminded_s: dict[tuple[str, Member], float] = {}
         while True:
             old_s = _now() - self._idle_s / REMINDERS
@@ -229,7 +229,7 @@ class Clusters:
                     self._begin_to_close(name)
 
     def _begin_to_close(self, name: str) -> None:
-        """A request for the cluster opens it again, after it is closed."""
+        """A later request opens the cluster again, after it is closed."""
         services, view = self._made.pop(name), self._views.pop(name)
         for known in (self._open, self._asked_s, self._used_s):
             known.pop(name, None)
@@ -247,7 +247,7 @@ class Clusters:
             self._parts.metrics.forget_cluster(name)
 
     async def stop(self) -> None:
-        """Nothing is led any more on return. No client is left."""
+        """Call this when no client is left. On return, this gateway leads nothing any more."""
         self._stopping = True
         for opening in self._opening.values():
             opening.cancel()

@@ -1,15 +1,15 @@
-"""The configuration of one of several clusters, made of the gateway's."""
+"""Derives the configuration of one of several clusters from that of the gateway."""
 
 from __future__ import annotations
 
 from gateway.config import Config
 
 INTERNAL_PARTITIONS = 1
-"""Of each internal topic: every one that is led holds a connection to a broker, and there may be many clusters."""
+"""Per internal topic. Each partition that is led holds a connection to a broker, and there may be many clusters."""
 
 
 def with_share(config: Config) -> Config:
-    """Limits are those of one cluster among several."""
+    """Reduce the limits to those of one cluster among several."""
     limits, share = config.limits, config.kafka.cluster_limits.max_share_percent
     shared = (
         "max_connections", "max_fetch_sessions", "requests_budget_bytes", "unread_budget_bytes", "fetch_budget_bytes"

@@ -1,4 +1,4 @@
-"""What serves one cluster: a Pulsar namespace with its topics, logs, groups and transactions."""
+"""The services of one cluster: a Pulsar namespace with its topics, logs, groups and transactions."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ OPEN_ELSEWHERE_S = 30.0
 
 
 class ProcessParts(NamedTuple):
-    """What a gateway has once, for all its clusters."""
+    """The parts that all clusters of a gateway share."""
 
     client: PulsarClient
     admin: AdminClient
     shared: Shared
     peer_security: PeerSecurity | None
-    """With it, gateways speak TLS with each other."""
+    """If set, gateways use TLS with each other."""
     metrics: Metrics
 
 
 class ClusterServices:
-    """`start` it when the gateway is a member of the fleet, and `stop` it before it leaves."""
+    """Call `start` when the gateway is a member of the fleet, and `stop` before it leaves."""
 
     def __init__(self, config: Config, fleet: ClusterFleet, parts: ProcessParts, name: str | None = None) -> None:
-        """`config` is the cluster's own: its `pulsar` names the namespace. The fleet's own has no `name`."""
+        """`config` is the cluster's own: its `pulsar` names the namespace. The fleet's own cluster has no `name`."""
         self._config = config
         self._fleet = fleet
         self._peers = Peers(fleet, config.kafka.open_listener, parts.peer_security, name)
@@ -117,14 +117,14 @@ class ClusterServices:
         return Forwarding(self._peers, FleetLeaders(cluster), elsewhere)
 
     async def load_rights(self) -> None:
-        """To be waited for before clients may ask: what is denied before, they would take for an answer.
+        """Await this before clients may send requests: they would take an earlier denial for a final answer.
 
-        Raises UnfitAuthorizer, PulsarError when Pulsar cannot be asked.
+        Raises UnfitAuthorizer, or PulsarError if Pulsar cannot be queried.
         """
         await self.security.start(with_users=any(each.speaks_sasl for each in self._config.kafka.all_listeners))
 
     async def start(self) -> None:
-        """Return when each partition of the internal topics that is placed here was tried once."""
+        """Return after the first attempt to load each partition of the internal topics that is placed here."""
         await asyncio.gather(self._groups.start(), self._transactions.start())
         self._tasks.keep_running("reconciliation of transactions", self._reconciliation.follow)
 
@@ -133,7 +133,7 @@ class ClusterServices:
         self._starting.run_once("start of a cluster", self.start())
 
     async def open_elsewhere(self, member: Member) -> bool:
-        """Have another gateway open the cluster. False if it does not answer."""
+        """Have another gateway open the cluster. Return False if it does not answer."""
         requests = PeerRequests(self._peers, repeat("opening"))
         try:
             await requests.ask(member, 0, ApiVersionsRequest(), ApiVersionsResponse, OPEN_ELSEWHERE_S)
@@ -144,7 +144,7 @@ class ClusterServices:
         return True
 
     async def stop(self) -> None:
-        """What is in flight is in Pulsar, or has failed, on return."""
+        """On return, everything in flight is in Pulsar or has failed."""
         await self._starting.close()
         await asyncio.gather(self._groups.stop(), self._transactions.stop())
         await self._verifier.close()
@@ -157,7 +157,7 @@ class ClusterServices:
 
     @property
     def is_busy(self) -> bool:
-        """Transactions are open that are coordinated here."""
+        """True while transactions are open that this gateway coordinates."""
         return self._transactions.count_open() > 0
 
     @property
@@ -166,7 +166,7 @@ class ClusterServices:
         return self._groups.coordinators.load_failure or self._transactions.coordinators.load_failure
 
     async def keep_house(self) -> None:
-        """Close what stalls, and what nobody has used for a while. Raises PulsarError."""
+        """Close stalled logs, and logs that nobody has used for a while. Raises PulsarError."""
         await self._logs.close_stalled()
         await self._logs.close_idle()
 

@@ -14,7 +14,7 @@ from gateway.requests.cluster import Usage
 
 class UsageOfClusters(Collector):
     def __init__(self, usages: Callable[[], Mapping[str, Usage]]) -> None:
-        """By `tenant/namespace`."""
+        """`usages` returns the usage by `tenant/namespace`."""
         self._usages = usages
 
     def collect(self) -> Iterator[Metric]:

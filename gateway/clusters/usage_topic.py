@@ -1,16 +1,16 @@
-"""What each cluster uses is told in a topic: who bills tenants need not ask every gateway.
+"""Publishes the usage of each cluster in a topic, so that billing need not query every gateway.
 
-`~usage`, in the fleet's system namespace, has a message for each cluster from each gateway every PUSH_S. Its key is the
-cluster and the gateway's node id, so compaction leaves the newest. Its value is JSON:
+`~usage`, in the fleet's system namespace, gets a message for each cluster from each gateway every PUSH_S. The key is
+the cluster and the gateway's node id, so compaction keeps the newest message. The value is JSON:
 
     version       1
     cluster       tenant/namespace
-    node_id       of the gateway
-    started_ms    since the epoch: when it began to count
-    at_ms         when it told
+    node_id       node id of the gateway
+    started_ms    since the epoch: when the gateway began to count
+    at_ms         since the epoch: when the message was created
     connections   of clients, at that time
-    bytes_in      of requests, since it began to count
-    bytes_out     of responses
+    bytes_in      of requests, since the gateway began to count
+    bytes_out     of responses, since the gateway began to count
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class UsageTopic:
-    """Nobody waits for receipts: what is lost is told again, with what came since."""
+    """Nobody waits for receipts: the next message contains the counts of a lost one."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class UsageTopic:
         self._producer: Producer | None = None
 
     async def keep_telling(self) -> None:
-        """Until cancelled."""
+        """Publish until cancelled."""
         try:
             while True:
                 try:
