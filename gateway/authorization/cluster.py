@@ -1,4 +1,4 @@
-"""Guards of configurations, of what concerns the whole cluster, and of security itself."""
+"""Guards of configurations, of requests about the whole cluster, and of security itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OF_CONFIGS = {
     ConfigResource.BROKER_LOGGER: ResourceType.CLUSTER,
     ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
 }
-"""Of what the configurations are a right is needed. Other types are no resources, and the handler says so."""
+"""By type of configuration: the type of resource for which a right is needed. The handler refuses all other types."""
 
 
 def _configs(operation: AclOperation, answered: str, row_class: type[Any]) -> Guard:

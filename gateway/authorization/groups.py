@@ -63,7 +63,7 @@ def _may_describe_topic(call: Call, topic: str) -> bool:
 
 
 MEMBER = _reads_group(with_error)
-"""Of SyncGroup, Heartbeat and LeaveGroup."""
+"""The guard of SyncGroup, Heartbeat and LeaveGroup."""
 NULL_PROTOCOL_VERSION = 7
 
 
@@ -136,7 +136,7 @@ def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
 
 
 def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
-    """The names of what is committed, and each group's topics, only where the client may describe them."""
+    """Requested topics, and those with committed offsets, are shown only where the client may describe them."""
     asked, refused, hidden = [], [], {}
     for group in call.request.groups:
         if not _may_describe(call, group.group_id):
@@ -212,7 +212,7 @@ _share_coordinator = needs_cluster(AclOperation.CLUSTER_ACTION, _refuse_keys)
 
 
 def _with_operations(call: Call[Any], group: Any) -> Any:
-    """As this client may: another gateway, which led the group, does not know it."""
+    """The operations that this client may do: another gateway, which led the group, does not know the client."""
     if group.authorized_operations == NOT_ASKED:
         return group
     operations = call.context.policy.group_operations(group.group_id)
@@ -263,9 +263,10 @@ DELETE_GROUPS = needs_each("groups_names", _may_delete, "results", _refused_dele
 
 
 def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle) -> Reply:
-    """By name; the coordinator lets expressions match only what the client may describe (KAFKA-18813).
+    """Checks names; the coordinator lets expressions match only topics that the client may describe (KAFKA-18813).
 
-    The coordinator of a forwarded heartbeat does not know the client's rights: what it assigns beyond them is left out.
+    The coordinator of a forwarded heartbeat does not know the client's rights: topics that it assigns beyond them are
+    left out here.
     """
     request = call.request
     if not all(_may_describe_topic(call, name or "") for name in request.subscribed_topic_names or ()):
@@ -299,7 +300,7 @@ def _refused_consumer_group(call: Call, group_id: str) -> _DescribedGroup:
 
 
 def _topics_of_groups(call: Call[ConsumerGroupDescribeRequest], handle: Handle) -> Reply:
-    """A group that reads what the client may not describe is not described."""
+    """A group is not described if it reads topics that the client may not describe."""
 
     def names(group: _DescribedGroup) -> set[str]:
         assignments = [each for member in group.members for each in (member.assignment, member.target_assignment)]

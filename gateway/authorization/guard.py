@@ -1,7 +1,7 @@
-"""What guards are made of.
+"""The building blocks of guards.
 
-A guard stands before the handler of an API, and before forwarding. It passes on what the client may ask for, and puts
-its own answers for the rest into the response: to the handler, a request names nothing that is denied.
+A guard runs before the handler of an API, and before forwarding. It passes on those parts of a request that the client
+has a right to, and adds its own answers for the rest to the response: the handler gets a request without denied parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocol.kafka.errors import ErrorCode
 
 Message = Any
 Row = Any
-"""A request or a response, or a row of one: guards know their fields by name."""
+"""A request or a response, or a row of one: guards access their fields by name."""
 
 DENIED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -35,7 +35,7 @@ MESSAGES = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
-"""As Kafka has them."""
+"""Kafka's texts."""
 
 
 def may(call: Call, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
@@ -47,7 +47,7 @@ def may_cluster(call: Call, operation: AclOperation) -> bool:
 
 
 async def topic_name(call: Call, topic_id: uuid.UUID | None) -> str | None:
-    """None if there is no topic of that id, or Pulsar does not say."""
+    """None if there is no topic with this id, or if Pulsar cannot be queried."""
     topics = call.cluster.topics
     name = topics.cached_name(topic_id)
     if name is not None:
@@ -60,12 +60,12 @@ async def topic_name(call: Call, topic_id: uuid.UUID | None) -> str | None:
 
 
 def nothing_needed(call: Call, handle: Handle) -> Reply:
-    """Everybody may ask; or the handler asks the policy itself."""
+    """No right is needed, or the handler itself checks the policy."""
     return handle(call)
 
 
 def chain(*guards: Guard) -> Guard:
-    """One behind the other."""
+    """Guards that run one after the other."""
     first, *others = guards
     if not others:
         return first
@@ -79,7 +79,7 @@ def needs(
     name: Callable[[Message], str],
     refuse: Callable[[Call[Any], ErrorCode], Message],
 ) -> Guard:
-    """One right for the whole request."""
+    """Requires one right for the whole request."""
     code = DENIED[resource_type]
 
     def guard(call: Call, handle: Handle) -> Reply:
@@ -101,7 +101,7 @@ def _response(call: Call[Any], **fields: object) -> Message:
 
 
 def with_error(call: Call, code: ErrorCode) -> Message:
-    """A response that has an error of its own, and nothing else to say."""
+    """A response that contains only its error."""
     return _response(call, error_code=code)
 
 
@@ -115,7 +115,7 @@ def needs_each(
     answered: str,
     refuse: Callable[[Call[Any], Row], Row],
 ) -> Guard:
-    """A right for each row of the request's field `asked`; what is denied has rows in the response's `answered`."""
+    """Requires a right for each row of the request's field `asked`; denied rows are answered in the response's `answered`."""
 
     def guard(call: Call, handle: Handle) -> Reply:
         rows: Sequence[Row] = getattr(call.request, asked) or ()
@@ -145,7 +145,7 @@ def changed(message: Message, field: str, value: object) -> Message:
 
 @dataclass(frozen=True)
 class TopicRows:
-    """How a request names topics and partitions, and how its response answers each; the names of their fields."""
+    """The field names with which a request names topics and partitions, and with which its response answers each."""
 
     operation: AclOperation
     asked: str
@@ -155,7 +155,7 @@ class TopicRows:
     name: str = "name"
     asked_partitions: str = "partitions"
     asked_index: str | None = "partition_index"
-    """None if the row is the number."""
+    """None if the element is the number itself."""
     partitions: str = "partitions"
     index: str = "partition_index"
     error: str = "error_code"
@@ -164,7 +164,7 @@ class TopicRows:
         return may(call, self.operation, ResourceType.TOPIC, getattr(row, self.name))
 
     def refused(self, row: Row, code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> Row:
-        """The answer to a row, the same for all its partitions."""
+        """The answer to a row: the same error for all its partitions."""
         numbers = [
             each if self.asked_index is None else getattr(each, self.asked_index)
             for each in getattr(row, self.asked_partitions)

@@ -48,12 +48,12 @@ _TOPICS_OF_EPOCHS = TopicRows(
 
 
 def offset_for_leader_epoch(call: Call, handle: Handle) -> Reply:
-    """Brokers once asked this of each other, and their right still counts."""
+    """Brokers used to send this request to each other, and their right is still accepted."""
     return handle(call) if may_cluster(call, AclOperation.CLUSTER_ACTION) else _TOPICS_OF_EPOCHS(call, handle)
 
 
 def write_txn_markers(call: Call[WriteTxnMarkersRequest], handle: Handle) -> Reply:
-    """Administrators abort hanging transactions by it."""
+    """Administrators abort hanging transactions with this request."""
     if may_cluster(call, AclOperation.ALTER) or may_cluster(call, AclOperation.CLUSTER_ACTION):
         return handle(call)
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -102,7 +102,7 @@ async def _when_named(call: Call[ProduceRequest], handle: Handle) -> Reply:
 
 
 def _topics(call: Call[ProduceRequest], handle: Handle) -> Reply:
-    """A topic without a name is unknown, and the handler says so."""
+    """A topic without a name is unknown: the handler answers for it."""
     allows, refused, allowed = call.context.policy.allows, [], []
     for topic in call.request.topic_data:
         if not topic.name or allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name):
@@ -140,7 +140,7 @@ _PRODUCE: Guard = chain(_transactional_id, _named, _topics)
 
 
 def produce(call: Call[ProduceRequest], handle: Handle) -> Reply:
-    """Batches come often, and nearly all of them are allowed: that is found out without a chain."""
+    """Produce requests are frequent, and nearly all are allowed: these are found without a chain of guards."""
     request, allows = call.request, call.context.policy.allows
     producer = request.transactional_id
     if names_known(call) and (producer is None or allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, producer)):

@@ -1,4 +1,4 @@
-"""Which guard stands before which API."""
+"""The guard of each API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.requests.call import Guard
 
 GUARDS: Mapping[int, Guard] = {
     ApiKey.Produce: records.produce,
-    ApiKey.Fetch: nothing_needed,  # partition by partition, and again with the answer: `handlers/records/fetch`
+    ApiKey.Fetch: nothing_needed,  # the handler checks partitions, also those of its answer: `handlers/records/fetch`
     ApiKey.ListOffsets: records.LIST_OFFSETS,
     ApiKey.Metadata: topics.metadata,
     ApiKey.OffsetCommit: groups.OFFSET_COMMIT,
@@ -54,7 +54,7 @@ GUARDS: Mapping[int, Guard] = {
     ApiKey.AlterClientQuotas: cluster.ALTER_QUOTAS,
     ApiKey.DescribeUserScramCredentials: cluster.DESCRIBE_SCRAM,
     ApiKey.AlterUserScramCredentials: cluster.ALTER_SCRAM,
-    ApiKey.DescribeCluster: nothing_needed,  # what the client may do is all that is shown or not
+    ApiKey.DescribeCluster: nothing_needed,  # only the authorized operations in the answer depend on rights
     ApiKey.DescribeProducers: records.DESCRIBE_PRODUCERS,
     ApiKey.DescribeTransactions: transactions.DESCRIBE_TRANSACTIONS,
     ApiKey.ListTransactions: transactions.list_transactions,

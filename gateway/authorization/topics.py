@@ -49,7 +49,7 @@ _Described = MetadataResponse.MetadataResponseTopic
 
 
 def metadata(call: Call[MetadataRequest], handle: Handle) -> Reply:
-    """Nobody learns of topics that it may not describe, unless it has their names or their ids already."""
+    """A client does not learn of topics that it may not describe, unless it already has their names or ids."""
     wanted = call.request.topics
     if wanted is None or (call.version == 0 and not wanted):
         return handle(call).then(
@@ -65,8 +65,9 @@ def metadata(call: Call[MetadataRequest], handle: Handle) -> Reply:
 
     def shown(response: MetadataResponse) -> MetadataResponse:
         rows = [row if _is_describable(call, row) else _without_name(call, row) for row in response.topics]
-        rows = [_without_operations(row) if row.error_code == _DENIED else row for row in rows]  # may not be created
-        # Without names, v0 asks for all.
+        # DENIED: topics that the client may not create.
+        rows = [_without_operations(row) if row.error_code == _DENIED else row for row in rows]
+        # In v0, an empty list requests all topics.
         return changed(response, "topics", (rows if allowed else []) + refused)  # type: ignore[no-any-return]
 
     return handle(call.asking(changed(call.request, "topics", allowed))).then(shown)
@@ -103,7 +104,7 @@ _Created = CreateTopicsResponse.CreatableTopicResult
 
 
 def create_topics(call: Call[CreateTopicsRequest], handle: Handle) -> Reply:
-    """A name that comes twice is wrong before it is denied."""
+    """A name that occurs twice is an error, which takes precedence over the denial."""
     times = Counter(topic.name for topic in call.request.topics)
     may_all = may_cluster(call, AclOperation.CREATE)
     allowed, refused = [], []
@@ -130,7 +131,7 @@ def _refused_creation(name: str) -> _Created:
 
 
 def _with_configs(call: Call, row: _Created) -> _Created:
-    """If the client may describe them (KIP-525)."""
+    """Leave out the configurations unless the client may describe them (KIP-525)."""
     if row.error_code or _may(call, AclOperation.DESCRIBE_CONFIGS, row.name):
         return row
     return _Created(

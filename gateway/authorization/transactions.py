@@ -50,7 +50,7 @@ def init_producer_id(call: Call[InitProducerIdRequest], handle: Handle) -> Reply
 
 
 def _may_be_idempotent(call: Call) -> bool:
-    """Whoever may write somewhere, may (KIP-679)."""
+    """A principal that may write to some topic has this right, too (KIP-679)."""
     return may_cluster(call, AclOperation.IDEMPOTENT_WRITE) or call.context.policy.allows_any(
         AclOperation.WRITE, ResourceType.TOPIC
     )
@@ -59,7 +59,7 @@ def _may_be_idempotent(call: Call) -> bool:
 # AddPartitionsToTxn
 
 FIRST_BROKER_VERSION = 4
-"""From then on, leaders ask for clients."""
+"""From this version on, leaders send the request on behalf of clients."""
 _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 
 
@@ -72,7 +72,7 @@ _of_brokers = needs_cluster(AclOperation.CLUSTER_ACTION, with_error)
 
 
 def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
-    """One topic that is denied, and none is added."""
+    """If one topic is denied, none is added."""
     request = call.request
     if not _may(call, AclOperation.WRITE, request.v3_and_below_transactional_id):
         call.count_error(_DENIED)
