@@ -1,4 +1,4 @@
-"""ACLs and filters of ACLs as the three APIs of ACLs write them."""
+"""ACLs and filters of ACLs, as the three ACL APIs encode them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_CHANGES = 10_000
 
 
 class _Filter(Protocol):
-    """As DescribeAcls and DeleteAcls have it."""
+    """The fields of filters in DescribeAcls and DeleteAcls."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -29,14 +29,14 @@ class _Filter(Protocol):
 
 
 def from_code(kind: type[Code], code: int) -> Code:
-    """UNKNOWN for what is not known."""
+    """Return UNKNOWN for an unknown code."""
     return kind(code) if code in set(kind) else kind(UNKNOWN)
 
 
 def to_filter(asked: _Filter) -> AclFilter:
-    """Raises ClosesConnection for a filter of unknown elements, as Kafka does not understand such a request.
+    """Raises ClosesConnection for a filter with unknown elements, because Kafka cannot parse such a request.
 
-    As in Kafka, only code 0 is refused so; a code that nobody knows makes a filter that matches nothing.
+    As in Kafka, only code 0 closes the connection; any other unknown code makes a filter that matches nothing.
     """
     codes = (asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
     if UNKNOWN in codes:

@@ -18,7 +18,7 @@ Changes = dict[QuotaKey, float | None]
 
 
 async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasResponse:
-    """Each entity is altered as a whole, or not at all."""
+    """Each entity is altered completely or not at all."""
     changes: Changes = {}
     errors: dict[Entity, KafkaError | None] = {}
     for entry in call.request.entries:

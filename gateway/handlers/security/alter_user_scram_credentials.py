@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51), v0 (KIP-554).
 
-The client sends the salted password; what is kept of it proves the password and does not tell it.
+The client sends the salted password. The stored values verify the password, but do not reveal it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScram
 
 
 def _judged(call: Call[AlterUserScramCredentialsRequest]) -> tuple[Changes, dict[str, KafkaError]]:
-    """What is to be changed, and why other users are not."""
+    """Return the changes, and why other users are not changed."""
     request, known = call.request, call.cluster.security.state.scram
     changes: dict[str, tuple[ScramKey, ScramCredential | None]] = {}
     errors: dict[str, KafkaError] = {}

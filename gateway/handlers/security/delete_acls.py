@@ -1,6 +1,7 @@
 """DeleteAcls (key 31), v0-v3.
 
-v0 knows literal patterns only; v1 prefixed ones (KIP-290); v2 flexible; v3 resources of type USER (KIP-373).
+v0 knows only literal patterns; v1 adds prefixed ones (KIP-290); v2 is flexible; v3 adds resources of type USER
+(KIP-373).
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ class _Filter(NamedTuple):
     exact: dict[str, str | None]
     """Names by type; None is the default entity."""
     types: set[str]
-    """Any name will do."""
+    """Types that entities must have, with any name."""
     strict: bool
-    """Entities have no other types."""
+    """Entities must not have other types."""
 
     def matches(self, entity: Entity) -> bool:
         parts = dict(entity)
