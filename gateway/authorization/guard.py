@@ -115,7 +115,7 @@ def needs_each(
     answered: str,
     refuse: Callable[[Call[Any], Row], Row],
 ) -> Guard:
-    """Requires a right for each row of the request's field `asked`; denied rows are answered in the response's `answered`."""
+    """A right for each row of the request's field `asked`; denied rows are answered in the response's `answered`."""
 
     def guard(call: Call, handle: Handle) -> Reply:
         rows: Sequence[Row] = getattr(call.request, asked) or ()
