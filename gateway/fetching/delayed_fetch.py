@@ -87,7 +87,7 @@ class DelayedFetch:
         self._pending = False
         self._overdue = False
         self._grace: asyncio.TimerHandle | None = None
-        """While this timer runs, logs that are being opened are waited for, whatever else could be returned."""
+        """While this timer runs, logs that are being opened are waited for, even if other data could be returned."""
         self._found_error = False
         """An error was found after the start. It is returned at once, as Kafka returns read errors."""
 

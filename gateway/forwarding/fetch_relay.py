@@ -52,8 +52,7 @@ class FetchRelay:
         """The partitions of the full fetch in flight."""
 
     def leader(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
-        """The gateway to which the fetch is forwarded unchanged; None if there is none. Raises KafkaError if its
-        session has ended."""
+        """The gateway that gets the fetch unchanged, or None. Raises KafkaError if the fetch session has ended."""
         request = call.request
         if request.isolation_level not in ISOLATION_LEVELS:
             return None

@@ -43,8 +43,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
 GRACE_S = 0.2
-"""Time after max_wait for the answers that the leaders send then. Later answers, of a blocked leader, go into the next
-fetch."""
+"""Time after max_wait for the leaders' answers. Later answers, of a blocked leader, go into the client's next fetch."""
 SLACK_S = 0.005
 """max_wait counts as over when no more than this time is left."""
 
@@ -71,12 +70,10 @@ class _Offsets(NamedTuple):
 
 
 class ForwardedFetches:
-    """The fetches of one client: what leaders were asked for, and their answers that the client has not received
-    yet."""
+    """One client's fetches: what leaders were asked for, and answers of theirs that the client has not received yet."""
 
     def __init__(self, ask: Ask, unread: Unread) -> None:
-        """Answers that have arrived and were not handed out count as ``unread``: above that budget, leaders are asked
-        for less."""
+        """Answers that were not handed out yet count as ``unread``: above that budget, leaders are asked for less."""
         self._unread = unread
         self.asked: dict[Key, int] = {}
         """The requested offset of each partition, while its answer is in flight."""
@@ -117,8 +114,7 @@ class ForwardedFetches:
         return Reply.later(waiting.future)
 
     def _forget_all_but(self, fetched: Iterable[FetchedPartition]) -> None:
-        """Forget partitions that the client no longer fetches, or fetches from another offset: their state would be
-        outdated."""
+        """Forget partitions that the client no longer fetches, or fetches from another offset: that is outdated."""
         offsets = {each.key: each.offset for each in fetched}
         self.asked = {key: offset for key, offset in self.asked.items() if offsets.get(key) == offset}
         for key in [key for key, row in self.answered.items() if offsets.get(key) != row.fetched.offset]:
@@ -170,7 +166,7 @@ class ForwardedFetches:
             self.known[row.fetched.key] = _Offsets(row.high_watermark, row.log_start_offset)
 
     def hand_out(self, key: Key) -> PartitionAnswer | None:
-        """Remove an answer: it goes to the client now, or is not wanted any more."""
+        """Remove an answer: the client gets it now, or no longer needs it."""
         row = self.answered.pop(key, None)
         if row is not None:
             self._unread.size_bytes -= row.records.size_bytes
@@ -268,7 +264,7 @@ class _ForwardedFetch:
 
 
 async def _name(call: Call[FetchRequest], topic: str | uuid.UUID | None) -> str | None:
-    """None if there is no such topic; this gateway's handler then knows the answer."""
+    """None if there is no such topic; this gateway's handler then gives the answer."""
     if not isinstance(topic, uuid.UUID):
         return topic
     name = call.cluster.topics.cached_name(topic)

@@ -1,4 +1,4 @@
-"""The batches of an idempotent producer that come by a single address, while the leaders behind it change.
+"""The batches of an idempotent producer that arrive at a single address, while the leaders behind it change.
 
 For its client, all partitions always have the same leader, so it sends the next batch without waiting for the outcome
 of those before it. A new leader that knows nothing of the producer would accept that batch as the first one.
@@ -21,8 +21,7 @@ NO_EPOCH = -1
 
 
 class ProduceOrder:
-    """Keeps one client's batches in order: new leaders get batches only when all batches to old leaders are
-    answered."""
+    """Keeps a client's batches in order: new leaders get batches only when all those to old leaders are answered."""
 
     def __init__(self, refused: RefusedBatches) -> None:
         self._refused = refused
@@ -68,8 +67,7 @@ class ProduceOrder:
                     self._refused.refuse(topic, index, header, ErrorCode(codes[topic, index]))
 
     def lost(self, request: ProduceRequest) -> None:
-        """The outcome is unknown. The batches count as refused: the client must send them again before others are
-        forwarded."""
+        """The outcome is unknown. The batches count as refused: the client must send them again before any others."""
         for topic, index, header in _sequenced(request):
             self._refused.refuse(topic, index, header, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

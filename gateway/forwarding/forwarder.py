@@ -1,4 +1,4 @@
-"""Requests of clients that know one address for all gateways: each is answered by the gateway that is responsible.
+"""Requests of clients that know one address for all gateways: the responsible gateway answers each request.
 
 This gateway handles requests for what it leads as for any client. A request for one other leader is forwarded
 unchanged, and so is its answer; a request for several leaders is split, and the answers are merged. If an answer is
@@ -49,7 +49,7 @@ class Forwarding:
     peers: Peers
     leaders: FleetLeaders
     elsewhere: Cluster
-    """The cluster as a gateway sees it that leads nothing: with it, every handler refuses."""
+    """The cluster as seen by a gateway that leads nothing: with it, every handler refuses."""
 
 
 class FleetLeaders:

@@ -28,7 +28,7 @@ class PeerRequests:
     async def ask(self, member: Member, version: int, request: Message, response: type[R], timeout_s: float) -> R:
         """Raises PeerLostError if no answer comes, or none that can be decoded."""
         if not self._peers.is_member(member):
-            # Another member may be the same process: with two links to it, it would refuse the older one for ever.
+            # Another member may be the same process: with two links to it, it would refuse the older one forever.
             raise PeerLostError("it is no member any more")
         link, client_id = self._link(member)
         answer: asyncio.Future[bytearray | None] = self._loop.create_future()

@@ -28,7 +28,7 @@ from protocol.proxy.header import Endpoint, encode_cluster_header, encode_proxy_
 
 CONNECT_S = 2.0
 SILENCE_MS = 5_000
-"""A peer whose machine acknowledges nothing for this time is lost. Whether its process works, the fleet's log shows."""
+"""A peer whose machine acknowledges nothing for this time is lost. The fleet's log shows whether its process works."""
 READ_BUFFER_BYTES = 256 * 1024
 WRITE_HIGH_BYTES = 4 * 1024 * 1024
 MAX_ANSWER_BYTES = 2**31 - 1
@@ -223,7 +223,7 @@ class Peers(FleetListener):
         security: PeerSecurity | None = None,
         cluster: str | None = None,
     ) -> None:
-        """`open_listener` is a listener without login, where a gateway without [fleet.forwarding] is asked.
+        """`open_listener` is a listener without login; a gateway without [fleet.forwarding] gets requests there.
 
         With `security` the gateways use TLS between them. `cluster` is a cluster other than the fleet's own; such
         clusters are served where all gateways have [fleet.forwarding].
@@ -239,7 +239,7 @@ class Peers(FleetListener):
 
     @cached_property
     def _read_buffer(self) -> memoryview:
-        """Created when it is needed: in many clusters, no other gateway is asked."""
+        """Created on first use: in many clusters, no other gateway is asked."""
         return memoryview(bytearray(READ_BUFFER_BYTES))
 
     def open(self, member: Member, client_address: str | None, on_lost: Callable[[PeerLink], None]) -> PeerLink:
@@ -257,8 +257,7 @@ class Peers(FleetListener):
         return link
 
     def _complain(self, link: PeerLink) -> None:
-        """Log a failed member once: it is dead and soon evicted, or it cannot be reached, which an operator has to
-        know."""
+        """Log a failed member once: it is dead and soon evicted, or unreachable, which an operator has to know."""
         if link.failure is not None and link.member not in self._failing and self._fleet.is_member(link.member):
             self._failing.add(link.member)
             log.warning("connection to another gateway failed", node_id=link.member.node_id, error=link.failure)

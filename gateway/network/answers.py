@@ -147,4 +147,5 @@ class Answers:
         self.places.clear()
         for task in self.encoding:
             task.cancel()
-        del self._owner  # the owner refers to this object: the cycle would stay until the garbage collector runs
+        # the owner refers to this object: the reference cycle would stay until the garbage collector runs
+        del self._owner

@@ -200,7 +200,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._pipeline.take(self._receiver.cut(memoryview(found.rest)))
 
     def _is_let_in(self, header: ProxyHeader) -> bool:
-        """Check how often the address connects, and the certificate name from a load balancer that terminates TLS."""
+        """Check how often the address connects, and the client's name from a load balancer that terminates TLS."""
         if header.source is not None and self._connects_too_often():
             return False
         if header.cluster is not None and self.listener.name == FORWARDING_LISTENER:

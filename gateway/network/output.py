@@ -26,7 +26,7 @@ class Output(Protocol):
 
 
 class Gone:
-    """Replaces a lost connection: the pipeline would keep that in memory until the garbage collector runs."""
+    """Replaces a lost connection: the pipeline would keep the connection in memory until the garbage collector runs."""
 
     accepts_answers = False
 

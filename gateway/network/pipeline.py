@@ -54,8 +54,7 @@ class Pipeline:
         self._max_in_flight = host.limits.max_in_flight_requests
         self.admission = Admission(host.dispatcher, context)
         self.requests = host.requests
-        """The budget that counts its requests: the share of its cluster, once it is admitted to one of several
-        clusters."""
+        """The budget that counts its requests: its cluster's share, after admission to one of several clusters."""
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[bytearray] = deque()
@@ -267,8 +266,7 @@ class Pipeline:
         self.run()
 
     def mute(self, throttle_time_ms: int) -> None:
-        """Run no request for this time, or longer if the client is already muted for longer. Requests that already run
-        are answered."""
+        """Run no request for this time, or longer if it is muted for longer already. Running requests are answered."""
         end_s = self._loop.time() + throttle_time_ms / 1000
         if self._muted is not None:
             end_s = max(end_s, self._muted.when())
@@ -313,8 +311,7 @@ class Pipeline:
     # The end
 
     def fail(self, call: Call | None, error: BaseException) -> None:
-        """A failure of the gateway is logged and closes the connection; the client may connect again. Malformed
-        requests and refusals are no such failures."""
+        """Log a failure of the gateway and close the connection. Malformed requests and refusals are no failures."""
         if isinstance(error, MalformedRequest) and call is None:
             self._end_malformed(error)
             return

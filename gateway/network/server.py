@@ -50,7 +50,7 @@ class KafkaServer:
         logins: LoginService | None = None,
         address_quotas: AddressQuotas | None = None,
     ) -> None:
-        """`logins` is there when a listener has SASL. `address_quotas` are for clients, not for other gateways."""
+        """`logins` is set if a listener has SASL. `address_quotas` are for clients, not for other gateways."""
         self.dispatcher = dispatcher
         self.limits = config.limits
         self.metrics = metrics
@@ -110,8 +110,7 @@ class KafkaServer:
         )  # fmt: skip
 
     def _peer_entrance(self, settings: ForwardingSection) -> Callable[[], asyncio.BufferedProtocol]:
-        """As `_entrance`, for connections of other gateways. Their own PROXY header names the client that they forward
-        for."""
+        """As `_entrance`, for connections of other gateways. Their own PROXY header names the forwarded client."""
         make = partial(
             KafkaConnection, self, Listener(FORWARDING_LISTENER), proxies=settings.trusted_peers, answers_in_order=False
         )

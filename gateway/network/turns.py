@@ -47,8 +47,7 @@ class Turns:
             self._next = asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Begin a turn of the event loop. Requests that have waited come first, and wait behind the others if there are
-        more."""
+        """Begin a turn of the event loop. Waiting requests come first, and then wait behind the others again."""
         self._next = None
         self._used_s.clear()
         if self._waiting:

@@ -20,7 +20,7 @@ address, but librdkafka before 2.4 treats brokers with the same address as one b
 
 
 class Brokers:
-    """Create one for each request: the fleet does not change while a request is answered."""
+    """Create an object for each request: the fleet does not change while a request is answered."""
 
     def __init__(self, call: Call) -> None:
         self._fleet = call.cluster.fleet
@@ -35,7 +35,7 @@ class Brokers:
 
     @property
     def controller_id(self) -> int:
-        """Clients send here what any gateway can handle. It is the lowest id, so that all gateways agree."""
+        """The lowest id, so that all gateways agree. Clients send it requests that any gateway can handle."""
         return next((node.node_id for node in self.nodes), -1)
 
     @property
@@ -93,7 +93,7 @@ class Brokers:
 
     @property
     def replication_factor(self) -> int:
-        """That of every partition, as clients see it: a gateway in each rack may serve the rack's consumers."""
+        """The factor of every partition, as clients see it: a gateway in each rack may serve consumers there."""
         return max(1, len(self._readers))
 
     def replicas(self, topic: str, partition: int, leader_id: int) -> list[int]:
@@ -112,8 +112,7 @@ class Brokers:
 
     @cached_property
     def _readers(self) -> Mapping[str, Placement]:
-        """Placements by rack; empty at a single address and between gateways: there, clients cannot choose a
-        gateway."""
+        """Placements by rack; empty at a single address and between gateways, where clients cannot choose."""
         if self._is_single or self._listener == FORWARDING_LISTENER:
             return {}
         return _placements(

@@ -37,7 +37,7 @@ Guard = Callable[["Call[Any]", Handle], Reply]
 class Api(Generic[Request_co, Response_co]):
     """`handle`, and everything else that differs between APIs.
 
-    An API counts as one of any messages, so that there can be a table of APIs: each gets only its own calls.
+    Its type counts as an API of any messages, so that there can be a table of APIs: each API gets only its own calls.
     """
 
     request: type[Request_co]
@@ -70,7 +70,7 @@ def at_once(respond: Callable[[Call[Request_co]], Message]) -> Callable[[Call[Re
 
 
 def awaited(respond: Callable[[Call[Request_co]], Awaitable[Message]]) -> Callable[[Call[Request_co]], Reply]:
-    """The handler of an API whose response later requests of the connection wait for."""
+    """The handler of an API whose calls block later requests of the connection until they are answered."""
 
     async def prepare(call: Call[Request_co]) -> Reply:
         return Reply(await respond(call))

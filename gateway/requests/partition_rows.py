@@ -40,8 +40,8 @@ class PartitionRows:
     ) -> list[MetadataPartition]:
         """The rows of a topic's partitions, all of one ``view``. They are shared: callers must not change them.
 
-        ``variant`` is everything else of the request that the rows depend on. Callers at the same time create the rows
-        together, not each caller all of them.
+        ``variant`` is everything else of the request that the rows depend on. Concurrent callers create the rows
+        together: each row is created once.
         """
         found = self._current(topic, variant, view())
         while len(found.rows) < partitions:

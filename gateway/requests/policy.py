@@ -54,7 +54,7 @@ class Charges(Protocol):
         """At least one quota is set."""
 
     def charge(self, call: Any, response: Response) -> tuple[Response, int]:
-        """Return the answer to a call, which may be another one, and the client's throttle time after it (ms)."""
+        """Return the answer to a call, perhaps a replaced one, and the client's throttle time after it (ms)."""
 
 
 class AllAllowed:

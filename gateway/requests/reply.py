@@ -52,7 +52,7 @@ class Reply:
         return reply
 
     def then(self, change: Callable[[Any], Response]) -> Reply:
-        """The same reply with its response changed. It must not be a relayed one. Produce with acks=0 has None."""
+        """The same reply with its response changed. The response must not be a relayed one. It is None for acks=0."""
         if self.preparation is not None:
             return Reply.after(self._prepared_then(change))
         if self.future is not None:

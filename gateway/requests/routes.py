@@ -22,7 +22,7 @@ Request_co = TypeVar("Request_co", default=Message, covariant=True)
 Response_co = TypeVar("Response_co", default=Message, covariant=True)
 
 Shares = dict[Member | None, Request]
-"""None is this gateway itself. It also gets what has no leader, because its handler knows the answer."""
+"""None is this gateway itself. It also gets rows without a leader, because its handler knows the answer."""
 
 
 class Leaders(Protocol):
@@ -44,17 +44,15 @@ class Leaders(Protocol):
 
 @dataclass(frozen=True)
 class Route(Generic[Request_co, Response_co]):
-    """The type counts as a route of any messages, so that APIs have it in a table: each route gets only its own
-    messages."""
+    """The type counts as a route of any messages, so that APIs have it in a table: each gets only its own messages."""
 
     split: Callable[[Request_co, int, Leaders], Shares[Request_co]]
     """(request, version, leaders)."""
     merge: Callable[[Sequence[Response_co]], Response_co]
     """Merges the answers to several shares."""
     only_with_lease: bool = False
-    """A gateway without a lease may have been suspended: the client may meanwhile have sent to another gateway what
-    this one read before. If such a request belongs to a transaction, it must not become a part of the next
-    transaction."""
+    """A gateway without a lease may have been suspended: the client may have sent the same request to another gateway
+    since. A request of an earlier transaction must not become a part of the next one."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 A producer sends thousands of them: one topic, one partition, one batch. The bytes before the batch are compared, not
 decoded. The batch is checked and appended, and its answer is encoded in one step.
 
-Everything unusual takes the general path (`produce`) from its beginning: nothing was done here then. So both paths give
-the same answers, and a test compares them. In particular, no error is determined here.
+Any other request takes the general path (`produce`); this path has done nothing then. So both paths give the same
+answers, and a test compares them. In particular, no error is determined here.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class ProduceCall:
 
     async def _decode(self, part: Part) -> None:
         """Decode for as long as it takes, as in Kafka, whose timeout begins when a batch is appended: otherwise a batch
-        that takes longer would be sent again for ever."""
+        that takes longer would be sent again forever."""
         work = partial(self._checked, part, None)
         part.produced = await self.call.cluster.logs.decoding.run(work, self.call.client.number)
         self._waits_since = time.perf_counter()
