@@ -20,7 +20,7 @@ address, but librdkafka before 2.4 treats brokers with the same address as one b
 
 
 class Brokers:
-    """Create an object for each request: the fleet does not change while a request is answered."""
+    """Create a new object after each await: some properties are cached, and the fleet may have changed."""
 
     def __init__(self, call: Call) -> None:
         self._fleet = call.cluster.fleet
