@@ -1,4 +1,4 @@
-"""What a right is about, by Kafka's codes: https://kafka.apache.org/protocol (AclOperation, ResourceType)."""
+"""The subjects of ACLs with Kafka's codes: https://kafka.apache.org/protocol (AclOperation, ResourceType)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """Below TOPIC are those of filters, and what a client may name without meaning."""
+    """UNKNOWN and ANY are only for filters. Clients may also send them where they have no meaning."""
 
     UNKNOWN = 0
     ANY = 1
@@ -23,7 +23,7 @@ class PatternType(IntEnum):
     UNKNOWN = 0
     ANY = 1
     MATCH = 2
-    """Of filters: whatever covers the name, by itself, by a prefix or by `*`."""
+    """For filters: every pattern that covers the name, as a literal, as a prefix or as `*`."""
     LITERAL = 3
     PREFIXED = 4
 
@@ -60,9 +60,9 @@ CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 """A literal pattern that means every name; as a host, every host."""
 NOT_ASKED = -(2**31)
-"""Authorized operations that the client did not ask for."""
+"""The value in a response if the client did not request the authorized operations."""
 
 
 def bit_field(operations: Iterable[AclOperation]) -> int:
-    """As responses hold authorized operations."""
+    """The bit field of authorized operations in responses."""
     return sum(1 << operation for operation in operations)

@@ -1,4 +1,4 @@
-"""Kafka record batches (magic 2) seen from outside: header, checksum, offsets. Records are never parsed here.
+"""Kafka record batches (magic 2): header, checksum, offsets. Records are not parsed here.
 
 Layout of a batch, big-endian; the checksum covers everything from `attributes` to the end:
 
@@ -118,7 +118,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap from 2**31-1 to 0. NO_SEQUENCE stays what it is."""
+        """Sequence of the last record; sequences wrap from 2**31-1 to 0. NO_SEQUENCE stays NO_SEQUENCE."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & _MAX_INT32
@@ -133,10 +133,10 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Each batch's position and header, for batches that lie one after the other up to the end of `buffer`.
+    """Position and header of each batch, for batches that follow one another up to the end of `buffer`.
 
-    Raises InvalidBatch for message sets (magic 0 and 1) and CorruptBatch for any other magic, for a length that cannot
-    be, and when the last batch is cut short.
+    Raises InvalidBatch for message sets (magic 0 and 1) and CorruptBatch for any other magic, for an impossible length,
+    and if the last batch is cut short.
     """
     position, end = 0, len(buffer)
     while position < end:
@@ -150,8 +150,8 @@ def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def iter_transactional(buffer: Buffer) -> Iterator[int]:
-    """Where the transactional batches begin, control batches among them, of whole ones that fill `buffer`. Looks at
-    nothing else, because most logs have none."""
+    """The positions of transactional batches, including control batches, in a `buffer` of whole batches. No other field
+    is checked, because most logs have no such batches."""
     position, end = 0, len(buffer)
     while position + HEADER_BYTES <= end:
         batch_length, attributes = _MARKED_EXTENT.unpack_from(buffer, position + _EXTENT_OFFSET)
@@ -173,7 +173,7 @@ def _require_magic_v2(buffer: Buffer, position: int) -> None:
 
 
 def check_batch(buffer: memoryview, position: int, header: BatchHeader) -> None:
-    """What Kafka's broker demands of a batch from a client, apart from the records, which stay compressed and unread.
+    """The checks that Kafka's broker makes for a batch from a client, except for its records, which stay compressed.
 
     Raises CorruptBatch for a bad length, magic or CRC32-C, and InvalidBatch for a batch that no client may send.
     """
@@ -203,10 +203,10 @@ def _check_producible(header: BatchHeader) -> None:
 
 
 def stamp_offsets(buffer: WritableBuffer, base_offset: int, leader_epoch: int = 0) -> int:
-    """Number the batches that fill `buffer` from `base_offset` on, in place, and return the next free offset.
+    """Set the offsets of the batches in `buffer` in place, starting with `base_offset`. Returns the next free offset.
 
-    Writes only fields outside the checksum. Raises CorruptBatch if the buffer holds anything else, perhaps when some
-    batches are numbered.
+    Writes only fields outside the checksum. Raises CorruptBatch if the buffer contains anything else; some batches may
+    have new offsets then.
     """
     unpack, pack = _MAGIC_EXTENT.unpack_from, _UNCHECKED.pack_into
     position, end = 0, len(buffer)
@@ -226,8 +226,8 @@ def stamp_offsets(buffer: WritableBuffer, base_offset: int, leader_epoch: int = 
 
 
 def set_log_append_time(buffer: WritableBuffer, position: int, timestamp_ms: int) -> None:
-    """Make `timestamp_ms` the time of every record of the batch at `position`, as message.timestamp.type=LogAppendTime
-    asks, and rewrite the CRC. The records keep their own deltas; readers ignore them. Raises CorruptBatch."""
+    """Set the timestamp of all records of the batch at `position`, for message.timestamp.type=LogAppendTime, and
+    rewrite the CRC. The records keep their own deltas, which readers ignore. Raises CorruptBatch."""
     header = parse_header(buffer, position)
     end = position + header.batch_length + LOG_OVERHEAD_BYTES
     if header.batch_length < _MIN_LENGTH or end > len(buffer):

@@ -1,4 +1,4 @@
-"""What a frame is made of when its records are sent from where they lie."""
+"""The buffers of a frame, so that records are sent without a copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class RecordChunks(NamedTuple):
-    """Record batches that lie in several buffers; they are sent one after the other and never copied together."""
+    """Record batches in several buffers, which are sent one after the other and never copied together."""
 
     chunks: Sequence[Buffer]
     size_bytes: int

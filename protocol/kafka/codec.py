@@ -28,7 +28,7 @@ _ID_IN_REQUEST = 4
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _JOIN_BELOW_BYTES = 16_384
-"""Chunks that are smaller on average than this are joined: a system call handles few large buffers best."""
+"""If the average size of the chunks is below this, they are joined: few large buffers suit a system call best."""
 
 
 class MalformedRequest(ValueError):
@@ -54,7 +54,7 @@ def parse_fixed_header(frame: memoryview) -> tuple[int, int, int]:
 
 
 def parse_header(frame: memoryview, *, flexible: bool) -> RequestHeader:
-    """Parse a request header; ``flexible`` says that the body, and so the header, carries tagged fields (KIP-482)."""
+    """Parse a request header; ``flexible``: the body, and therefore the header, has tagged fields (KIP-482)."""
     api_key, api_version, correlation_id = parse_fixed_header(frame)
     position = _HEADER_V0.size
     if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
@@ -117,12 +117,12 @@ def decode_response(message: type[M], version: int, frame: memoryview) -> M:
 
 
 def readdress_request(frame: bytearray, correlation_id: int) -> list[Buffer]:
-    """The frame with its length, to be sent on under another correlation id, which is written into it."""
+    """The frame with its length, to be forwarded with another correlation id, which is written into `frame`."""
     return _readdress(frame, _ID_IN_REQUEST, correlation_id)
 
 
 def readdress_response(frame: bytearray, correlation_id: int) -> list[Buffer]:
-    """The same of a response."""
+    """The same for a response."""
     return _readdress(frame, 0, correlation_id)
 
 
@@ -138,7 +138,7 @@ def is_flexible(message: type[Message], version: int) -> bool:
 
 
 _decoders: dict[tuple[type[Message], int], Decode] = {}
-"""Those that were needed so far."""
+"""The decoders that have been compiled so far."""
 
 
 def _decoder(message: type[Message], version: int) -> Decode:
@@ -168,7 +168,7 @@ def _encode_frame(header: bytes, encode: Encode, message: object) -> list[Buffer
 
 
 def _spliced(parts: list[Buffer], splices: Splices) -> list[Buffer]:
-    """What lies between records in one buffer, and the records as they are."""
+    """The bytes between records, joined to one buffer each, and the records without a copy."""
     buffers: list[Buffer] = []
     start = 0
     for position, records in splices:

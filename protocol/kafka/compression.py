@@ -24,7 +24,7 @@ ZSTD: Final = 4
 
 _GZIP_WINDOW_BITS: Final = zlib.MAX_WBITS | 16
 _READ_CHUNK_BYTES: Final = 256 * 1024
-_ZSTD_MAX_WINDOW_BYTES: Final = 2**27  # what level 22 asks for, and where zstd's own default limit lies
+_ZSTD_MAX_WINDOW_BYTES: Final = 2**27  # The window size of level 22, which is also zstd's own default limit.
 
 # snappy-java: magic, version 1, compatible with 1; then blocks, each a length and raw snappy.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -47,11 +47,11 @@ _of_thread = threading.local()
 
 
 class UnsupportedCompression(ValueError):
-    """No such codec, or none of this name in this record format. On the wire: UNSUPPORTED_COMPRESSION_TYPE (76)."""
+    """Unknown codec, or not allowed in this record format. On the wire: UNSUPPORTED_COMPRESSION_TYPE (76)."""
 
 
 class DecompressionError(ValueError):
-    """The compressed bytes are damaged or cut short (zstd between two blocks excepted: the record count tells)."""
+    """The compressed bytes are damaged or cut short. A cut between two zstd blocks shows only in the record count."""
 
 
 class DecompressedTooLarge(DecompressionError):
@@ -63,7 +63,7 @@ class _Readable(Protocol):
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> bytes:
-    """The plain bytes of `data`, at most `max_bytes`. `magic` is that of the message around: lz4 differs in magic 0.
+    """The decompressed bytes of `data`, at most `max_bytes`. `magic` is that of the message: lz4 differs in magic 0.
 
     Raises DecompressionError, DecompressedTooLarge or UnsupportedCompression.
     """
@@ -97,7 +97,7 @@ def _decompress(codec: int, data: Buffer, max_bytes: int, magic: int) -> bytes:
 
 
 def _zstd_context() -> zstandard.ZstdDecompressor:
-    """Each thread's own: to make one costs more than to use it."""
+    """An instance for each thread, because to create one takes longer than to use it."""
     context: zstandard.ZstdDecompressor | None = getattr(_of_thread, "zstd", None)
     if context is None:
         context = _of_thread.zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
@@ -105,14 +105,14 @@ def _zstd_context() -> zstandard.ZstdDecompressor:
 
 
 class Start(NamedTuple):
-    """The first bytes of what was compressed; `whole` if there are no more."""
+    """The first decompressed bytes; `whole` if there are no more."""
 
     plain: bytes
     whole: bool
 
 
 def decompress_start(codec: int, data: Buffer, max_bytes: int) -> Start | None:
-    """At least some of the first `max_bytes`, whatever follows. None where they cannot be had cheaply.
+    """At least some of the first `max_bytes`, even if later bytes are damaged. None if there is no cheap way.
 
     Raises DecompressionError or UnsupportedCompression.
     """
@@ -157,7 +157,7 @@ def _snappy_start(data: memoryview, max_bytes: int) -> Start | None:
 
 
 def _read_bounded(stream: _Readable, max_bytes: int) -> bytes:
-    """All of `stream`, or as much of it as shows that there is more than `max_bytes`."""
+    """All of `stream`, or enough of it to see that there are more than `max_bytes`."""
     chunks: list[bytes] = []
     remaining = max_bytes + 1
     while remaining > 0 and (chunk := stream.read(min(remaining, _READ_CHUNK_BYTES))):
@@ -184,7 +184,7 @@ def _snappy_decompress(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _snappy_block(data: memoryview, max_bytes: int) -> bytes:
-    # The library allocates the length that the block declares, so that is judged first.
+    # The library allocates the length in the block's header, so that length is checked first.
     declared = cramjam.snappy.decompress_raw_len(data)
     if declared > max_bytes:
         raise DecompressedTooLarge(f"snappy: block of {declared} bytes")
@@ -193,7 +193,7 @@ def _snappy_block(data: memoryview, max_bytes: int) -> bytes:
 
 def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
     decoder = lz4.frame.LZ4FrameDecompressor()
-    # The library allocates all of max_length, hence the second bound: what this much input can hold at most.
+    # The library allocates all of max_length. So it is also limited to what this size of input can contain at most.
     plain: bytes = decoder.decompress(data, max_length=min(max_bytes + 1, len(data) * _LZ4_MAX_RATIO + 1))
     if not decoder.eof and len(plain) <= max_bytes:
         raise DecompressionError("lz4: frame cut short")
@@ -201,7 +201,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
 
 
 def compress(codec: int, data: Buffer, magic: int = 2) -> bytes:
-    """`data` as Kafka's own clients compress it, for a message of `magic`. Raises UnsupportedCompression."""
+    """`data` compressed like Kafka's own clients do, for a message of `magic`. Raises UnsupportedCompression."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -226,13 +226,13 @@ def _xerial_compress(data: memoryview) -> bytes:
 
 
 def _with_right_lz4_checksum(frame: Buffer) -> bytes:
-    """KAFKA-3160: clients of magic 0 took the magic bytes into the header checksum. Readers of magic 0 ignore it."""
+    """KAFKA-3160: clients of magic 0 included the magic bytes in the header checksum. Readers of magic 0 ignore it."""
     position = _lz4_checksum_offset(frame)
     return _with_byte(frame, position, _lz4_header_checksum(bytes(frame[_LZ4_FLAGS_OFFSET:position])))
 
 
 def _with_wrong_lz4_checksum(frame: bytes) -> bytes:
-    """KAFKA-3160 the other way: old readers of magic 0 insist on the checksum that includes the magic bytes."""
+    """KAFKA-3160 in the other direction: old readers of magic 0 require the checksum that includes the magic bytes."""
     position = _lz4_checksum_offset(frame)
     return _with_byte(frame, position, _lz4_header_checksum(frame[:position]))
 

@@ -1,6 +1,6 @@
-"""Record batches as message sets, for Fetch v0 and v1 (magic 0) and v2 and v3 (magic 1).
+"""Converts record batches to message sets, for Fetch v0 and v1 (magic 0) and v2 and v3 (magic 1).
 
-Follows Kafka 3.9's broker: codec, offsets and timestamp type stay, headers and control batches do not, zstd is refused.
+As Kafka 3.9's broker: codec, offsets and timestamp type are kept, headers and control batches are not, zstd is refused.
 """
 
 from collections.abc import Iterable
@@ -12,11 +12,12 @@ from protocol.kafka.records import Record, iter_records
 
 
 def down_convert(batches: Buffer, magic: int, first_offset: int, max_bytes: int) -> bytes:
-    """The records from `first_offset` on as messages of `magic`, a batch's codec kept by a wrapper.
+    """The records from `first_offset` on as messages of `magic`, in a wrapper with the batch's codec.
 
-    Stops after the batch that reaches `max_bytes`; no batch may unfold to more than that. No bytes come back when there
-    are only control batches, or only older records: the caller reads on, or the client would ask for the same for ever.
-    Raises CorruptBatch, InvalidBatch, and UnsupportedCompression when a batch with such records is zstd.
+    Stops after the batch that reaches `max_bytes`; a batch may not be larger than that after decompression. The result
+    is empty if there are only control batches, or only older records: the caller then continues with the next batches,
+    as otherwise the client would request the same offset forever. Raises CorruptBatch, InvalidBatch, and
+    UnsupportedCompression if a batch with such records is zstd.
     """
     converted = bytearray()
     for position, header in iter_headers(batches):

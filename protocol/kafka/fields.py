@@ -1,4 +1,4 @@
-"""Fields of a message that somebody else sent: nothing is read that is not there, and nothing has no end."""
+"""Reads fields of untrusted bytes: never beyond the end, and never without a limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def take(data: memoryview, position: int, length: int) -> memoryview:
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """(an unsigned varint of at most five bytes, the position behind it). Raises IndexError or ValueError."""
+    """(an unsigned varint of at most five bytes, the position after it). Raises IndexError or ValueError."""
     value = 0
     for shift in range(0, 35, 7):
         byte = data[position]
@@ -26,7 +26,7 @@ def read_varint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def read_tag_count(data: memoryview, position: int) -> tuple[int, int]:
-    """(how many tagged fields follow, the position behind their count). Raises IndexError or ValueError."""
+    """(the number of tagged fields that follow, the position after it). Raises IndexError or ValueError."""
     count, position = read_varint(data, position)
     if count > MAX_TAGGED_FIELDS:
         raise ValueError(f"{count} tagged fields")
@@ -34,7 +34,7 @@ def read_tag_count(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def skip_tagged_fields(data: memoryview, position: int) -> int:
-    """The position behind a struct's tagged fields (KIP-482). Raises IndexError or ValueError."""
+    """The position after a struct's tagged fields (KIP-482). Raises IndexError or ValueError."""
     if data[position] == 0:
         return position + 1
     count, position = read_tag_count(data, position)

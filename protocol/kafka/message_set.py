@@ -64,9 +64,9 @@ class LegacyMessage(NamedTuple):
 
 
 def iter_messages(data: Buffer) -> Iterator[LegacyMessage]:
-    """The messages of a set as they stand, wrappers unopened, checksums verified. Raises CorruptBatch, InvalidBatch.
+    """The messages of a set, with wrappers unopened and checksums verified. Raises CorruptBatch, InvalidBatch.
 
-    A message cut short ends the set, as in Kafka: brokers used to cut what they sent at the size asked for.
+    A message that is cut short ends the set, as in Kafka: old brokers cut a response at the requested size.
     """
     view = memoryview(data)
     position = 0
@@ -146,7 +146,7 @@ def unwrap(wrapper: LegacyMessage, max_bytes: int) -> list[LegacyMessage]:
 
 
 def _base_offset(wrapper: LegacyMessage, inner: Sequence[LegacyMessage]) -> int:
-    # Producers may leave the wrapper's offset at 0: only a broker knows better.
+    # Producers may leave the wrapper's offset at 0; only wrappers from a broker have the right offset.
     if wrapper.offset == 0:
         return 0
     base_offset = wrapper.offset - inner[-1].offset
@@ -158,8 +158,8 @@ def _base_offset(wrapper: LegacyMessage, inner: Sequence[LegacyMessage]) -> int:
 def encode_message_set(messages: Iterable[LegacyMessage], compression: int = NONE) -> bytes:
     """A set of plain messages of one magic, with absolute offsets; in one wrapper if there is a `compression`.
 
-    They are taken one by one: there may be millions. Raises UnsupportedCompression, and ValueError for values that the
-    format has no room for.
+    `messages` is not copied to a list, because there may be millions. Raises UnsupportedCompression, and ValueError for
+    values that do not fit into the format.
     """
     try:
         if compression == NONE:

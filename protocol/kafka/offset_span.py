@@ -1,4 +1,4 @@
-"""Which offsets batches span: those of a log, one after the other, and batches that hold fewer records than offsets."""
+"""The offsets of batches: finding them in a log, and batches that have fewer records than offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CRC_OFFSET: Final = 17
 def empty_batch(
     base_offset: int, offset_count: int, *, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
 ) -> bytearray:
-    """A batch without records over ``offset_count`` offsets; consumers step over it (KAFKA-5443)."""
+    """A batch without records that covers ``offset_count`` offsets; consumers skip it (KAFKA-5443)."""
     batch = bytearray(HEADER_BYTES)
     _HEADER.pack_into(
         batch, 0, base_offset, HEADER_BYTES - LOG_OVERHEAD_BYTES, 0, MAGIC_V2, 0, 0, offset_count - 1,
@@ -33,7 +33,7 @@ def empty_batch(
 
 
 def empty_batches(base_offset: int, next_offset: int) -> bytearray:
-    """Batches without records up to, not including, an offset: one, unless its offsets are too many for that."""
+    """Batches without records up to, not including, an offset: one batch, unless it cannot cover so many offsets."""
     found = bytearray()
     while base_offset < next_offset:
         count = min(_MAX_COUNT, next_offset - base_offset)
@@ -43,14 +43,14 @@ def empty_batches(base_offset: int, next_offset: int) -> bytearray:
 
 
 def span_offsets(batch: bytearray, offset_count: int) -> None:
-    """Let the batch end ``offset_count`` offsets behind its base, whatever its last record says."""
+    """Set the number of offsets that the batch covers to ``offset_count``, independent of its records."""
     if _LAST_OFFSET_DELTA.unpack_from(batch, _LAST_OFFSET_DELTA_OFFSET)[0] != offset_count - 1:
         _LAST_OFFSET_DELTA.pack_into(batch, _LAST_OFFSET_DELTA_OFFSET, offset_count - 1)
         _sign(batch)
 
 
 def batch_extents(data: bytes | bytearray | memoryview) -> Iterator[tuple[int, int, int]]:
-    """(position, end, next offset) of each whole batch of a log; the cheapest way along it. Checks nothing."""
+    """(position, end, next offset) of each whole batch of a log; the fastest way to find them. Checks nothing."""
     position, length = 0, len(data)
     while position + HEADER_BYTES <= length:
         base_offset, batch_length, last_offset_delta = _EXTENT.unpack_from(data, position)

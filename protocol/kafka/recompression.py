@@ -1,4 +1,4 @@
-"""Another codec for a batch, as brokers do it for ``compression.type``: the records stay unread."""
+"""Changes the codec of a batch, as brokers do for ``compression.type``. The records are not parsed."""
 
 import struct
 from typing import Final
@@ -23,7 +23,7 @@ _CRC_OFFSET: Final = 17
 
 
 def recompress(data: Buffer, header: BatchHeader, codec: int, plain: bytes) -> bytearray:
-    """The batch `data` with its records, which are `plain`, compressed by `codec`. Raises UnsupportedCompression."""
+    """The batch `data`, with its decompressed records `plain` compressed by `codec`. Raises UnsupportedCompression."""
     view = memoryview(data)
     batch = bytearray(view[:HEADER_BYTES])
     batch += compress(codec, plain)

@@ -10,8 +10,8 @@ Layout of a record; varints are zigzag, and null is length -1:
     value           varint length, bytes
     headers         varint count, each: varint length, UTF-8 key; varint length, value
 
-Source: https://kafka.apache.org/39/documentation/#record. Only conversion comes here (native Pulsar entries, old fetch
-versions, group state); the produce and fetch path never does.
+Source: https://kafka.apache.org/39/documentation/#record. Only conversion uses this module (native Pulsar entries, old
+fetch versions, group state); the produce and fetch path never does.
 """
 
 import struct
@@ -63,9 +63,9 @@ class Record(NamedTuple):
 
 
 def iter_records(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
-    """The records of the batch at `position`, which unfold to at most `max_bytes`. Raises InvalidBatch.
+    """The records of the batch at `position`, at most `max_bytes` after decompression. Raises InvalidBatch.
 
-    Not a list: a batch of 64 MB may hold nine million.
+    An iterator, because a batch of 64 MB may have nine million records.
     """
     end = position + header.batch_length + LOG_OVERHEAD_BYTES
     try:
@@ -76,7 +76,7 @@ def iter_records(buffer: Buffer, position: int, header: BatchHeader, max_bytes: 
 
 
 def parse_records(body: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The records in the uncompressed `body` of a batch. Raises InvalidBatch at the first that is none."""
+    """The records in the uncompressed `body` of a batch. Raises InvalidBatch at the first invalid record."""
     if not header.log_append_time:
         return _parse_records(body, header.record_count, header.base_timestamp)
     records = _parse_records(body, header.record_count, 0)
@@ -102,7 +102,7 @@ def _parse_records(body: bytes, count: int, base_timestamp: int) -> Iterator[Rec
                 raise InvalidBatch(f"record of {length} bytes has its fields end {at - end} bytes off")
             timestamp = base_timestamp + delta
             if not _MIN_INT64 <= timestamp <= _MAX_INT64:
-                timestamp = (timestamp - _MIN_INT64) % 2**64 + _MIN_INT64  # as in Java
+                timestamp = (timestamp - _MIN_INT64) % 2**64 + _MIN_INT64  # As in Java.
             yield Record(offset_delta, timestamp, key, value, headers)
     except IndexError as error:
         raise InvalidBatch(f"{count} records announced, the bytes end before the last one") from error
@@ -111,10 +111,10 @@ def _parse_records(body: bytes, count: int, base_timestamp: int) -> Iterator[Rec
 
 
 def check_records(body: bytes, count: int, most: int, *, whole: bool, sized: bool) -> None:
-    """Look at the first records, `most` of them, as far as they lie in `body`; nothing is made of them.
+    """Check the first records, at most `most`, as far as they are in `body`. No objects are created for them.
 
-    `whole`: no more bytes follow. `sized`: a record may not be longer or shorter than it says; brokers do not look at
-    that in compressed batches. Raises InvalidBatch.
+    `whole`: no more bytes follow. `sized`: the size of a record has to be equal to its length field; brokers do not
+    check that in compressed batches. Raises InvalidBatch.
     """
     at = 0
     try:
@@ -223,8 +223,8 @@ def encode_batch(
 ) -> bytearray:
     """One batch of `records`, at least one, in order of their offset deltas (gaps allowed).
 
-    They are taken one by one: there may be millions.
-    Raises UnsupportedCompression, and ValueError for values that the format has no room for.
+    `records` is not copied to a list, because there may be millions. Raises UnsupportedCompression, and ValueError for
+    values that do not fit into the format.
     """
     rows = iter(records)
     first = next(rows, None)
@@ -289,7 +289,7 @@ def _encode_headers(headers: Headers) -> bytes:
 
 
 class _Varints(dict[int, bytes]):
-    """Zigzag varints by their value: those of common lengths and deltas are kept, the others computed each time."""
+    """Zigzag varints by their value: those of common lengths and deltas are cached, others are computed each time."""
 
     def __missing__(self, value: int) -> bytes:
         remaining = (value << 1) ^ (value >> 63)

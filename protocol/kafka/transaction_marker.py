@@ -19,11 +19,11 @@ _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 _VERSION: Final = 0
 _MAX_BYTES: Final = 64 * 1024
-"""Of the records in a control batch, which are never compressed."""
+"""The limit for the records of a control batch, which is never compressed."""
 
 
 class MarkerType(IntEnum):
-    """Other types of control records belong to Kafka's own Raft logs."""
+    """Other types of control records are used only in Kafka's own Raft logs."""
 
     ABORT = 0
     COMMIT = 1
@@ -44,7 +44,8 @@ def encode_marker(
     *,
     log_append_time: bool = False,
 ) -> bytearray:
-    """`log_append_time` says whose time it is. ValueError for values that the format has no room for."""
+    """`log_append_time`: the timestamp is set by the broker. Raises ValueError for values that do not fit into the
+    format."""
     try:
         key = _KEY.pack(_VERSION, marker.type)
         value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
@@ -64,9 +65,9 @@ def encode_marker(
 
 
 def decode_marker(buffer: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
-    """What the control batch at `position` says; None if it holds no record, or one of a type that ends no transaction.
+    """The marker in the control batch at `position`; None if it has no record, or a record that ends no transaction.
 
-    A log cleaner empties control batches. Raises InvalidBatch.
+    A log cleaner may remove the record of a control batch. Raises InvalidBatch.
     """
     if header.record_count == 0:
         return None

@@ -1,6 +1,6 @@
-"""What Produce v0 to v2 carries, as record batches: old clients write into the one format that is stored.
+"""Converts the records of Produce v0 to v2 to record batches, the only format that is stored.
 
-Follows Kafka 3.9's broker: codec and timestamps stay, offsets are counted anew from 0, magic 0 has no timestamp (-1).
+As Kafka 3.9's broker: codec and timestamps are kept, offsets begin at 0, magic 0 has no timestamp (-1).
 """
 
 from typing import Final
@@ -22,11 +22,11 @@ _MAGIC_OFFSET: Final = 16
 
 
 def up_convert(data: Buffer, *, max_bytes: int) -> bytearray:
-    """One batch with the records of a message set; an empty set gives no bytes. A batch passes through, checked.
+    """One batch with the records of a message set; empty for an empty set. A record batch is checked and returned.
 
-    What is cut short at the end is left out, as in Kafka.
+    A message that is cut short at the end is skipped, as in Kafka.
 
-    `max_bytes` bounds what a compressed wrapper may unfold to. Raises CorruptBatch and InvalidBatch.
+    `max_bytes` limits the size of a compressed wrapper after decompression. Raises CorruptBatch and InvalidBatch.
     """
     if len(data) > _MAGIC_OFFSET and data[_MAGIC_OFFSET] == MAGIC_V2:
         return _checked_batch(memoryview(data)) if message_size(memoryview(data)) is not None else bytearray()

@@ -1,4 +1,4 @@
-"""How much a message holds: what takes long to encode is encoded elsewhere."""
+"""Counts the values in a message: large messages are encoded in another thread."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from protocol.kafka.messages.message import Message
 from protocol.kafka.schemas.schema import Field, schema_of
 
 _Arrays = tuple[tuple[str, bool, "_Arrays"], ...]
-"""Fields that are arrays, or hold some: name, whether it is one itself, and those of its structs."""
+"""The fields that are arrays, or contain arrays: name, whether the field is an array, and the fields of its structs."""
 
 
 def has_more_rows(kind: type[Message], message: object, limit: int) -> bool:
-    """Whether the arrays of a message hold more than so many values, all levels counted; stops when it knows."""
+    """Whether the arrays of a message have more than `limit` values, on all levels; stops counting above it."""
     return count_values(kind, message, limit) > limit
 
 
 def count_values(kind: type[Message], message: object, limit: int = sys.maxsize) -> int:
-    """How many values the arrays of a message hold, all levels counted; or some number beyond the limit."""
+    """The number of values in the arrays of a message, on all levels; or some number above `limit`."""
     count, unseen = 0, [(_arrays(kind.__name__), message)]
     while unseen and count <= limit:
         fields, struct_ = unseen.pop()

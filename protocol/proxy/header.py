@@ -1,18 +1,17 @@
-"""The header by which a load balancer tells whose connection it passes on: PROXY protocol, versions 1 and 2.
+"""The header in which a load balancer sends the client's address: PROXY protocol, versions 1 and 2.
 
-v1 is a line of text of at most 107 bytes, ended by CR LF: `PROXY TCP4|TCP6 SOURCE DESTINATION SPORT DPORT`, or
-`PROXY UNKNOWN…`.
-v2 is binary, big-endian:
+v1 is a line of text of at most 107 bytes, ended by CR LF: `PROXY TCP4|TCP6 SOURCE DESTINATION SPORT DPORT`, or `PROXY
+UNKNOWN…`. v2 is binary, big-endian:
 
     signature         12 bytes
     version, command  u8     0x2 and 0 (LOCAL: the balancer's own connection) or 1 (PROXY)
-    family, transport u8     0x11 TCP over IPv4, 0x21 TCP over IPv6; others name no address that we could show
+    family, transport u8     0x11 TCP over IPv4, 0x21 TCP over IPv6; others have no address that is usable here
     length            u16    of what follows: addresses, then fields
     field             u8 type, u16 length, value
 
-Of the fields these count, others are passed over:
+These fields are used, others are skipped:
 
-    0x02 AUTHORITY    the host name that the client asked for (SNI)
+    0x02 AUTHORITY    the host name that the client requested (SNI)
     0x20 SSL          u8 flags (0x01 the client spoke TLS, 0x06 gave a certificate), u32 0 if it was verified, fields
     0x22 SSL_CN       within SSL: the common name in the client's certificate
     0xE0 cluster      `tenant/namespace`, from one gateway to another: the cluster that the requests are for
@@ -31,7 +30,7 @@ V1_MAX_BYTES = 107
 V2_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 V2_FIXED_BYTES = 16
 MAX_HEADER_BYTES = 4_096
-"""Of v2, whose length field allows more: what balancers send is a few hundred bytes."""
+"""The limit for v2, whose length field allows more: headers of load balancers have a few hundred bytes."""
 
 _V2_FIXED = struct.Struct(">12sBBH")
 _V2_ADDRESSES = {0x11: struct.Struct(">4s4sHH"), 0x21: struct.Struct(">16s16sHH")}
@@ -54,25 +53,25 @@ class Endpoint(NamedTuple):
 
 
 class ProxiedTls(NamedTuple):
-    """The client spoke TLS with the balancer."""
+    """The client's connection to the load balancer uses TLS."""
 
     common_name: str | None
-    """In its certificate, which the balancer has verified; None without one."""
+    """The common name in the client's certificate, which the balancer has verified; None without a certificate."""
 
 
 class ProxyHeader(NamedTuple):
     size_bytes: int
     source: Endpoint | None
-    """The client; None if the balancer does not say, or speaks for itself."""
+    """The client's address; None if the header has none, or if the connection is the load balancer's own."""
     tls: ProxiedTls | None = None
     authority: str | None = None
-    """The host name that the client asked for."""
+    """The host name that the client requested."""
     cluster: str | None = None
-    """That the requests are for, between gateways; None is the fleet's own."""
+    """The cluster that the requests are for, between gateways; None for the fleet's own cluster."""
 
 
 def parse_proxy_header(data: bytes) -> ProxyHeader | None:
-    """The header that a connection begins with; None if it is not whole yet. Raises MalformedProxyHeaderError."""
+    """The header at the start of a connection; None if it is not complete yet. Raises MalformedProxyHeaderError."""
     if _begins(data, V2_SIGNATURE):
         return _parse_v2(data)
     if _begins(data, V1_START):
@@ -81,7 +80,8 @@ def parse_proxy_header(data: bytes) -> ProxyHeader | None:
 
 
 def encode_proxy_header(source: Endpoint) -> bytes:
-    """A header that names the client, version 1; the destination goes without saying. Not an IP address: UNKNOWN."""
+    """A version 1 header with the client's address and a placeholder for the destination. UNKNOWN if it is no IP
+    address."""
     try:
         version = ipaddress.ip_address(source.host).version
     except ValueError:
@@ -91,7 +91,7 @@ def encode_proxy_header(source: Endpoint) -> bytes:
 
 
 def encode_cluster_header(source: Endpoint, cluster: str) -> bytes:
-    """The same with a cluster besides, version 2."""
+    """A version 2 header with the client's address and a cluster."""
     try:
         address = ipaddress.ip_address(_without_zone(source.host))
     except ValueError:
@@ -129,7 +129,7 @@ def _parse_v1(data: bytes) -> ProxyHeader | None:
 
 
 def _without_zone(address: str) -> str:
-    """A zone means nothing on another machine, and may hold any text."""
+    """Removes the zone, which has no meaning on another machine, and may contain any text."""
     return address.partition("%")[0]
 
 
@@ -177,7 +177,7 @@ def _with_fields(data: bytes, size_bytes: int, source: Endpoint | None) -> Proxy
 
 
 def _fields(data: bytes) -> dict[int, bytes]:
-    """By type."""
+    """The values of the fields, by type."""
     found: dict[int, bytes] = {}
     position = 0
     while position < len(data):

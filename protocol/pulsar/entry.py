@@ -1,4 +1,4 @@
-"""What an entry's payload holds: one message, a batch of them, a piece of a large one, or something encrypted.
+"""The payload of an entry: one message, a batch of messages, a chunk of a large message, or encrypted bytes.
 
 A batch is, for each message: `size u32, SingleMessageMetadata, value`, big-endian, compressed as a whole. See
 https://pulsar.apache.org/docs/4.0.x/developing-binary-protocol/#batch-messages; chunks are PIP-37.
@@ -28,15 +28,15 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 
 _U32 = Struct(">I")
 _SNAPPY_LENGTH_BYTES = 5
-"""The longest varint in front of a Snappy block."""
+"""The maximum size of the varint at the start of a Snappy block."""
 
 
 class EntryError(ValueError):
-    """The payload does not hold what its metadata says, or more than is allowed."""
+    """The payload contradicts its metadata, or is larger than allowed."""
 
 
 class Chunk(NamedTuple):
-    """Which piece of a message that its producer split over several entries."""
+    """Identifies a chunk of a message that its producer split over several entries."""
 
     uuid: bytes
     chunk_id: int
@@ -51,14 +51,15 @@ class NativeMessage:
     key: bytes | None
     ordering_key: bytes | None
     value: memoryview
-    """Empty if `null_value`. Still encrypted if `encrypted`; still compressed if a `chunk` of a compressed message."""
+    """Empty if `null_value`. Still encrypted if `encrypted`; still compressed if it is a `chunk` of a compressed
+    message."""
     null_value: bool
     properties: tuple[tuple[str, bytes], ...]
     publish_time_ms: int
     event_time_ms: int | None
     batch_index: int
     compacted_out: bool = False
-    """Compaction removed the message from its batch; it still counts for an index."""
+    """Compaction removed the message from its batch; it still takes an index."""
     encrypted: bool = False
     """The value is the encrypted payload of the entry, for all of its messages together."""
     chunk: Chunk | None = None
@@ -81,14 +82,14 @@ def decompress(metadata: MessageMetadata, payload: Buffer, max_bytes: int) -> me
 
 
 def compress(compression: int, payload: Buffer) -> bytes:
-    """An entry's payload as Pulsar's own producers compress it, for the CompressionType of its metadata."""
+    """An entry's payload, compressed like Pulsar's own producers do, for the CompressionType in its metadata."""
     return _COMPRESSORS[compression](payload)
 
 
 def iter_messages(metadata: MessageMetadata, payload: Buffer, max_bytes: int) -> Iterator[NativeMessage]:
-    """The messages of an entry, in order. Raises EntryError, at the latest where the payload is wrong.
+    """The messages of an entry, in order. Raises EntryError when it reaches invalid bytes, or before.
 
-    Encrypted entries and chunks come as one message that says so.
+    Encrypted entries and chunks are returned as one message with `encrypted` or `chunk` set.
     """
     if metadata.encryption_keys:
         yield _whole(metadata, memoryview(payload), encrypted=True)
@@ -107,7 +108,7 @@ def encode_message(
     properties: Iterable[tuple[str, bytes]] = (),
     event_time_ms: int | None = None,
 ) -> bytes:
-    """One message in the form that a batch entry holds. A value of None deletes the key when Pulsar compacts."""
+    """One message in the format of a batch entry. A value of None deletes the key in compaction."""
     single = SingleMessageMetadata(payload_size=0 if value is None else len(value))
     if value is None:
         single.null_value = True
@@ -122,7 +123,7 @@ def encode_message(
 
 
 def _encode_key(key: bytes) -> tuple[bytes, bool]:
-    # The field is a string for Java clients: other bytes must be base64.
+    # The field is a string for Java clients: bytes that are not UTF-8 have to be base64.
     try:
         key.decode()
     except UnicodeDecodeError:
@@ -200,7 +201,7 @@ def _lz4(payload: Buffer, size: int) -> bytes:
 
 
 def _zlib(payload: Buffer, size: int) -> bytes:
-    # One byte more than announced tells a longer payload; 0 would mean no limit.
+    # With one byte more than announced, a longer payload is detected; 0 would mean no limit.
     try:
         return zlib.decompressobj().decompress(payload, size + 1)
     except zlib.error as error:
@@ -208,7 +209,7 @@ def _zlib(payload: Buffer, size: int) -> bytes:
 
 
 def _zstd(payload: Buffer, size: int) -> bytes:
-    # A frame that names its size makes the library allocate that, whatever the limit.
+    # If a frame contains its size, the library allocates that size, whatever the limit is.
     try:
         named = zstandard.frame_content_size(payload)
         if named not in {-1, size}:
@@ -219,7 +220,7 @@ def _zstd(payload: Buffer, size: int) -> bytes:
 
 
 def _snappy(payload: Buffer, size: int) -> bytes:
-    # The block's own length comes first, and decides what the library allocates.
+    # The block begins with its length, which is the size that the library allocates.
     named = 0
     for position, byte in enumerate(bytes(payload[:_SNAPPY_LENGTH_BYTES])):
         named |= (byte & 0x7F) << (7 * position)

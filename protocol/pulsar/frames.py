@@ -31,7 +31,7 @@ Buffer = bytes | bytearray | memoryview
 CHECKSUM_MAGIC = 0x0E01
 BROKER_METADATA_MAGIC = 0x0E02
 FRAME_PADDING_BYTES = 10 * 1024
-"""What a broker allows a frame to have on top of the largest message: command and metadata."""
+"""The size that a broker allows a frame to have above the largest message, for command and metadata."""
 
 _U16 = Struct(">H")
 _U32 = Struct(">I")
@@ -45,11 +45,12 @@ class FrameError(ValueError):
 
 
 class MessageParts(NamedTuple):
-    """What a MESSAGE frame carries after its command."""
+    """The content of a MESSAGE frame after its command."""
 
     broker_metadata: BrokerEntryMetadata | None
     metadata: MessageMetadata
-    """Brokers store what producers send: not initialized if that cannot be decoded, and counts as one message."""
+    """Brokers store metadata without a check. If it cannot be decoded, it is not initialized, and the entry counts as
+    one message."""
     payload: memoryview
 
 
@@ -139,7 +140,7 @@ def parse_command(frame: memoryview) -> tuple[BaseCommand, int]:
 
 
 def parse_message(frame: memoryview, offset: int) -> MessageParts:
-    """What follows a MESSAGE command that ends at `offset`. The payload is a view of the frame.
+    """The rest of a MESSAGE frame after the command, which ends at `offset`. The payload is a view of the frame.
 
     Raises FrameError, also for a wrong checksum.
     """
@@ -152,7 +153,7 @@ def parse_message(frame: memoryview, offset: int) -> MessageParts:
 
 
 def _parse_message(frame: memoryview, offset: int) -> MessageParts:
-    # Without a magic, the metadata's size stands here; its upper half would be 0x0e01 only from 234 MB on.
+    # Without a magic, this is the size of the metadata; its upper half would be 0x0e01 only from 234 MB on.
     (magic,) = _U16.unpack_from(frame, offset)
     broker_metadata = None
     if magic == BROKER_METADATA_MAGIC:
@@ -170,7 +171,7 @@ def _parse_message(frame: memoryview, offset: int) -> MessageParts:
 
 
 def _sized(frame: memoryview, offset: int) -> tuple[int, int]:
-    """Start and end of what a u32 size at `offset` announces."""
+    """Start and end of the bytes whose u32 size is at `offset`."""
     start = offset + _U32.size
     end: int = start + _U32.unpack_from(frame, offset)[0]
     if len(frame) < end:

@@ -1,7 +1,7 @@
 """SASL OAUTHBEARER (RFC 7628): a token in one message.
 
 client   gs2 header, ^A, then `key=value` pairs, each ended by ^A, then ^A      n,,^Aauth=Bearer eyJ…^A^A
-server   nothing if the token is good; else JSON, to which the client says ^A, and then the login fails
+server   nothing if the token is good; else JSON, which the client acknowledges with ^A, and then the login fails
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.sasl.failure import LoginFailed
 
 NAME = "OAUTHBEARER"
 ACKNOWLEDGEMENT = b"\x01"
-"""Of a failure, by the client."""
+"""The client's acknowledgement of a failure."""
 
 _USER = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _PAIR = r"[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01"
@@ -24,7 +24,7 @@ _AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 
 class BearerMessage(NamedTuple):
     authorization_id: str
-    """Empty, or the name for which the token stands."""
+    """Empty, or the principal of the token."""
     token: str
     extensions: dict[str, str]
 
@@ -46,5 +46,5 @@ def parse_bearer(message: bytes) -> BearerMessage:
 
 
 def failure(status: str) -> bytes:
-    """The server's answer to a token that it does not take; `status` is RFC 6750's, for example `invalid_token`."""
+    """The server's response to a token that it rejects; `status` is RFC 6750's, for example `invalid_token`."""
     return json.dumps({"status": status}, separators=(",", ":")).encode()

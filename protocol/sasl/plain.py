@@ -13,7 +13,7 @@ WRONG = "Authentication failed: Invalid username or password"
 
 class PlainMessage(NamedTuple):
     authorization_id: str
-    """Empty, or the user's name again."""
+    """Empty, or equal to the user name."""
     user: str
     password: str
 
@@ -22,7 +22,7 @@ class PlainMessage(NamedTuple):
 
 
 def parse_plain(message: bytes) -> PlainMessage:
-    """Raises LoginFailed, with Kafka's words."""
+    """Raises LoginFailed, with the same text as Kafka."""
     parts = message.decode("utf-8", "replace").split("\0", 3)
     if len(parts) != 3:
         text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"

@@ -5,7 +5,7 @@
     client final   `c=` gs2 header, `r=` both nonces, `p=` proof             c=biws,r=fyko3rfc,p=v0X8…
     server final   `v=` signature                                            v=rmF9…
 
-The server keeps what proves the password, and not the password: StoredKey = H(HMAC(salted, "Client Key")), and
+The server does not store the password, but keys that verify it: StoredKey = H(HMAC(salted, "Client Key")), and
 ServerKey = HMAC(salted, "Server Key").
 """
 
@@ -22,10 +22,10 @@ from typing import NamedTuple
 from protocol.sasl.failure import LoginFailed
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4_096, 16_384
-"""Kafka's bounds."""
+"""Kafka's limits."""
 SALT_BYTES = 20
 MAX_MESSAGE_BYTES = 4_096
-"""Of a client. The first is kept until the last has come, and who sent it may be anybody."""
+"""The limit for messages of a client. The first is kept until the last has come, and its sender is not known yet."""
 FOREIGN_ID = "Authentication failed: Client requested an authorization id that is different from username"
 
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -48,12 +48,12 @@ class ScramMechanism(Enum):
 
     @property
     def digest(self) -> str:
-        """As hashlib names it."""
+        """The name of the hash function in hashlib."""
         return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
 
 class ScramCredential(NamedTuple):
-    """What is stored of a user's password."""
+    """The stored data of a user's password."""
 
     salt: bytes
     stored_key: bytes
@@ -65,7 +65,7 @@ class ScramCredential(NamedTuple):
 
 
 def credential_of(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """Takes 2 to 16 ms, and holds no lock meanwhile: to be called in a thread."""
+    """Takes 2 to 16 ms without the GIL: call it in a thread."""
     salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
     return credential_of_salted(mechanism, salted, salt, iterations)
 
@@ -73,14 +73,15 @@ def credential_of(mechanism: ScramMechanism, password: str, salt: bytes, iterati
 def credential_of_salted(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """As AlterUserScramCredentials brings it: the client has done the slow part."""
+    """From the data in AlterUserScramCredentials, for which the client has done the slow part."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     return ScramCredential(salt, stored_key, hmac.digest(salted_password, b"Server Key", mechanism.digest), iterations)
 
 
 def unknown_user(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
-    """Nobody has its password. The same user has the same salt each time, so that nobody learns that it is none."""
+    """A credential that no password matches. The salt of a user stays the same, so that clients cannot detect unknown
+    users."""
     salt = hmac.digest(secret, f"salt {mechanism.value} {user}".encode(), "sha256")[:SALT_BYTES]
     key = hmac.digest(secret, f"key {mechanism.value} {user}".encode(), mechanism.digest)
     return ScramCredential(salt, key, key, MIN_ITERATIONS)

@@ -1,7 +1,7 @@
-"""The name in a certificate, as Java and so Kafka writes it (RFC 2253), the last part first: CN=alice,OU=eu,O=Acme.
+"""The name in a certificate in Java's, and so Kafka's, format (RFC 2253), last part first: CN=alice,OU=eu,O=Acme.
 
-Java escapes `=` and `#` wherever they stand. An attribute that RFC 2253 has no name for is written in numbers, and its
-value as its DER in hex: 1.2.840.113549.1.9.1=#1603612e62
+Java escapes `=` and `#` at every position. An attribute without a name in RFC 2253 is written as its object identifier,
+and its value as the hex of its DER: 1.2.840.113549.1.9.1=#1603612e62
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OUTER_SPACE = re.compile(r"\A[ \r]+|[ \r]+\Z")
 
 
 def distinguished_name(certificate: bytes) -> str:
-    """Of the subject of a certificate in DER. Raises ValueError."""
+    """The name of the subject of a certificate in DER. Raises ValueError."""
     return name_text(x509.load_der_x509_certificate(certificate).subject)
 
 
@@ -36,7 +36,7 @@ def name_text(name: x509.Name) -> str:
 
 
 def common_name(name: str) -> str:
-    """A distinguished name of nothing but a common name, as load balancers tell it."""
+    """A distinguished name with only a common name, as load balancers send it."""
     return f"CN={_escaped(name)}"
 
 
@@ -59,6 +59,6 @@ def _value_der(attribute: x509.NameAttribute[str | bytes]) -> bytes:
 
 
 def _content(der: bytes) -> bytes:
-    """What is behind the tag and the length."""
+    """The content after the tag and the length."""
     length = der[1]
     return der[2:] if length < 0x80 else der[2 + (length & 0x7F) :]

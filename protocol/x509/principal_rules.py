@@ -1,11 +1,11 @@
-"""How the name in a client's certificate becomes that of its principal: Kafka's `ssl.principal.mapping.rules`.
+"""Maps the name in a client certificate to the name of a principal: Kafka's `ssl.principal.mapping.rules`.
 
-Rules are tried in their order, and the first that matches the whole name counts:
+Rules are tried in their order; the first rule that matches the whole name is used:
 
     DEFAULT                            the name as it is
     RULE:pattern/replacement/[L|U]     $1 in the replacement is the pattern's first group; L and U change the case
 
-Commas separate rules. A slash within a pattern or a replacement stands behind a backslash.
+Commas separate rules. A slash within a pattern or a replacement is escaped with a backslash.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _REFERENCE = re.compile(r"\\(.)|\$(\d+)")
 
 
 class MalformedRule(ValueError):
-    """A rule that nobody can follow."""
+    """A rule has an invalid form."""
 
 
 class _Rule(NamedTuple):
     pattern: re.Pattern[str] | None
-    """None takes every name as it is."""
+    """None matches every name, which is not changed."""
     replacement: str
     case: str
 
@@ -41,7 +41,7 @@ class _Rule(NamedTuple):
         def part(reference: re.Match[str]) -> str:
             if reference[1] is not None:
                 return reference[1]
-            # As in Java: with one group, $12 is that group and a 2, and $9 is nothing but itself.
+            # As in Java: with one group, $12 is that group followed by a 2, and $9 is not a reference.
             digits = reference[2]
             for end in range(len(digits), 0, -1):
                 number = int(digits[:end])
@@ -57,7 +57,7 @@ class PrincipalRules:
         self._rules = rules
 
     def name(self, distinguished_name: str) -> str | None:
-        """None if no rule matches: the certificate is nobody's."""
+        """None if no rule matches: the certificate has no principal."""
         names = (rule.apply(distinguished_name) for rule in self._rules)
         return next((name for name in names if name is not None), None)
 

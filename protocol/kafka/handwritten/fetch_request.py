@@ -1,6 +1,6 @@
-"""The one field of a Fetch request that a gateway changes which only passes it on.
+"""The only field of a Fetch request that a gateway changes when it forwards the request.
 
-Layout (https://kafka.apache.org/protocol, Fetch API), behind the header:
+Layout (https://kafka.apache.org/protocol, Fetch API), after the header:
 
     v0     replica id int32, max wait int32, min bytes int32
     v3     + max bytes int32

@@ -1,6 +1,6 @@
-"""The one field of a Fetch response that a gateway reads which only passes it on.
+"""The only field of a Fetch response that a gateway reads when it forwards the response.
 
-Layout (https://kafka.apache.org/protocol, Fetch API), behind the correlation id:
+Layout (https://kafka.apache.org/protocol, Fetch API), after the correlation id:
 
     v7     throttle time int32, error int16, session id int32
     v12    flexible: tagged fields of the header first
@@ -20,7 +20,7 @@ _SESSION = struct.Struct(">ihi")
 
 
 def session_id(version: int, frame: memoryview) -> int:
-    """Of a frame behind its length; 0 for none. Raises ValueError for what is no such frame."""
+    """The session id in a frame without its length; 0 if it has none. Raises ValueError for an invalid frame."""
     if version < FIRST_SESSION_VERSION:
         return NO_SESSION
     try:

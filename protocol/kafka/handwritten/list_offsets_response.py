@@ -1,12 +1,11 @@
-"""The answer to a ListOffsets, encoded by hand: a reader that asks for both ends with every poll, as Spark's does, is
-sent more of these than of anything else.
+"""The response to ListOffsets, encoded by hand, because readers like Spark's request both ends of a log in every poll.
 
-Layout (https://kafka.apache.org/protocol, ListOffsets API); v0, which answers lists, goes through the schema:
+Layout (https://kafka.apache.org/protocol, ListOffsets API); v0, which has lists of offsets, goes through the schema:
 
     v1     topics [name, partitions [index int32, error int16, timestamp int64, offset int64]]
     v2     + throttle time int32, first
     v4     + leader epoch int32 in each partition
-    v6     flexible: compact lengths, and tagged fields behind each struct
+    v6     flexible: compact lengths, and tagged fields after each struct
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _FLEXIBLE_ROW = struct.Struct(">ihqqiB")
 
 
 class ListedPartition(Protocol):
-    """The offset found, with its timestamp; -1 where there is none."""
+    """The offset that was found, with its timestamp; -1 if there is none."""
 
     @property
     def partition_index(self) -> int: ...

@@ -1,13 +1,13 @@
-"""The body of a Produce request, decoded by hand: the one request whose size is not bounded by its kind.
+"""The body of a Produce request, decoded by hand: the only request that is not limited by `max_control_request_bytes`.
 
-It may be 100 MB long, nearly all of it records. So what is left, the names and numbers around the records, is counted
-while it is read: `MAX_PARTITIONS` rows of one request, and no request of millions of empty rows.
+It may be 100 MB long, nearly all of it records. So the arrays around the records are limited while they are read: a
+request may have at most `MAX_PARTITIONS` rows, and not millions of empty ones.
 
 Layout (https://kafka.apache.org/protocol, Produce API):
 
     v0     acks int16, timeout int32, topics [name, partitions [index int32, records (nullable bytes)]]
     v3     transactional id (nullable string), first
-    v9     flexible: compact lengths, and tagged fields behind each struct
+    v9     flexible: compact lengths, and tagged fields after each struct
     v13    topics have an id (16 bytes) instead of their name
 """
 
@@ -25,12 +25,12 @@ FIRST_TRANSACTIONAL_VERSION = 3
 FIRST_FLEXIBLE_VERSION = 9
 FIRST_TOPIC_ID_VERSION = 13
 MAX_PARTITIONS = 20_000
-"""Java's producers put at most as many batches into a request as `max.request.size` (1 MB) holds."""
+"""The maximum number of batches that Java's producers put into a request of `max.request.size` (1 MB)."""
 
 _ID_BYTES = 16
 _NULL_SHORT = b"\xff\xff"
 _NO_TAGS = bytes(3)
-"""Behind the partition, the topic and the request."""
+"""The empty tagged fields after the partition, the topic and the request."""
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -41,12 +41,12 @@ ProducedPartition = ProducedTopic.PartitionProduceData
 
 
 def topic_key(topic: ProducedTopic) -> str:
-    """What the client calls the topic."""
+    """The name or the id by which the client refers to the topic."""
     return topic.name if topic.topic_id is None else str(topic.topic_id)
 
 
 def single_batch_start(version: int, client_id: str | None, request: ProduceRequest) -> bytes:
-    """What stands between the correlation id and the length of the batch in a v3+ request of one batch."""
+    """The bytes between the correlation id and the length of the batch in a v3+ request of one batch."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
     [topic], one = request.topic_data, array_length(1, flexible=flexible)
     return b"".join((
@@ -68,7 +68,7 @@ def _nullable_string(text: str | None, *, flexible: bool) -> bytes:
 
 
 def single_batch(version: int, frame: memoryview, position: int) -> memoryview | None:
-    """The batch of such a request, whose length is at `position`; None if that, or what follows it, is not as usual."""
+    """The batch of such a request, whose length is at `position`; None if it, or a byte after the batch, is unusual."""
     try:
         if version < FIRST_FLEXIBLE_VERSION:
             start = position + _INT.size
@@ -86,7 +86,7 @@ def single_batch(version: int, frame: memoryview, position: int) -> memoryview |
 
 
 def decode_produce(_message: type[ProduceRequest], version: int, frame: memoryview, position: int) -> ProduceRequest:
-    """Decode from `position` on; bytes behind the last field are ignored, as Kafka does. Raises MalformedRequest.
+    """Decode from `position` on; bytes after the last field are ignored, as Kafka does. Raises MalformedRequest.
 
     Records are views of the frame. A topic that is given by its id has no name yet.
     """
@@ -98,7 +98,8 @@ def decode_produce(_message: type[ProduceRequest], version: int, frame: memoryvi
 
 def _decode(version: int, frame: memoryview, position: int) -> ProduceRequest:
     flexible = version >= FIRST_FLEXIBLE_VERSION
-    request = object.__new__(ProduceRequest)  # what constructors do with their arguments takes as long as all the rest
+    # Objects are created without their constructors, which would take as long as everything else.
+    request = object.__new__(ProduceRequest)
     request.transactional_id = None
     if version >= FIRST_TRANSACTIONAL_VERSION:
         request.transactional_id, position = _string(frame, position, flexible)
@@ -120,7 +121,7 @@ def _decode(version: int, frame: memoryview, position: int) -> ProduceRequest:
 
 
 def _topic(version: int, frame: memoryview, position: int, flexible: bool) -> tuple[ProducedTopic, int]:
-    """Without its partitions."""
+    """The topic without its partitions."""
     topic = object.__new__(ProducedTopic)
     topic.name, topic.topic_id = "", None
     if version < FIRST_TOPIC_ID_VERSION:
@@ -149,7 +150,7 @@ def _partitions(count: int, frame: memoryview, position: int, flexible: bool) ->
 
 
 def _room(room: int, count: int) -> int:
-    """For so many more items; topics count like partitions, as a topic may be without any."""
+    """The room that is left after `count` more items. Topics count, too, because a topic may have no partitions."""
     if not 0 <= count <= room:
         raise ValueError(f"an array of {count} items where {room} are left of {MAX_PARTITIONS}")
     return room - count
@@ -170,7 +171,7 @@ def _string(frame: memoryview, position: int, flexible: bool) -> tuple[str | Non
 
 
 def _length(frame: memoryview, position: int, flexible: bool, plain: struct.Struct) -> tuple[int, int]:
-    """-1 stands for null."""
+    """The length, -1 for null, and the position after it."""
     if not flexible:
         return plain.unpack_from(frame, position)[0], position + plain.size
     length = frame[position]

@@ -1,6 +1,6 @@
-"""The answer to a Produce whose batches were all written, encoded by hand: it is sent more often than any other.
+"""The response to a Produce whose batches were all written, encoded by hand: it is the most frequent response.
 
-An answer that carries an error goes through the schema (`protocol.kafka.codec`).
+A response with an error goes through the schema (`protocol.kafka.codec`).
 
 Layout (https://kafka.apache.org/protocol, Produce API):
 
@@ -9,7 +9,7 @@ Layout (https://kafka.apache.org/protocol, Produce API):
     v2     + log append time int64 in each partition
     v5     + log start offset int64
     v8     + record errors (array), error message (nullable string)
-    v9     flexible: compact lengths, and tagged fields behind each struct
+    v9     flexible: compact lengths, and tagged fields after each struct
     v13    topics have an id (16 bytes) instead of their name
 """
 
@@ -49,14 +49,14 @@ class WrittenTopic(Protocol):
     def partition_responses(self) -> Sequence[WrittenPartition]: ...
 
 
-# An error of 0 stands behind the index; from v8 on, no record errors and no error message end the row.
+# The error 0 follows the index; from v8 on, the row ends with no record errors and no error message.
 _PLAIN_ROW = struct.Struct(">ihq")
 _TIMED_ROW = struct.Struct(">ihqq")
 _STARTED_ROW = struct.Struct(">ihqqq")
 _EXPLAINED_ROW = struct.Struct(">ihqqqih")
 _FLEXIBLE_ROW = struct.Struct(">ihqqqBBB")
 _NUMBERS_IN_ROW, _NUMBERS_BYTES = 6, 24
-"""Of the three offsets and times, from v5 on."""
+"""The position and the size of the two offsets and the time in a row, from v5 on."""
 
 
 def encode_written(
@@ -113,12 +113,12 @@ def _encode_row(version: int, row: WrittenPartition) -> bytes:
 
 
 class WrittenRow:
-    """Answers to requests of one batch for the same partition: they differ in four numbers only. From v5 on."""
+    """Responses to requests of one batch for the same partition: they differ only in four numbers. From v5 on."""
 
     __slots__ = ("_head", "_middle", "_pack", "_tail")
 
     def __init__(self, version: int, topic: WrittenTopic) -> None:
-        """`topic` has a row of the partition, whose numbers do not matter."""
+        """`topic` has one row, for the partition; the offsets and times in it are not used."""
         frame = encode_written(version, 0, [topic])
         flexible = version >= FIRST_FLEXIBLE_VERSION
         start = len(frame) - (flexible + _INT.size + flexible) - _row(version).size + _NUMBERS_IN_ROW
@@ -127,14 +127,14 @@ class WrittenRow:
         self._pack = struct.Struct(f">4si{len(self._middle)}sqqq{len(self._tail)}s").pack
 
     def encode(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """As `encode_written`, of one row."""
+        """The same as `encode_written` for one row."""
         return self._pack(
             self._head, correlation_id, self._middle, base_offset, log_append_time_ms, log_start_offset, self._tail
         )
 
 
 def is_written(version: int, frame: memoryview) -> bool:
-    """Whether `encode_written` made this frame (without its length): False if it carries an error, or is none."""
+    """Whether `encode_written` made this frame (given without its length). False if it has an error, or is invalid."""
     try:
         return _is_written(version, frame)
     except (struct.error, IndexError, ValueError):

@@ -35,7 +35,7 @@ ROOMS = {
         "DescribeClientQuotas", "DescribeUserScramCredentials",
     ),
 }  # fmt: skip
-"""The APIs that are served, in the rooms of their handlers."""
+"""The APIs that are served, by the package of their handlers."""
 
 _LINE = 120
 _INT = "int"
@@ -115,7 +115,7 @@ def _base(schema: Schema) -> str:
 
 
 def _rows(schema: Schema, fields: tuple[Field, ...], indent: str) -> Iterator[str]:
-    """The classes of the structs within, which stand in the class of the struct that holds them."""
+    """The classes of the nested structs, which are defined in the class of the struct that contains them."""
     for name, inner in {field.struct_name: field.fields for field in fields if field.kind == STRUCT}.items():
         yield ""
         yield f"{indent}@dataclass(slots=True, kw_only=True)"
@@ -152,7 +152,7 @@ def _default(field: Field) -> str:
 
 
 def _versions(schema: Schema, field: Field) -> str:
-    """A comment, if not every version has the field."""
+    """A comment if not every version has the field."""
     first, last = field.versions.start, field.versions.stop - 1
     if last >= schema.versions.stop - 1:
         return f"  # v{first}+" if first else ""

@@ -1,4 +1,4 @@
-"""What all requests and responses have."""
+"""Base classes of all requests and responses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class Message:
-    """A request or a response, of any version: fields that its version does not have are as by default.
+    """A request or a response of any version: fields that its version does not have keep their default.
 
     An id of zeros is None, and so is a struct that is not sent.
     """
@@ -16,7 +16,7 @@ class Message:
 
 
 class Throttled(Message):
-    """A response that tells how long its client is to wait (KIP-219)."""
+    """A response with a throttle time, for which its client has to wait (KIP-219)."""
 
     __slots__ = ("throttle_time_ms",)
     throttle_time_ms: int

@@ -1,7 +1,7 @@
 """Decoders, compiled for one version of one message: a function without branches on the version.
 
-They trust nothing that they read. An array is not longer than the bytes that are left, as in Kafka, so a count costs
-nothing without its items; lengths are checked at the end, since what is cut off shows there.
+Their input is untrusted. An array cannot have more items than there are bytes left, as in Kafka, so that a large count
+alone uses no memory; lengths are checked at the end, where a message that is cut off is detected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.kafka.schemas.schema import RECORDS, STRUCT, Field, Schema, tagged
 from protocol.kafka.schemas.source import FORMATS, Source, fixed_format, in_runs, is_fixed
 
 Decode = Callable[[memoryview, int], tuple[Any, int]]
-"""(data, position) to (value, the position behind it); that may lie beyond the data, which then is cut off."""
+"""(data, position) to (value, the position after it). The position is beyond the data if the message is cut off."""
 Tags = dict[int, tuple[str, Decode]]
 """A struct's tagged fields: their names and decoders."""
 
@@ -26,7 +26,7 @@ _INT = struct.Struct(">i")
 
 
 def compile_decoder(schema: Schema, version: int, message: type) -> Decode:
-    """Of a message's body. It raises struct.error, IndexError, ValueError, OverflowError or MemoryError."""
+    """The decoder of a message's body. It raises struct.error, IndexError, ValueError, OverflowError or MemoryError."""
     writer = _Decoder(schema, version)
     return writer.function(lambda: writer.struct(schema.fields, message, "value"))
 
@@ -45,7 +45,7 @@ class _Decoder:
         )  # fmt: skip
 
     def function(self, write: Callable[[], None]) -> Decode:
-        """`write` assigns to ``value``."""
+        """`write` emits code that assigns to ``value``."""
         self._source.add("def decode(data, pos):")
         self._source.indent()
         write()
@@ -85,7 +85,7 @@ class _Decoder:
         return writer.function(lambda: writer.value(field, kind))
 
     def value(self, field: Field, kind: type) -> None:
-        """Any field, on its own."""
+        """A single field of any type."""
         if is_fixed(field):
             self._source.add(f"value, = {self._source.refer(fixed_format([field]).unpack_from)}(data, pos)")
             self._source.add(f"pos += {fixed_format([field]).size}")
@@ -101,7 +101,7 @@ class _Decoder:
             self._item(field, target)
 
     def _item(self, field: Field, target: str) -> None:
-        """What has no fixed size."""
+        """A field without a fixed size."""
         if field.kind == "uuid":
             raw = self._source.local()
             self._source.add(f"{raw} = bytes(take(data, pos, 16))", "pos += 16")
@@ -143,7 +143,7 @@ class _Decoder:
     def _nested(self, field: Field, kind: type, target: str) -> None:
         item = self._source.local()
         nullable = self._version in field.nullable_versions
-        if nullable:  # KIP-893: a byte in front, negative for null
+        if nullable:  # KIP-893: a byte before the struct, negative for null.
             self._source.add("pos += 1", f"if data[pos - 1] > 127: {target} = None", "else:")
             self._source.indent()
         self.struct(field.fields, getattr(kind, field.struct_name), item)
@@ -152,7 +152,7 @@ class _Decoder:
             self._source.dedent()
 
     def _length(self, plain: str, size: int) -> str:
-        """The variable that has it; negative for null."""
+        """The name of the variable with the length, which is negative for null."""
         length = self._source.local()
         if self._flexible:
             self._source.add(

@@ -1,6 +1,6 @@
 """Encoders, compiled for one version of one message: a function without branches on the version.
 
-They take any object with the schema's field names as attributes, so that what is answered often can be a light one.
+They take any object with the schema's field names as attributes, so that frequent responses can be small objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.kafka.schemas.schema import RECORDS, STRUCT, Field, Schema, tagged
 from protocol.kafka.schemas.source import FORMATS, Source, fixed_format, in_runs, is_fixed
 
 Splices = list[tuple[int, RecordChunks]]
-"""Records, and how many parts stand before them."""
+"""Records, and the number of parts before them."""
 Encode = Callable[[Any, list[Buffer], Splices], None]
 """(message, the parts so far, the splices so far): adds to both."""
 
@@ -24,7 +24,7 @@ _INT = struct.Struct(">i")
 
 
 def compile_encoder(schema: Schema, version: int) -> Encode:
-    """Of a message's body. It raises struct.error or AttributeError for what is no such message."""
+    """The encoder of a message's body. It raises struct.error or AttributeError for an invalid message."""
     writer = _Encoder(schema, version)
     return writer.function(lambda: writer.struct(schema.fields, "value"))
 
@@ -42,7 +42,7 @@ class _Encoder:
         )  # fmt: skip
 
     def function(self, write: Callable[[], None]) -> Encode:
-        """`write` encodes ``value``."""
+        """`write` emits code that encodes ``value``."""
         self._source.add("def encode(value, parts, splices):")
         self._source.indent()
         self._source.add("add = parts.append")
@@ -74,7 +74,7 @@ class _Encoder:
         return writer.function(lambda: writer.value(field))
 
     def value(self, field: Field) -> None:
-        """Any field, on its own."""
+        """A single field of any type."""
         if is_fixed(field):
             self._source.add(f"add({self._source.refer(fixed_format([field]).pack)}(value))")
         else:
@@ -85,7 +85,7 @@ class _Encoder:
             item = self._source.local()
             self._source.add(f"{item} = {expression}")
             self.struct(field.fields, item)
-        elif field.is_struct:  # KIP-893: a byte in front, negative for null
+        elif field.is_struct:  # KIP-893: a byte before the struct, negative for null.
             item = self._source.local()
             self._source.add(f"{item} = {expression}", f'if {item} is None: add(b"\\xff")', "else:")
             self._source.indent()
@@ -98,7 +98,7 @@ class _Encoder:
             self._item(field, expression)
 
     def _item(self, field: Field, expression: str) -> None:
-        """What has no fixed size."""
+        """A field without a fixed size."""
         source, item = self._source, self._source.local()
         source.add(f"{item} = {expression}")
         if field.kind == "uuid":

@@ -25,7 +25,7 @@ Default = bool | int | float | str | bytes | tuple[()] | uuid.UUID | None
 
 
 class Field(NamedTuple):
-    """One field of a message, or of one of its structs; of an array, `kind` and `fields` are those of its items."""
+    """A field of a message, or of one of its structs. For an array, `kind` and `fields` are those of its items."""
 
     name: str
     kind: str
@@ -38,11 +38,11 @@ class Field(NamedTuple):
     tag: int | None
     tagged_versions: range
     default: Default
-    """None of a struct that may not be null: one of defaults."""
+    """For a struct that may not be null, None means a struct with the defaults of its fields."""
 
     @property
     def is_struct(self) -> bool:
-        """One struct: not an array of them."""
+        """A single struct, not an array of structs."""
         return self.kind == STRUCT and not self.is_array
 
     def is_tagged(self, version: int) -> bool:
@@ -50,7 +50,7 @@ class Field(NamedTuple):
 
     @property
     def may_be_none(self) -> bool:
-        """In some version. None stands for null, for an id of zeros, and for a struct that is not sent."""
+        """Whether the value may be None in some version: null, an id of zeros, or a struct that is not sent."""
         return bool(self.nullable_versions) or self.kind == "uuid" or (self.is_struct and self.tag is not None)
 
 
@@ -62,17 +62,17 @@ class Schema(NamedTuple):
     is_response: bool
     versions: range
     flexible_versions: range
-    """Those with compact lengths and tagged fields (KIP-482)."""
+    """The versions with compact lengths and tagged fields (KIP-482)."""
     fields: tuple[Field, ...]
 
 
 def untagged(fields: tuple[Field, ...], version: int) -> Iterator[Field]:
-    """What stands in each message of this version, in wire order."""
+    """The fields that every message of this version has, in wire order."""
     return (field for field in fields if version in field.versions and not field.is_tagged(version))
 
 
 def tagged(fields: tuple[Field, ...], version: int) -> list[Field]:
-    """What a message of this version may have, by tag."""
+    """The optional fields of a message of this version, by tag."""
     found = [field for field in fields if version in field.versions and field.is_tagged(version)]
     return sorted(found, key=lambda field: field.tag or 0)
 
@@ -111,7 +111,7 @@ def _field(definition: Mapping[str, Any]) -> Field:
 
 
 def _versions(text: str | None) -> range:
-    """For instance of "3+", "0-2", "1" or "none"."""
+    """Parses a range of versions, such as "3+", "0-2", "1" or "none"."""
     if not text or text == "none":
         return _NO_VERSIONS
     first, dash, last = text.partition("-")

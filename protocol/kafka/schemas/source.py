@@ -11,7 +11,7 @@ from protocol.kafka.schemas.schema import Field
 FORMATS = {
     "bool": "?", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "float64": "d",
 }  # fmt: skip
-"""Of fixed size, as `struct` names them."""
+"""Types of a fixed size, with their `struct` codes."""
 
 
 class Source:
@@ -33,7 +33,7 @@ class Source:
         self._depth -= 1
 
     def local(self) -> str:
-        """A name that nothing else has."""
+        """A new, unique name."""
         self._count += 1
         return f"v{self._count}"
 
@@ -49,12 +49,12 @@ class Source:
 
 
 def fixed_format(fields: Iterable[Field]) -> struct.Struct:
-    """Of neighbours that have a fixed size."""
+    """The `struct` format of consecutive fields that have a fixed size."""
     return struct.Struct(">" + "".join(FORMATS[field.kind] for field in fields))
 
 
 def in_runs(fields: Iterable[Field]) -> list[list[Field]]:
-    """Neighbours of fixed size together, every other field alone."""
+    """Consecutive fields of a fixed size together, every other field alone."""
     runs: list[list[Field]] = []
     for field in fields:
         if is_fixed(field) and runs and is_fixed(runs[-1][0]):
