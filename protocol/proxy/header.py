@@ -1,7 +1,9 @@
 """The header in which a load balancer sends the client's address: PROXY protocol, versions 1 and 2.
 
-v1 is a line of text of at most 107 bytes, ended by CR LF: `PROXY TCP4|TCP6 SOURCE DESTINATION SPORT DPORT`, or `PROXY
-UNKNOWN…`. v2 is binary, big-endian:
+v1 is a line of text of at most 107 bytes, ended by CR LF: `PROXY TCP4|TCP6 SOURCE DESTINATION SPORT DPORT`, or
+`PROXY UNKNOWN…`.
+
+v2 is binary, big-endian:
 
     signature         12 bytes
     version, command  u8     0x2 and 0 (LOCAL: the balancer's own connection) or 1 (PROXY)
