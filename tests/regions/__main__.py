@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.regions import combined, faults, geo, moving, network, single_address, stretched
+from tests.regions import combined, faults, geo, moving, network, single_address, stretched, transactional
 from tests.regions.lab import Lab, topology
 from tests.regions.report import Report, Seen
 from tests.support.java_clients import fetch_newest
@@ -32,6 +32,8 @@ PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
         single_address.cut_between_gateways,
         faults.pause_a_broker,
         stretched.lose_a_region,
+        stretched.region_returns,
+        transactional.lose_a_region_with_transactions,
         stretched.region_returns,
         faults.pause_a_region,
         faults.cut_a_region_off,

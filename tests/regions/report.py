@@ -87,6 +87,11 @@ One checker (`tests/support/history.py`) judges everything that the clients saw:
 * Polls go forward. Commits do not go back. A consumer that starts at a commit reads nothing before it.
 * Two gateways never coordinate a group in one epoch, and no older one does after a newer one.
 
+Another one (`tests/support/transaction_history.py`) judges transactions:
+
+* No read_committed consumer reads a record of an aborted transaction.
+* All records of a committed transaction are read, once and in order. Of no transaction only a part is read.
+
 The columns:
 
 * **acknowledged**: records that a broker acknowledged. **lost**, **doubled**: of those.
