@@ -299,7 +299,8 @@ class Forwarder:
         try:
             response = await (await self._refused(call)).result()
         except Exception as error:  # a defect: the request fails with it
-            future.set_exception(error)
+            if not future.done():
+                future.set_exception(error)
         else:
             if not future.done():
                 future.set_result(response)

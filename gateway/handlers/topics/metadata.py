@@ -172,12 +172,12 @@ async def _create(call: Call, name: str) -> Topic:
 
 
 async def _row(call: Call[MetadataRequest], topic: Topic, slices: Slices) -> _Topic:
-    brokers, name = Brokers(call), topic.name
+    name = topic.name
     has_listener_error = call.version >= LISTENER_ERROR_VERSION
     partitions = await call.cluster.partition_rows.get(
         name,
-        (brokers.perspective, has_listener_error),
-        lambda: brokers.view,
+        (Brokers(call).perspective, has_listener_error),
+        lambda: Brokers(call).view,
         topic.partitions,
         lambda numbers: _partitions(call, name, numbers),
         slices,

@@ -153,3 +153,27 @@ async def test_partitions_are_placed_once_for_all_clients_until_the_fleet_change
     rows = await scene.rows(["t"])
     assert {each.leader_epoch for each in rows["t"].partitions} == {4}
     assert placed == 1000
+
+
+async def test_rows_of_a_moment_without_acknowledged_writes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile the gateway advertises its successors as leaders, of which there are none here."""
+    scene = Scene()
+    scene.pulsar.partitions = 150
+    scene.pulsar.properties[PREFIX + "t"] = {}
+    placed = 0
+    monkeypatch.setattr(fan_out.Slices, "pause", lambda _: asyncio.sleep(0))
+
+    def leader(*_: object) -> Member:
+        nonlocal placed
+        placed += 1
+        if placed == 50:
+            asyncio.get_running_loop().call_soon(setattr, scene.cluster.fleet, "state", LeadershipState.PRESUMED_DEAD)
+        if placed == 100:
+            asyncio.get_running_loop().call_soon(setattr, scene.cluster.fleet, "state", LeadershipState.LEADING)
+        return MEMBER
+
+    scene.cluster.fleet.leader = leader
+    scene.cluster.fleet.key = lambda topic, partition: (topic, partition)
+    await scene.rows(["t"])
+    rows = await scene.rows(["t"])
+    assert {each.error_code for each in rows["t"].partitions} == {0}
