@@ -1,7 +1,7 @@
-"""One Kafka topic, and how a Pulsar topic's properties hold its id and configurations.
+"""One Kafka topic, and how a Pulsar topic's properties store its id and configurations.
 
-A topic that Pulsar's own tools made has neither; its id is then derived from its name. A topic without partitions is a
-Kafka topic with one.
+A topic that was created with Pulsar's own tools has neither; its id is then derived from its name. An unpartitioned
+topic is a Kafka topic with one partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.topics.topic_configs import DEFAULTS, has_policy, usable_configs, w
 TOPIC_ID = "kafka.topic.id"
 CONFIG_PREFIX = "kafka.config."
 MESSAGES_ONLY = "kafka.messages.only"
-"""Property of a topic whose entries all hold messages: one that Pulsar can compact."""
+"""Property of a topic whose entries all contain messages: Pulsar can compact such a topic."""
 HAS_TRANSACTIONS = "kafka.transactions"
 """Property of a topic with transactional batches: one that Pulsar must not compact by itself. Its compactor keeps a
 key's last message, open or aborted, and drops the committed one before it; it drops markers, which have no key."""
@@ -40,10 +40,10 @@ class Topic:
     loaded_at: float = field(compare=False)
     defaults: Mapping[str, str] = field(default_factory=lambda: DEFAULTS, compare=False)
     messages_only: bool = False
-    """Every entry holds messages: Pulsar can compact the topic."""
+    """Every entry contains messages: Pulsar can compact the topic."""
     has_transactions: bool = False
     writes_messages: bool = field(init=False, compare=False)
-    """Each record becomes a Pulsar message of its own (``entry.format=pulsar``)."""
+    """Each record becomes a separate Pulsar message (``entry.format=pulsar``)."""
     compacts: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ def partition_name(pulsar_name: str, partition: int) -> str:
 
 
 async def read_topic(admin: AdminClient, pulsar_name: str) -> PartitionedTopic:
-    """Partitions, 0 if the topic is not partitioned, and properties. Raises AdminError, 404 if there is none."""
+    """A topic's properties, and its partitions: 0 if not partitioned. Raises AdminError, 404 if there is no topic."""
     found = await admin.topics.partitioned(pulsar_name)
     if found.partitions > 0:
         return found

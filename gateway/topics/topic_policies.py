@@ -1,8 +1,9 @@
 """Kafka's topic configurations as Pulsar's topic-level policies.
 
-Pulsar knows whole minutes, seconds and MB, so everything is rounded up: nothing is deleted early. Its retention counts
-each partition by itself, as Kafka's does, and deletes whole closed ledgers. Message TTL goes with retention, because
-the subscriptions that mirror consumer groups hold data that retention alone would delete.
+Pulsar uses whole minutes, seconds and MB. All values are rounded up, so that nothing is deleted early. Pulsar's
+retention applies to each partition separately, as Kafka's does, and deletes whole closed ledgers. Message TTL is set
+together with retention, because the subscriptions that mirror consumer groups keep data that retention would
+otherwise delete.
 https://pulsar.apache.org/docs/4.0.x/cookbooks-retention-expiry/
 """
 
@@ -15,7 +16,7 @@ from gateway.topics.config_values import INT_MAX
 from gateway.topics.topic_configs import DEFAULTS, has_policy
 
 COMPACTION_THRESHOLD_BYTES = 64 * 1024 * 1024
-"""New data of a compacted topic after which Pulsar compacts it, unless segment.bytes is smaller."""
+"""The size of new data after which Pulsar compacts a topic, unless segment.bytes is smaller."""
 OUT_OF_REACH_BYTES = 2**62
 NO_LIMIT, NO_TTL = -1, 0
 _RETENTION = frozenset({"retention.ms", "retention.bytes"})
@@ -23,13 +24,13 @@ _MAX_MINUTES = INT_MAX // 60  # brokers count in seconds
 _MIB = 1024 * 1024
 
 Policies = dict[TopicPolicy, object | None]
-"""None removes a policy: the namespace's counts then."""
+"""None removes a policy; the namespace's policy then applies."""
 
 
 def all_policies(
     configs: Mapping[str, str], defaults: Mapping[str, str], *, compactable: bool, has_transactions: bool = False
 ) -> Policies:
-    """Those of `policies`, and the backlog quota behind them."""
+    """The result of `policies`, followed by the backlog quota."""
     found = policies(configs, defaults, compactable=compactable, has_transactions=has_transactions)
     return {**found, TopicPolicy.BACKLOG_QUOTA: backlog_quota(configs)}
 
@@ -38,10 +39,10 @@ def policies(
     configs: Mapping[str, str], defaults: Mapping[str, str] = DEFAULTS, *, compactable: bool,
     has_transactions: bool = False,
 ) -> Policies:  # fmt: skip
-    """What Pulsar must be told, in this order.
+    """The policies to set in Pulsar, in this order.
 
-    ``compactable`` says that all entries hold messages: the broker's compactor fails at an entry of record batches.
-    ``has_transactions``: it must not run by itself; its cursor stays, and holds all data.
+    ``compactable``: all entries contain messages; the broker's compactor fails at an entry of record batches.
+    ``has_transactions``: the compactor must not run automatically; its cursor stays, and keeps all data.
     """
     compacts = has_policy(configs, "compact")
     kept_for_ever = not has_policy(configs, "delete")
@@ -71,9 +72,10 @@ def _deletion(configs: Mapping[str, str], defaults: Mapping[str, str], *, expire
 
 
 def backlog_quota(configs: Mapping[str, str]) -> object | None:
-    """Size retention is for what every subscription has read: the rest is limited by a quota, which moves them on.
+    """The quota for data that some subscription has not consumed; it moves these subscriptions forward.
 
-    Brokers want it below the retention, so it is set after the other policies, and taken away before they change.
+    Retention by size applies only to data that every subscription has consumed. Brokers require the quota to be
+    below the retention, so the quota is set after the other policies, and removed before they change.
     """
     retention_bytes = int(configs.get("retention.bytes", NO_LIMIT))
     if retention_bytes < 0 or has_policy(configs, "compact") or not has_policy(configs, "delete"):
@@ -92,6 +94,6 @@ def _no_deletion() -> Policies:
 
 
 def _at_least_one(value: int, unit: int, highest: int) -> int:
-    """In whole units, rounded up; brokers refuse 0 for one of time and size. What they cannot count has no limit."""
+    """In whole units, rounded up; brokers refuse 0 for only one of time and size. Too large a value means no limit."""
     units = max(1, -(-value // unit))
     return NO_LIMIT if value < 0 or units > highest else units
