@@ -51,11 +51,15 @@ class FetchedPartition:
         self.max_bytes = max_bytes
         self.leader_epoch = leader_epoch
         self.fetched_epoch = fetched_epoch
-        self.answered_watermark = self.answered_start = -2
+        self.forget_answered()
 
     @property
     def key(self) -> Key:
         return self.topic, self.partition
+
+    def forget_answered(self) -> None:
+        """The next answer then contains the partition, although it may have no news."""
+        self.answered_watermark = self.answered_start = -2
 
     def update(self, other: FetchedPartition) -> None:
         self.offset, self.max_bytes = other.offset, other.max_bytes

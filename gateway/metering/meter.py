@@ -14,6 +14,7 @@ from typing import Any
 from kafka.protocol.api_key import ApiKey
 
 from gateway.fetching.fetch_answer import FetchAnswer
+from gateway.fetching.fetch_session import INITIAL_EPOCH
 from gateway.metering.mutations import MUTATIONS
 from gateway.requests.call import Call, Handle, asks
 from gateway.requests.reply import RelayedResponse, Reply, Response
@@ -106,9 +107,24 @@ def _charge_fetch(
     throttle_time_ms = max(bytes_ms, request_ms)
     if throttle_time_ms and size_bytes:
         account.charge(CONSUMER_BYTE_RATE, -size_bytes, now_ms)
+        if isinstance(response, FetchAnswer):
+            _discard(call, response)
         request = call.request
-        response = FetchAnswer(session_id=request.session_id if request.session_epoch > 0 else 0)
+        response = FetchAnswer(session_id=request.session_id if request.session_epoch > INITIAL_EPOCH else 0)
     return response, throttle_time_ms
+
+
+def _discard(call: Call[FetchRequest], answer: FetchAnswer) -> None:
+    """The client does not get the answer: it does not learn of a new session, and an older session must not skip rows.
+
+    Kafka creates or updates the session only if the client is not throttled.
+    """
+    if call.request.session_epoch == INITIAL_EPOCH:
+        call.cluster.fetch_sessions.close(call.client.host, answer.session_id)
+        return
+    for topic in answer.responses:
+        for row in topic.partitions:
+            row.fetched.forget_answered()
 
 
 def _fetched_bytes(response: Response) -> int:

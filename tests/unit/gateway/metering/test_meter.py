@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
-from gateway.fetching.fetch_session import FetchedPartition
+from gateway.fetching.fetch_session import FetchedPartition, FetchSession, FetchSessions, record_if_changed
 from gateway.handlers.table import APIS
 from gateway.metering.meter import Meter
 from gateway.requests.call import Call
@@ -36,8 +36,12 @@ class Scene:
         kafka = SimpleNamespace(default_partitions=1)
         metrics = SimpleNamespace(error=lambda *_: None)
         topics = SimpleNamespace(cached=lambda name: None)
+        self.sessions = FetchSessions(1)
         self.cluster = cast(
-            Cluster, SimpleNamespace(config=SimpleNamespace(kafka=kafka), metrics=metrics, topics=topics)
+            Cluster,
+            SimpleNamespace(
+                config=SimpleNamespace(kafka=kafka), metrics=metrics, topics=topics, fetch_sessions=self.sessions
+            ),
         )
 
     def call(self, key: int, version: int, request: Any, *, user: str = "ann", size_bytes: int = 100) -> Call[Any]:
@@ -83,6 +87,33 @@ def test_a_fetch_over_the_quota_is_empty_and_not_charged(session_epoch: int, ses
     assert (response.responses, response.session_id, throttle_time_ms) == ([], session_id, 10_000)
     answer = fetched(100)
     assert scene.meter.charge(call, answer) == (answer, 0)
+
+
+def test_a_fetch_over_the_quota_leaves_no_new_session() -> None:
+    scene = Scene("consumer_byte_rate", 10)
+    call = scene.call(FETCH, 11, FetchRequest(session_id=0, session_epoch=0, max_bytes=1_000))
+    session = scene.sessions.create(call.client.host, [])
+    assert session is not None
+    answer = fetched(200)
+    answer.session_id = session.session_id
+    response, throttle_time_ms = scene.meter.charge(call, answer)
+    assert isinstance(response, FetchAnswer)
+    assert (response.session_id, throttle_time_ms) == (0, 10_000)
+    assert scene.sessions.create(call.client.host, []) is not None
+
+
+def test_offsets_of_a_discarded_answer_are_in_the_next_answer() -> None:
+    scene = Scene("consumer_byte_rate", 10)
+    parts = [FetchedPartition("t", number, 0, 100, -1, -1) for number in (0, 1)]
+    call = scene.call(FETCH, 11, FetchRequest(session_id=7, session_epoch=3, max_bytes=1_000))
+    session = FetchSession(7, call.client.host, parts)
+    data = PartitionAnswer(parts[0], high_watermark=9, records=RecordChunks((b"x" * 200,), 200))
+    offsets = PartitionAnswer(parts[1], high_watermark=9, log_start_offset=5)
+    assert all(record_if_changed(session, 3, row) for row in (data, offsets))
+    answer = FetchAnswer(session_id=7, responses=group_by_topic([data, offsets], by_id=False))
+    assert scene.meter.charge(call, answer)[1] == 10_000
+    assert record_if_changed(session, 4, offsets)
+    assert not record_if_changed(session, 5, offsets)
 
 
 def test_no_fetch_asks_for_more_than_the_quota_ever_allows() -> None:
