@@ -142,7 +142,8 @@ def produce_path(*, guarded: bool) -> Callable[[], None]:
     state.complete()
     for quota in (PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE):
         state.apply(quota_record(QuotaKey(frozenset({(USER, None)}), quota), LARGE_RATE))
-    cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics()))
+    topics = SimpleNamespace(cached=lambda _: None)
+    cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics(), topics=topics))
     authorizer = AclAuthorizer(state, (), allow_everyone=False) if guarded else None
     dispatcher = Dispatcher(cluster, None, authorizer, Meter(Quotas(state)) if guarded else None)
     context = dispatcher.context(Client("127.0.0.1:1"), Listener(""))
