@@ -59,13 +59,13 @@ class Meter:
 
     def _handle_bounded(self, call: Call[Any], handle: Handle) -> Reply:
         now_ms = self._now_ms()
-        limits = self._account(call, now_ms).limits
+        limits = self._account(call).limits
         if asks(call, FetchRequest):
             self._bound(call, limits.get(CONSUMER_BYTE_RATE))
         mutations, limit = MUTATIONS.get(call.api.key), limits.get(MUTATION_RATE)
         if mutations is None or limit is None:
             return handle(call)
-        return mutations(call, handle, self._quotas.bucket(limit, now_ms), limit.bound, now_ms)
+        return mutations(call, handle, self._quotas.bucket(limit), limit.bound, now_ms)
 
     def _bound(self, call: Call[FetchRequest], limit: Limit | None) -> None:
         """Limit the answer to the largest size that the quota ever allows at once."""
@@ -82,7 +82,7 @@ class Meter:
         """Return the answer, and how long the client has to wait after it (ms)."""
         now_ms = self._now_ms()
         key = call.api.key
-        account = self._account(call, now_ms)
+        account = self._account(call)
         request_ms = min(WINDOW_MS, account.charge(REQUEST_PERCENTAGE, call.busy_s * PERCENT, now_ms))
         if key is ApiKey.Produce:
             bytes_ms = account.charge(PRODUCER_BYTE_RATE, len(call.frame or b""), now_ms)
@@ -91,12 +91,12 @@ class Meter:
             return _charge_fetch(account, call, response, request_ms, now_ms)
         limit = account.limits.get(MUTATION_RATE)
         if limit is not None and key in MUTATIONS:
-            bucket = self._quotas.bucket(limit, now_ms)
+            bucket = self._quotas.bucket(limit)
             request_ms = max(request_ms, bucket.throttle_time_ms(limit.bound, now_ms))
         return response, request_ms
 
-    def _account(self, call: Call[Any], now_ms: float) -> Account:
-        return self._quotas.account(call.context.principal.name, call.client_id or "", now_ms)
+    def _account(self, call: Call[Any]) -> Account:
+        return self._quotas.account(call.context.principal.name, call.client_id or "")
 
 
 def _charge_fetch(

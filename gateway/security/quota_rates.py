@@ -16,7 +16,7 @@ LEAST_ELAPSED_S = _FULL_WINDOWS * WINDOW_MS / 1_000
 class Rate:
     """The amount per second that was recorded in the last samples."""
 
-    __slots__ = ("_newest", "_samples", "_total")
+    __slots__ = ("__weakref__", "_newest", "_samples", "_total")
 
     def __init__(self) -> None:
         self._samples: deque[list[float]] = deque(maxlen=SAMPLES)
@@ -48,10 +48,6 @@ class Rate:
         elapsed_ms += max(0, _FULL_WINDOWS - elapsed_ms // WINDOW_MS) * WINDOW_MS
         rate = self._total * 1_000 / elapsed_ms
         return int((rate - bound) / bound * elapsed_ms) if rate > bound else 0
-
-    def is_idle(self, now_ms: float) -> bool:
-        self._forget(now_ms)
-        return not self._samples
 
     def _begin_sample(self, now_ms: float) -> None:
         self._newest = [now_ms, 0.0]
@@ -86,9 +82,6 @@ class TokenBucket:
     def throttle_time_ms(self, rate: float, now_ms: float) -> int:
         """Milliseconds until the bucket is out of debt."""
         return round(max(0.0, -self._refilled(rate, now_ms)) * 1_000 / rate)
-
-    def is_idle(self, now_ms: float) -> bool:
-        return self._tokens is None or now_ms - self._at_ms >= 3_600_000
 
     def _refilled(self, rate: float, now_ms: float) -> float:
         most = SAMPLES * rate

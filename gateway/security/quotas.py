@@ -7,22 +7,26 @@ id, any user, client id, any client id.
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from gateway.security.quota_entities import CLIENT_ID, OF_CLIENTS, USER
 from gateway.security.quota_rates import WINDOW_MS, Rate, TokenBucket
 from gateway.security.records import Entity
 from gateway.security.state import SecurityState
 
-MAX_METERS = 10_000
-"""Above this number, unused rates and buckets are forgotten."""
 MAX_KNOWN = 10_000
+"""Maximum number of accounts, and of buckets. For a new one, the one that was unused for longest is removed."""
+MAX_NAME_CHARS = 64
+"""A longer client id is replaced by its hash, because a client may choose a new one for each request."""
 
 
 class Limit(NamedTuple):
     bound: float
     sharers: tuple[str, str]
-    """User and client id; an empty one stands for any."""
+    """User and client id, or its hash; an empty one stands for any."""
 
 
 class Account(NamedTuple):
@@ -30,6 +34,8 @@ class Account(NamedTuple):
 
     limits: dict[str, Limit]
     rates: dict[str, Rate]
+    version: int
+    """The version of all quotas that the limits are from."""
 
     def charge(self, quota: str, amount: float, now_ms: float) -> int:
         """Record the amount. Return how long the client has to wait now (ms)."""
@@ -40,35 +46,38 @@ class Account(NamedTuple):
 class Quotas:
     def __init__(self, state: SecurityState) -> None:
         self._state = state
-        self._accounts: dict[tuple[str, str], Account] = {}
-        self._version = -1
-        self._rates: dict[tuple[str, tuple[str, str]], Rate] = {}
-        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+        self._accounts: OrderedDict[tuple[str, str], Account] = OrderedDict()
+        """The least recently used is first."""
+        self._rates: WeakValueDictionary[tuple[str, tuple[str, str]], Rate] = WeakValueDictionary()
+        """A rate exists as long as an account has it."""
+        self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
+        """The least recently used is first."""
 
     @property
     def are_set(self) -> bool:
         """True if any entity has a quota."""
         return bool(self._state.quotas)
 
-    def account(self, user: str, client_id: str, now_ms: float) -> Account:
-        if self._version != self._state.quotas_version:
-            self._accounts.clear()
-            self._version = self._state.quotas_version
-        found = self._accounts.get((user, client_id))
-        return self._open(user, client_id, now_ms) if found is None else found
+    def account(self, user: str, client_id: str) -> Account:
+        names = user, client_id if len(client_id) <= MAX_NAME_CHARS else _hash(client_id)
+        found = self._accounts.get(names)
+        if found is None or found.version != self._state.quotas_version:
+            found = self._open(names, client_id)
+        self._accounts.move_to_end(names)
+        return found
 
-    def _open(self, user: str, client_id: str, now_ms: float) -> Account:
-        if len(self._accounts) >= MAX_KNOWN or len(self._rates) > MAX_METERS:
-            self._accounts.clear()  # accounts refer to rates that may be forgotten
-            self._forget_idle(now_ms)
-        limits = {quota: self._find(quota, user, client_id) for quota in OF_CLIENTS}
+    def _open(self, names: tuple[str, str], client_id: str) -> Account:
+        limits = {quota: self._find(quota, names, client_id) for quota in OF_CLIENTS}
         bounded = {quota: limit for quota, limit in limits.items() if limit is not None}
         rates = {quota: self._rates.setdefault((quota, each.sharers), Rate()) for quota, each in bounded.items()}
-        account = self._accounts[user, client_id] = Account(bounded, rates)
+        account = self._accounts[names] = Account(bounded, rates, self._state.quotas_version)
+        if len(self._accounts) > MAX_KNOWN:
+            self._accounts.popitem(last=False)
         return account
 
-    def _find(self, quota: str, user: str, client_id: str) -> Limit | None:
-        both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
+    def _find(self, quota: str, names: tuple[str, str], client_id: str) -> Limit | None:
+        user, short_id = names
+        both, of_user, of_client = names, (user, ""), ("", short_id)
         levels: tuple[tuple[Entity, tuple[str, str]], ...] = (
             (frozenset({(USER, user), (CLIENT_ID, client_id)}), both),
             (frozenset({(USER, user), (CLIENT_ID, None)}), both),
@@ -89,16 +98,17 @@ class Quotas:
         """A larger amount at once exceeds the quota in any case."""
         return max(1, int(limit.bound * 10 * WINDOW_MS / 1_000))
 
-    def bucket(self, limit: Limit, now_ms: float) -> TokenBucket:
+    def bucket(self, limit: Limit) -> TokenBucket:
         """The bucket for changes of topics."""
         bucket = self._buckets.get(limit.sharers)
         if bucket is None:
-            self._forget_idle(now_ms)
             bucket = self._buckets[limit.sharers] = TokenBucket()
+            if len(self._buckets) > MAX_KNOWN:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(limit.sharers)
         return bucket
 
-    def _forget_idle(self, now_ms: float) -> None:
-        if len(self._rates) > MAX_METERS:
-            self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_idle(now_ms)}
-        if len(self._buckets) > MAX_METERS:
-            self._buckets = {key: each for key, each in self._buckets.items() if not each.is_idle(now_ms)}
+
+def _hash(client_id: str) -> str:
+    """The hash is longer than `MAX_NAME_CHARS`, so that it differs from every client id that is kept as it is."""
+    return "sha256:" + hashlib.sha256(client_id.encode()).hexdigest()

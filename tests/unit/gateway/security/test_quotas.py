@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.security.quota_entities import invalid_entity, invalid_quota
+from gateway.security.quota_entities import MUTATION_RATE, invalid_entity, invalid_quota
 from gateway.security.quota_rates import Rate, TokenBucket
 from gateway.security.quotas import Limit, Quotas
 from gateway.security.records import QuotaKey, quota_record
@@ -29,7 +29,7 @@ def test_what_is_old_counts_no_more() -> None:
         rate.record(100, second * 1_000)
     assert rate.throttle_time_ms(105, 11_500) == 0
     assert rate.throttle_time_ms(50, 11_500) > 0
-    assert rate.throttle_time_ms(1, 30_000) == 0 and rate.is_idle(30_000)
+    assert rate.throttle_time_ms(1, 30_000) == 0
 
 
 def test_what_was_not_used_after_all_is_taken_back() -> None:
@@ -72,7 +72,7 @@ def test_the_nearest_quota_counts(present: set[int]) -> None:
         state.apply(quota_record(QuotaKey(frozenset(LEVELS[level].items()), PRODUCER), level + 1.0))
     first = min(present, default=None)
     expected = None if first is None else Limit(first + 1.0, SHARERS[first])
-    limits = Quotas(state).account("u", "c", 0).limits
+    limits = Quotas(state).account("u", "c").limits
     assert limits.get(PRODUCER) == expected
     assert "consumer_byte_rate" not in limits
 
@@ -80,28 +80,79 @@ def test_the_nearest_quota_counts(present: set[int]) -> None:
 def test_a_changed_quota_counts_at_once() -> None:
     state, key = SecurityState(), QuotaKey(frozenset({("user", "u")}), PRODUCER)
     quotas = Quotas(state)
-    assert quotas.account("u", "c", 0).limits == {} and not quotas.are_set
+    assert quotas.account("u", "c").limits == {} and not quotas.are_set
     state.apply(quota_record(key, 5))
-    assert quotas.account("u", "c", 0).limits == {PRODUCER: Limit(5, ("u", ""))} and quotas.are_set
-    assert quotas.account("u", "c", 0).charge(PRODUCER, 100, 0) == 10_000
-    assert quotas.account("u", "another", 1).charge(PRODUCER, 0, 1) > 0, "another client of the user shares it"
+    assert quotas.account("u", "c").limits == {PRODUCER: Limit(5, ("u", ""))} and quotas.are_set
+    assert quotas.account("u", "c").charge(PRODUCER, 100, 0) == 10_000
+    assert quotas.account("u", "another").charge(PRODUCER, 0, 1) > 0, "another client of the user shares it"
     state.apply(quota_record(key, 20))
-    assert quotas.account("u", "c", 1).charge(PRODUCER, 200, 0) == 5_000, "what was used stays"
+    assert quotas.account("u", "c").charge(PRODUCER, 200, 0) == 5_000, "what was used stays"
     state.apply(quota_record(key, None))
-    assert quotas.account("u", "c", 1).charge(PRODUCER, 1_000, 1) == 0 and not quotas.are_set
+    assert quotas.account("u", "c").charge(PRODUCER, 1_000, 1) == 0 and not quotas.are_set
 
 
-def test_rates_that_nobody_uses_are_forgotten_and_others_stay_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.security.quotas.MAX_METERS", 3)
+@pytest.fixture
+def of_any_client_id(monkeypatch: pytest.MonkeyPatch) -> Quotas:
+    """Quotas that each client id has for itself, with room for three clients."""
+    monkeypatch.setattr("gateway.security.quotas.MAX_KNOWN", 3)
     state = SecurityState()
-    state.apply(quota_record(QuotaKey(frozenset({("user", None)}), PRODUCER), 5))
-    quotas = Quotas(state)
-    first = quotas.account("u", "c", 0)
+    for quota in (PRODUCER, MUTATION_RATE):
+        state.apply(quota_record(QuotaKey(frozenset({("client-id", None)}), quota), 5))
+    return Quotas(state)
+
+
+def test_the_longest_unused_account_makes_room(of_any_client_id: Quotas) -> None:
+    quotas = of_any_client_id
+    first = quotas.account("u", "c")
+    first.charge(PRODUCER, 10, 0)
     for number in range(10):
-        first.charge(PRODUCER, 10, number * 20_000)
-        quotas.account(f"u{number}", "c", number * 20_000)
-        assert quotas.account("u", "another", number * 20_000).rates == first.rates
-    assert len(quotas._rates) <= 5
+        quotas.account("u", f"c{number}").charge(PRODUCER, 10, 0)
+        assert quotas.account("u", "c") is first
+    assert len(quotas._accounts) == 3
+    assert len(quotas._rates) <= 3 * len(first.rates)
+
+
+def test_the_longest_unused_bucket_makes_room(of_any_client_id: Quotas) -> None:
+    quotas = of_any_client_id
+    limit = quotas.account("u", "c").limits[MUTATION_RATE]
+    first = quotas.bucket(limit)
+    for number in range(10):
+        bucket = quotas.bucket(quotas.account("u", f"c{number}").limits[MUTATION_RATE])
+        bucket.take(1_000, 5, 0)
+        assert quotas.bucket(limit) is first
+    assert len(quotas._buckets) == 3
+
+
+def test_accounts_that_share_a_quota_share_its_rate_when_others_make_room(of_any_client_id: Quotas) -> None:
+    quotas = of_any_client_id
+    first = quotas.account("ann", "c")
+    first.charge(PRODUCER, 1_000, 0)
+    quotas.account("bob", "c")
+    for number in range(2):
+        quotas.account("ann", f"c{number}")
+    del first
+    assert quotas.account("ann", "c").charge(PRODUCER, 0, 0) > 0
+
+
+def test_long_client_ids_are_kept_as_hashes(of_any_client_id: Quotas) -> None:
+    quotas = of_any_client_id
+    ids = ["c" * 30_000 + end for end in ("a", "b")]
+    for client_id in ids:
+        quotas.account("u", client_id)
+    quotas.account("u", ids[0]).charge(PRODUCER, 1_000, 0)
+    assert quotas.account("u", ids[0]).charge(PRODUCER, 0, 0) > 0
+    assert quotas.account("u", ids[1]).charge(PRODUCER, 0, 0) == 0
+    names = [*quotas._accounts, *(sharers for _, sharers in quotas._rates)]
+    assert max(len(client_id) for _, client_id in names) < 100
+    quotas.account("u", ids[0])
+    _, hashed = list(quotas._accounts)[-1]
+    assert quotas.account("u", hashed).charge(PRODUCER, 0, 0) == 0, "a client id that equals a hash is another one"
+
+
+def test_the_quota_of_a_long_client_id_is_found() -> None:
+    state, client_id = SecurityState(), "c" * 1_000
+    state.apply(quota_record(QuotaKey(frozenset({("client-id", client_id)}), PRODUCER), 5))
+    assert Quotas(state).account("u", client_id).limits[PRODUCER].bound == 5
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(-50, 1_000)), max_size=60), st.integers(1, 300))
