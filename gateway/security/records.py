@@ -115,7 +115,7 @@ def described(record: Record) -> str:
 def _decode_acl(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
     resource_type, pattern, name, principal, host, operation, permission = parts
     acl = Acl(
-        ResourceType(resource_type), PatternType(pattern), str(name), str(principal), str(host),
+        ResourceType(resource_type), PatternType(pattern), _text(name), _text(principal), _text(host),
         AclOperation(operation), Permission(permission),
     )  # fmt: skip
     return acl, None if fields is None else True
@@ -123,7 +123,7 @@ def _decode_acl(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subjec
 
 def _decode_scram(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
     code, user = parts
-    key = ScramKey(MECHANISMS[code], user)
+    key = ScramKey(MECHANISMS[code], _text(user))
     if fields is None:
         return key, None
     salt, stored_key, server_key = (bytes.fromhex(fields[name]) for name in ("salt", "stored_key", "server_key"))
@@ -132,7 +132,13 @@ def _decode_scram(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subj
 
 def _decode_quota(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
     entity, quota = parts
-    return QuotaKey(frozenset(entity.items()), quota), None if fields is None else float(fields["value"])
+    return QuotaKey(frozenset(entity.items()), _text(quota)), None if fields is None else float(fields["value"])
+
+
+def _text(part: Any) -> str:
+    if not isinstance(part, str):
+        raise TypeError(f"{part!r} is no text")
+    return part
 
 
 _DECODERS = {_ACL: _decode_acl, _SCRAM: _decode_scram, _QUOTA: _decode_quota}

@@ -58,14 +58,23 @@ class Replay:
             if not key.startswith(_PREFIX):
                 self._changes.append((key, value))
             elif value is not None:
-                _, behind, number, count = json.loads(key)
-                if Position(*behind) == self._behind:
-                    self._count = count
-                    self._chunks[number] = [(each.encode(), content.encode()) for each, content in json.loads(value)]
+                self._take_part(key, value)
+
+    def _take_part(self, key: bytes, value: bytes) -> None:
+        """A malformed part counts as missing: no error if it belongs to another snapshot, or was written again."""
+        try:
+            _, behind, number, count = json.loads(key)
+            if Position(*behind) != self._behind or number not in range(count):
+                return
+            chunk = [(each.encode(), content.encode()) for each, content in json.loads(value)]
+        except (ValueError, TypeError, AttributeError):
+            return
+        self._count = count
+        self._chunks[number] = chunk
 
     def records(self) -> Iterator[Record]:
         """Return the records, oldest first. Raises UnreadableRecordError if a part of the snapshot is missing."""
-        if self._is_needed and (not self._count or len(self._chunks) < self._count):
+        if self._is_needed and not (self._count and all(number in self._chunks for number in range(self._count))):
             raise UnreadableRecordError(f"the snapshot behind {self._behind} is not whole")
         for number in range(self._count):
             yield from self._chunks[number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from gateway.security.records import (
     QuotaKey,
     Record,
     ScramKey,
+    UnreadableRecordError,
     acl_record,
     quota_record,
     scram_record,
@@ -83,6 +85,47 @@ def test_a_large_snapshot_has_several_messages() -> None:
     for message in reversed(snapshot):
         replay.take([message])
     assert contents(state_of([*replay.records()])) == contents(state)
+
+
+MALFORMED_PARTS = [
+    (b'["snapshot",no JSON', b"[]"),
+    (b'["snapshot",[1,1],0]', b"[]"),
+    (b'["snapshot",7,0,1]', b"[]"),
+    (b'["snapshot",[1,1],"0",1]', b"[]"),
+    (b'["snapshot",[1,1],1,1]', b"[]"),
+    (b'["snapshot",[1,1],0,"1"]', b"[]"),
+    (b'["snapshot",[1,1],0,1]', b"no JSON"),
+    (b'["snapshot",[1,1],0,1]', b"7"),
+    (b'["snapshot",[1,1],0,1]', b"[[1,2]]"),
+    (b'["snapshot",[1,1],0,1]', b'[["key"]]'),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), MALFORMED_PARTS)
+def test_a_malformed_part_of_a_snapshot_counts_as_missing(key: bytes, value: bytes) -> None:
+    replay = Replay(Position(1, 1))
+    replay.take([(key, value)])
+    with pytest.raises(UnreadableRecordError):
+        list(replay.records())
+    replay.take(encode_snapshot(Position(1, 1), [(b"key", b"value")]))
+    assert list(replay.records()) == [(b"key", b"value")]
+
+
+UNREADABLE = [
+    (b'["scram",1,["ann"]]', b'{"version":1,"salt":"","stored_key":"","server_key":"","iterations":4096}'),
+    (b'["scram",1,null]', b'{"version":1,"salt":"","stored_key":"","server_key":"","iterations":4096}'),
+    (b'["quota",{"user":"ann"},["producer_byte_rate"]]', b'{"version":1,"value":5}'),
+    (b'["acl",2,3,["orders"],"User:ann","*",3,2]', b'{"version":1}'),
+]
+
+
+@pytest.mark.parametrize("record", UNREADABLE)
+def test_a_record_with_a_name_that_is_no_text_denies_everything(record: Record) -> None:
+    state = state_of([record])
+    assert not state.knows_all_acls
+    assert (set(state.acls), state.scram, state.quotas) == (set(), {}, {})
+    state.clear()
+    assert state.knows_all_acls
 
 
 def test_everything_is_denied_until_all_acls_are_known() -> None:
