@@ -25,6 +25,7 @@ from gateway.requests.call import Call
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.routes import Leaders
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.handwritten.fetch_request import set_session_id
 from protocol.kafka.handwritten.fetch_response import session_id
 from protocol.kafka.messages.records import FetchRequest
 
@@ -71,6 +72,8 @@ class FetchRelay:
         known, self._session = self._session, None
         if leader is not None and (known is None or known.session_id != call.request.session_id):
             call.cluster.fetch_sessions.close(call.client.host, call.request.session_id)
+        if known is not None and leader is not None and known.leader.incarnation == leader.incarnation:
+            _close_unnamed(call, known)
         return leader
 
     def _leader_of_session(self, call: Call[FetchRequest], leaders: Leaders, session: _Session) -> Member:
@@ -113,6 +116,15 @@ class FetchRelay:
         number = session_id(call.version, memoryview(frame))
         if number != NO_SESSION:
             self._session = _Session(number, leader, named, topics, leaders.epoch)
+
+
+def _close_unnamed(call: Call[FetchRequest], session: _Session) -> None:
+    """Let the leader close the session, although the client does not name it.
+
+    A throttled client does not know the session that its discarded answer began.
+    """
+    if call.request.session_id == NO_SESSION and call.frame is not None:
+        set_session_id(call.frame, call.version, session.session_id)
 
 
 def may_read_all(call: Call[FetchRequest], topics: Iterable[str]) -> bool:

@@ -1,9 +1,11 @@
-"""The only field of a Fetch request that a gateway changes when it forwards the request.
+"""The fields of a Fetch request that a gateway changes when it forwards the request.
 
 Layout (https://kafka.apache.org/protocol, Fetch API), after the header:
 
     v0     replica id int32, max wait int32, min bytes int32
     v3     + max bytes int32
+    v4     isolation level int8
+    v7     session id int32
     v15    no replica id
 """
 
@@ -14,20 +16,37 @@ import struct
 from protocol.kafka.codec import MalformedRequest, parse_header
 
 FIRST_BOUNDED_VERSION = 3
+FIRST_SESSION_VERSION = 7
 FIRST_FLEXIBLE_VERSION = 12
 FIRST_WITHOUT_REPLICA_VERSION = 15
 _INT = struct.Struct(">i")
+_ISOLATION_LEVEL_BYTES = 1
 
 
 def limit_max_bytes(frame: bytearray, version: int, max_bytes: int) -> None:
     """Lower the field, in place; up to v2 there is none. Raises MalformedRequest."""
     if version < FIRST_BOUNDED_VERSION:
         return
-    with memoryview(frame) as view:
-        position = parse_header(view, flexible=version >= FIRST_FLEXIBLE_VERSION).body
-    position += (2 if version >= FIRST_WITHOUT_REPLICA_VERSION else 3) * _INT.size
+    position = _max_bytes_position(frame, version)
     try:
         (asked,) = _INT.unpack_from(frame, position)
         _INT.pack_into(frame, position, min(asked, max_bytes))
     except struct.error as error:
         raise MalformedRequest("FetchRequest is cut off") from error
+
+
+def set_session_id(frame: bytearray, version: int, session_id: int) -> None:
+    """Replace the field, in place; up to v6 there is none. Raises MalformedRequest."""
+    if version < FIRST_SESSION_VERSION:
+        return
+    position = _max_bytes_position(frame, version) + _INT.size + _ISOLATION_LEVEL_BYTES
+    try:
+        _INT.pack_into(frame, position, session_id)
+    except struct.error as error:
+        raise MalformedRequest("FetchRequest is cut off") from error
+
+
+def _max_bytes_position(frame: bytearray, version: int) -> int:
+    with memoryview(frame) as view:
+        body = parse_header(view, flexible=version >= FIRST_FLEXIBLE_VERSION).body
+    return body + (2 if version >= FIRST_WITHOUT_REPLICA_VERSION else 3) * _INT.size

@@ -87,6 +87,24 @@ async def test_a_session_is_its_leader_s(version: int) -> None:
         await asked.answer()
 
 
+async def test_a_client_that_starts_over_leaves_no_session_at_its_leader() -> None:
+    """As one that is throttled: it did not get the answer that began the session."""
+    scene = Scene()
+    await in_session(scene)
+    fetch(scene, [1], epoch=0)
+    frame = memoryview(scene.links[1].sent[1])
+    request = decode_request(FetchRequest, VERSION, frame, parse_header(frame, flexible=True).body)
+    assert (request.session_id, request.session_epoch) == (SESSION, 0)
+
+
+async def test_another_leader_gets_no_session_that_it_does_not_know() -> None:
+    scene = Scene()
+    await in_session(scene)
+    asked = fetch(scene, [2], epoch=0)
+    [sent] = scene.links[2].sent
+    assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
+
+
 async def test_a_session_ends_when_it_names_what_another_leads() -> None:
     scene = Scene()
     await in_session(scene)

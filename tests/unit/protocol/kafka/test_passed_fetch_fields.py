@@ -12,7 +12,7 @@ from protocol.kafka.codec import (
     is_flexible,
     parse_header,
 )
-from protocol.kafka.handwritten.fetch_request import limit_max_bytes
+from protocol.kafka.handwritten.fetch_request import limit_max_bytes, set_session_id
 from protocol.kafka.handwritten.fetch_response import session_id
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
@@ -36,9 +36,24 @@ def test_max_bytes_is_lowered_in_place(version: int, client_id: str | None) -> N
             assert found.max_bytes == expected
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("client_id", [None, "a client"])
+def test_the_session_of_a_request_is_replaced_in_place(version: int, client_id: str | None) -> None:
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=11, min_bytes=12, max_bytes=13, isolation_level=1, session_id=0, session_epoch=5,
+        topics=[], forgotten_topics_data=[], rack_id="",
+    )  # fmt: skip
+    frame = bytearray(b"".join(encode_request(FetchRequest, version, 5, client_id, request)))[4:]
+    set_session_id(frame, version, 1_234)
+    request.session_id = 1_234
+    assert frame == bytearray(b"".join(encode_request(FetchRequest, version, 5, client_id, request)))[4:]
+
+
 def test_a_request_that_is_cut_off() -> None:
     with pytest.raises(MalformedRequest):
         limit_max_bytes(bytearray(b"\0\1\0\4\0\0\0\0\0\0"), 4, 1)
+    with pytest.raises(MalformedRequest):
+        set_session_id(bytearray(b"\0\1\0\7\0\0\0\0\0\0"), 7, 1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
