@@ -12,12 +12,21 @@ import pytest
 from deploy.local.standalone import PulsarStandalone
 from tests.conformance.acls import servers_with_acls
 from tests.conformance.conversation import Pair, Server
+from tests.integration.servers import lone_gateway_on, running
+from tests.support.gateway_process import GatewayProcess
+
+
+@pytest.fixture(scope="session")
+def gateway_of_its_own(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """Nobody else has been in its namespace: the leader epochs of its partitions are those of a new Kafka cluster."""
+    with running(lone_gateway_on(pulsar, tmp_path_factory.mktemp("gateway"))) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def pair(request: pytest.FixtureRequest) -> Pair:
     kafka = os.environ.get("CONFORMANCE_KAFKA") or request.getfixturevalue("kafka").bootstrap
-    gateway = os.environ.get("CONFORMANCE_GATEWAY") or request.getfixturevalue("gateway").bootstrap
+    gateway = os.environ.get("CONFORMANCE_GATEWAY") or request.getfixturevalue("gateway_of_its_own").bootstrap
     run = uuid.uuid4().hex[:6]
     return Pair(
         Server("kafka", kafka, f"c{run}k-"),
