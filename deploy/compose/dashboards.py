@@ -68,7 +68,7 @@ DATASOURCES = {
 
 
 def files() -> dict[str, str]:
-    """By path under Grafana's folder."""
+    """The dashboards as JSON files, by path under Grafana's folder."""
     made = {f"dashboards/{name}.json": _dashboard(name, panels) for name, panels in DASHBOARDS.items()}
     made["provisioning/dashboards/kafka-gateway.yaml"] = yaml.safe_dump(PROVIDERS, sort_keys=False)
     made["provisioning/datasources/prometheus.yaml"] = yaml.safe_dump(DATASOURCES, sort_keys=False)

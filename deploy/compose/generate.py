@@ -36,7 +36,7 @@ Service = dict[str, Any]
 
 
 def files(name: str) -> dict[str, str]:
-    """Everything of one topology, by its path under this folder."""
+    """All files of one topology, by path under this folder."""
     topology = load(name)
     places = by_host_name(topology)
     made = {"compose.yaml": _compose(places), "prometheus.yml": _prometheus(topology)}
@@ -108,7 +108,7 @@ def _pulsar(places: Places, node: Node) -> Service:
         "environment": {"PULSAR_MEM": MEMORY[node.kind]},
         "volumes": [f"./{node.name}.conf:/pulsar/conf/{CONFIG_FILE[node.kind]}:ro"],
         **({"depends_on": after} if after else {}),
-        "restart": "unless-stopped",  # a bookie that ZooKeeper has given up ends, and says that all was well
+        "restart": "unless-stopped",  # a bookie that ZooKeeper considers dead exits with code 0
     }
 
 
@@ -164,7 +164,7 @@ def _prometheus(topology: Topology) -> str:
 
 
 def grafana_files() -> dict[str, str]:
-    """By path under this folder."""
+    """Grafana's files, by path under this folder."""
     return {f"grafana/{path}": text for path, text in dashboards.files().items()}
 
 

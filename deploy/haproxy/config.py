@@ -1,8 +1,8 @@
-"""haproxy's configuration in front of a fleet: one address to begin with and one more for each gateway, or one for all.
+"""haproxy's configuration in front of a fleet, in two forms: an address for each gateway, or a single address for all.
 
-Clients bootstrap at the first, which any gateway answers. Each gateway then sends them to the address of the leader, so
-each has a frontend of its own, whose address is what that gateway advertises. Behind a single address any gateway takes
-any request.
+With an address for each gateway, there is also a bootstrap address, which any gateway answers. Each gateway has a
+frontend of its own and advertises the address of it, so clients reach the leader directly. Behind a single address any
+gateway accepts any request, and forwards those that another gateway must answer.
 """
 
 from __future__ import annotations
@@ -11,27 +11,28 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 CHECK_MS = 1_000
-"""Between two questions for /readyz; two bad answers take a gateway out, one good puts it back."""
+"""Time between two checks of /readyz. Two failed checks take a gateway out of service, one good check puts it back."""
 IDLE_MINUTES = 15
-"""Longer than the gateway's own [limits] connection_idle_ms: it is the one that ends idle connections."""
+"""Longer than the gateway's [limits] connection_idle_ms, so that the gateway is the one that closes idle connections.
+"""
 
 
 class Backend(NamedTuple):
-    """A gateway, as haproxy reaches it."""
+    """A gateway's addresses, as haproxy reaches them."""
 
     host: str
     port: int
-    """Of a listener with proxy_protocol = true."""
+    """The port of a listener with proxy_protocol = true."""
     http_port: int
 
 
 def single_address_config(gateways: Sequence[Backend], bind_host: str, port: int) -> str:
-    """All gateways behind one port, which all of them advertise; each passes on what another one leads."""
+    """All gateways behind one port, which all of them advertise. A gateway forwards what another gateway leads."""
     return "\n".join([_HEAD, _frontend("kafka", bind_host, port), _backend("kafka", gateways)])
 
 
 def haproxy_config(gateways: Sequence[Backend], bind_host: str, bootstrap_port: int) -> str:
-    """Gateway N, from 0, has the port `bootstrap_port` + 1 + N: its advertised_port."""
+    """An address for each gateway: gateway N, from 0, has the port `bootstrap_port` + 1 + N, its advertised_port."""
     parts = [_HEAD, _frontend("bootstrap", bind_host, bootstrap_port), _backend("bootstrap", gateways)]
     for number, gateway in enumerate(gateways):
         name = f"gateway-{number}"
@@ -58,9 +59,11 @@ def _backend(name: str, gateways: Sequence[Backend], first: int = 0) -> str:
         f"backend {name}",
         "    balance leastconn",
         "    option httpchk GET /readyz",
-        # A gateway that has just died takes no connection: the next one does, before its health is known.
+        # When a gateway does not accept a connection, haproxy tries the next gateway, before the health check has
+        # noticed.
         "    option redispatch 1",
-        # Clients of a gateway that stands still hear of it, and look for the next.
+        # When a gateway is marked as down, haproxy closes its connections, so that clients of a suspended gateway
+        # reconnect.
         f"    default-server send-proxy-v2 check inter {CHECK_MS}ms fall 2 rise 1 on-marked-down shutdown-sessions",
     ]
     for number, gateway in enumerate(gateways, first):

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 LIFETIME = datetime.timedelta(days=365)
 CLOCKS_DIFFER = datetime.timedelta(days=2)
 STORE_PASSWORD = "store-password"
-"""Of stores, which Java wants to have one."""
+"""Password of the key and trust stores: Java expects stores to have one."""
 
 
 class Issued(NamedTuple):
@@ -33,7 +33,7 @@ class Issued(NamedTuple):
 
     @property
     def key_store(self) -> Path:
-        """Both in one file (PKCS12), as Java takes them."""
+        """Certificate and key in one file (PKCS12), as Java reads them."""
         certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
         path = self.key.with_suffix(".p12")
         encryption = BestAvailableEncryption(STORE_PASSWORD.encode())
@@ -43,14 +43,14 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    """The same again if the folder has it."""
+    """A certificate authority. If the folder has one of this name already, it is used again."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         self.certificate = folder / f"{name}.pem"
-        """What clients and gateways trust."""
+        """The certificate that clients and gateways trust."""
         key_file = self.certificate.with_suffix(".key")
         if key_file.exists() and self.certificate.exists():
             self._key = _load_key(key_file)
@@ -68,7 +68,7 @@ class Authority:
 
     @property
     def trust_store(self) -> Path:
-        """Its certificate (PKCS12), as Java takes it."""
+        """The authority's certificate (PKCS12), as Java reads it."""
         certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
         path = self.certificate.with_suffix(".p12")
         trusted = [pkcs12.PKCS12Certificate(certificate, b"authority")]
@@ -76,7 +76,7 @@ class Authority:
         return path
 
     def issue(self, name: str, *, hosts: Sequence[str] = (), unit: str | None = None) -> Issued:
-        """For a server with its hosts, or for a client. The name is CN=name[,OU=unit]."""
+        """A certificate for a server with these hosts, or for a client. The subject is CN=name[,OU=unit]."""
         key = ec.generate_private_key(ec.SECP256R1())
         parts = [] if unit is None else [x509.NameAttribute(x509.NameOID.ORGANIZATIONAL_UNIT_NAME, unit)]
         subject = x509.Name([*parts, x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
@@ -93,7 +93,7 @@ class Authority:
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """For nobody else to read."""
+    """Write a file that only its owner can read."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

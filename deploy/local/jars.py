@@ -1,6 +1,6 @@
 """Java class paths, resolved by Maven and kept in a cache folder keyed by the pom's content.
 
-`python -m deploy.local.jars NAME…` fetches ahead of use.
+`python -m deploy.local.jars NAME…` downloads the jars in advance.
 """
 
 import fcntl
@@ -39,11 +39,11 @@ UNIT_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
 class ResolveError(RuntimeError):
-    """Maven could not bring the jars; the message carries its last lines."""
+    """Maven could not download the jars. The message has the last lines of its output."""
 
 
 def classpath(name: str) -> str:
-    """Class path of `poms/{name}.xml`. The first call on a machine downloads; later calls only look."""
+    """Class path of `poms/{name}.xml`. The first call on a machine downloads; later calls use the cache."""
     return pom_classpath(POM_DIR / f"{name}.xml")
 
 
@@ -53,7 +53,7 @@ def pom_classpath(pom: Path) -> str:
     target = root / f"{pom.stem}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:HASH_LENGTH]}"
     if not target.exists():
         root.mkdir(parents=True, exist_ok=True)
-        # Maven's own repository is not safe for two processes at once, so one lock covers every pom.
+        # Maven's own repository is not safe for two processes at the same time, so one lock covers every pom.
         with _lock(root / "lock"):
             if not target.exists():
                 _resolve(pom, target)
@@ -79,12 +79,13 @@ def cache_dir() -> Path:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, whatever happens to the process
+        fcntl.flock(file, fcntl.LOCK_EX)  # the lock is released when the file is closed, also when the process dies
         yield
 
 
 def _resolve(pom: Path, target: Path) -> None:
-    """Let Maven copy the jars next to `target`, then rename: a folder of that name is always whole."""
+    """Let Maven copy the jars to a folder next to `target`, then rename it: a folder of that name is always complete.
+    """
     work = Path(tempfile.mkdtemp(prefix="resolving-", dir=target.parent))
     try:
         work.chmod(0o755)
@@ -110,7 +111,7 @@ def _run_maven(pom: Path, output_dir: Path) -> None:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[str], None]]:
-    """A display on standard error, fed with Maven's output. Maven never says how many jars are still to come."""
+    """Shows progress on standard error, from Maven's output. Maven does not report how many jars remain."""
     console = Console(stderr=True)
     if not console.is_terminal:
         console.print(f"Fetching the jars of {name}")

@@ -1,4 +1,4 @@
-"""The Java runtime and Maven on this machine, or one sentence that says which package brings them."""
+"""The Java runtime and Maven of this machine, or an error that names the Debian package to install."""
 
 import os
 import re
@@ -11,7 +11,7 @@ VERSION_TIMEOUT_S = 30
 
 
 class MissingToolError(RuntimeError):
-    """A program that must be on the machine is not; the message names the Debian package."""
+    """A required program is not installed. The message names the Debian package."""
 
 
 @cache
@@ -37,7 +37,7 @@ def maven_executable() -> str:
 
 
 def _java_version(path: str) -> int:
-    """Major version, 8 for `1.8.0_402`; 0 when the program does not say."""
+    """Major version, 8 for `1.8.0_402`; 0 when the program does not report a version."""
     told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False)
     match = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
     return int(match.group(1)) if match else 0

@@ -23,20 +23,21 @@ SINGLE_NODE_SETTINGS = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "4",  # fifty logs to open is most of a small broker's start
+    "offsets.topic.num.partitions": "4",  # opening fifty logs is most of the start of a small broker
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",
-    "broker.session.timeout.ms": "3000",  # a killed broker may not register again before its old session ends
+    "broker.session.timeout.ms": "3000",  # a killed broker cannot register again before its old session expires
     "broker.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
 }
 
 
 class KafkaBroker:
-    """Broker and controller in one JVM. Stopped or killed, it may be started again with the same data and ports.
+    """Broker and controller in one JVM. Stopped or killed, it can be started again with the same data and ports.
 
-    `listeners` are those besides PLAINTEXT: name → security protocol. `format_options` are for `kafka-storage format`.
+    `listeners` are additional to PLAINTEXT: name → security protocol. `format_options` are options of `kafka-storage
+    format`.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class KafkaBroker:
         return f"{HOST}:{self.port}"
 
     def address(self, listener: str) -> str:
-        """Of one of the other listeners."""
+        """The address of an additional listener."""
         return f"{HOST}:{self._listeners[listener][1]}"
 
     @property
@@ -82,7 +83,8 @@ class KafkaBroker:
         return self._process.log_path
 
     def start(self) -> None:
-        """Raises MissingToolError or ResolveError when Java or the jars are missing, StartError on a bad setting."""
+        """Raises MissingToolError or ResolveError when Java or the jars are missing, StartError for an invalid setting.
+        """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._merged_settings().items()))
@@ -120,7 +122,7 @@ class KafkaBroker:
 
     def _format(self, config: Path) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # One argument: an id may begin with a hyphen.
+        # One argument, because an id may begin with a hyphen.
         options = ["format", f"--cluster-id={cluster_id}", "--config", str(config), *self._format_options]
         command = [*self._java(), STORAGE_TOOL_CLASS, *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
@@ -128,7 +130,7 @@ class KafkaBroker:
             raise StartError(f"Kafka could not format {self.data_dir}:\n{done.stdout}{done.stderr}")
 
     def _is_ready(self) -> bool:
-        """A KRaft broker opens its client port once the controller has let it in."""
+        """A KRaft broker opens its client port when the controller has registered it."""
         try:
             socket.create_connection((HOST, self.port), PROBE_TIMEOUT_S).close()
         except OSError:

@@ -1,4 +1,5 @@
-"""What every locally started server has in common: a free port, a bounded life, a log that explains a failed start."""
+"""What all locally started servers have in common: a free port, a bounded lifetime, and a log that explains a failed
+start."""
 
 import os
 import random
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-# Below Linux's ephemeral range: an outgoing connection never takes the port of a server that is being restarted.
+# Below Linux's ephemeral range, so that no outgoing connection gets the port of a server that is being restarted.
 PORT_RANGE = range(20_000, 32_000)
 PORT_ATTEMPTS = 100
 STOP_GRACE_S = 15.0
@@ -19,11 +20,11 @@ LOG_TAIL_BYTES = 4_096
 
 
 class StartError(RuntimeError):
-    """A server did not become ready; the message carries the end of its log."""
+    """A server did not become ready. The message has the end of its log."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nothing listens on now, and that no other caller of this gets while this process lives."""
+    """A TCP port that is free now, and that no other caller of this function gets while this process lives."""
     for port in random.sample(PORT_RANGE, PORT_ATTEMPTS):
         if not _reserve(host, port):
             continue
@@ -38,7 +39,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def _reserve(host: str, port: int) -> bool:
-    """By a name that the kernel gives once, and takes back when the process ends. Elsewhere than on Linux: by luck."""
+    """Reserve a port for this process through an abstract socket, which the kernel frees when the process ends. Linux
+    only."""
     if sys.platform != "linux":
         return True
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -52,10 +54,11 @@ def _reserve(host: str, port: int) -> bool:
 
 
 class ChildProcess:
-    """One child process that writes to a log file and does not outlive this one.
+    """One child process that writes to a log file and does not outlive this process.
 
-    On Linux the kernel kills the child when the thread that called `start` ends: call it from one that lives on.
-    The child has its own session: Ctrl-C in a terminal reaches only the parent, which then stops it in good order.
+    On Linux the kernel kills the child when the thread that called `start` ends, so call it from a thread that lives
+    long enough. The child has its own session: Ctrl-C in a terminal reaches only the parent, which then stops the
+    child.
     """
 
     def __init__(self, name: str, log_path: Path) -> None:
@@ -89,7 +92,7 @@ class ChildProcess:
             )
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
-        """Poll `ready` until it is true. Raises StartError when the process ends or the time is up."""
+        """Poll `ready` until it is true. Raises StartError when the process ends or the time has passed."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             if self._process is None or (code := self._process.poll()) is not None:
@@ -99,7 +102,7 @@ class ChildProcess:
             time.sleep(PROBE_INTERVAL_S)
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """SIGTERM, then SIGKILL after `grace_s`. Returns once the process is gone."""
+        """SIGTERM, then SIGKILL after `grace_s`. Returns when the process has ended."""
         self._signal(signal.SIGTERM)
         if self._process is not None:
             try:
@@ -108,7 +111,7 @@ class ChildProcess:
                 self.kill()
 
     def kill(self) -> None:
-        """SIGKILL: no shutdown work is done. Returns once the process is gone."""
+        """SIGKILL: the process does no shutdown work. Returns when it has ended."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()

@@ -1,6 +1,6 @@
 """What a secured system needs on one machine: an authority, a key that signs Pulsar's tokens, and files for clients.
 
-All of it is made once, and stays in a folder.
+All of it is created once, and kept in a folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deploy.local.certificates import Authority, Issued, write_secret
 
 KEY_BYTES = 32
 BROKER, GATEWAY, DEVELOPER = "broker", "gateway", "developer"
-"""Roles in Pulsar. The developer is a client, and Pulsar knows nothing of it."""
+"""Roles of Pulsar, and the user name of the developer, which is known to the gateway only."""
 _JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="{}" password="{}";'
 
 
@@ -32,12 +32,12 @@ class LocalSecurity:
         self._key = self.key_file.read_bytes()
 
     def token(self, role: str) -> str:
-        """As `pulsar tokens create` makes it: it does not expire."""
+        """A token as `pulsar tokens create` issues it. It does not expire."""
         return jwt.encode({"sub": role}, self._key, algorithm="HS256")
 
     @property
     def pulsar_settings(self) -> dict[str, str]:
-        """Tokens are wanted, and grants are looked at."""
+        """Settings of a broker that requires tokens and checks permissions."""
         return {
             "authenticationEnabled": "true",
             "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
@@ -49,11 +49,11 @@ class LocalSecurity:
         }
 
     def server_certificate(self, host: str) -> Issued:
-        """A new one with each start."""
+        """A new certificate for each start."""
         return self._authority.issue("kafka-gateway", hosts=[*{host, "127.0.0.1", "localhost"}])
 
     def write_clients(self, bootstrap: str) -> str:
-        """Their files; returns how to use them."""
+        """Write configuration files for clients, and return how to use them."""
         password = f"token:{self.token(DEVELOPER)}"
         trusted = self._authority.certificate
         common = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}

@@ -1,4 +1,4 @@
-"""A whole Pulsar in one JVM, as small and as quick to answer as its settings allow: for `dev`, tests and benchmarks."""
+"""A whole Pulsar in one JVM, as small and as fast to respond as its settings allow: for `dev`, tests and benchmarks."""
 
 import http.client
 import socket
@@ -16,7 +16,7 @@ LOG4J_CONFIG = Path(__file__).with_name("log4j2.xml")
 LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 PROBE_TIMEOUT_S = 5.0
 
-# JDK internals that Pulsar's and Netty's buffers, and Pulsar's metrics, reach into.
+# JDK internals that Pulsar's and Netty's buffers and Pulsar's metrics access.
 ADD_OPENS = (
     "java.base/java.nio",
     "java.base/jdk.internal.misc",
@@ -26,31 +26,32 @@ ADD_OPENS = (
     "jdk.management/com.sun.management.internal",
 )
 
-# One process holds everything, so every quorum is one.
+# A single process, so every quorum is one.
 SINGLE_NODE_SETTINGS = {
     "clusterName": "standalone",
     "managedLedgerDefaultEnsembleSize": "1",
     "managedLedgerDefaultWriteQuorum": "1",
     "managedLedgerDefaultAckQuorum": "1",
-    "loadBalancerEnabled": "false",  # nowhere to move a bundle to
+    "loadBalancerEnabled": "false",  # there is no other broker to move a bundle to
     "brokerShutdownTimeoutMs": "5000",
     "allowLoopback": "true",
-    "allowEphemeralPorts": "true",  # without it --bookkeeper-port is ignored
+    "allowEphemeralPorts": "true",  # without it, --bookkeeper-port is ignored
     "listeningInterface": LOOPBACK_INTERFACE,  # bookies bind every address otherwise
     "nettyMaxFrameSizeBytes": str(5 * 1024 * 1024 + 10 * 1024),  # the largest message with the headers of all layers
-    "diskUsageThreshold": "0.99",  # a developer's full disk is no reason to turn read-only
+    "diskUsageThreshold": "0.99",  # a nearly full disk of a developer must not make the bookie read-only
     "diskUsageLwmThreshold": "0.98",
 }
 
 LOW_LATENCY_SETTINGS = {
-    # No waiting for more entries to share a journal write; an idle journal writes at once.
+    # A journal write does not wait for more entries; an idle journal writes immediately.
     "journalMaxGroupWaitMSec": "0",
     "journalFlushWhenQueueEmpty": "true",
     "journalBufferedWritesThreshold": "0",
-    # Acknowledge from the page cache, as Kafka does. A killed process loses nothing, a power cut may: development only.
+    # Acknowledge from the page cache, as Kafka does. Killing the process loses nothing, a power failure may:
+    # development only.
     "journalSyncData": "false",
     "journalPageCacheFlushIntervalMSec": "1",
-    # Consumers that wait learn of a new entry at once, not at the next 10 ms tick.
+    # Waiting consumers get a new entry immediately, not at the next 10 ms tick.
     "managedLedgerNewEntriesCheckDelayInMillis": "0",
 }
 
@@ -58,9 +59,9 @@ LOW_LATENCY_SETTINGS = {
 class PulsarStandalone:
     """Pulsar standalone 4.0.7 with RocksDB metadata, on loopback, data in `data_dir`.
 
-    `start` returns at once, `wait_ready` when topics can be served. Stopped or killed, it may be started again with the
-    same data and ports. `settings` are broker and bookie settings that win over those above; where they turn on
-    authentication, `token` lets `wait_ready` ask.
+    `start` returns immediately, `wait_ready` when topics can be served. Stopped or killed, it can be started again with
+    the same data and ports. `settings` are broker and bookie settings that override those above. Where they turn on
+    authentication, `wait_ready` needs a `token`.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class PulsarStandalone:
         return self._process.log_path
 
     def start(self) -> None:
-        """Raises MissingToolError or ResolveError when Java or the jars are not to be had."""
+        """Raises MissingToolError or ResolveError when Java or the jars are missing."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "standalone.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._merged_settings().items()))
@@ -143,14 +144,14 @@ class PulsarStandalone:
         opens = [f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS]
         properties = [f"-Dlog4j.configurationFile={LOG4J_CONFIG}", "-Dio.netty.tryReflectionSetAccessible=true"]
         directories = ["--metadata-dir", f"{self.data_dir}/metadata", "--bookkeeper-dir", f"{self.data_dir}/bookkeeper"]
-        # Counts on the first start only: the bookie's data remembers its port.
+        # Has an effect on the first start only: the data of the bookie has its port.
         ports = ["--bookkeeper-port", str(free_port(self.host))]
         parts = ["--no-functions-worker", "--no-stream-storage"]
         command = [java_executable(), *jvm, *opens, *properties, "-cp", classpath("pulsar"), MAIN_CLASS]
         return [*command, "--config", str(config), *directories, *ports, *parts]
 
     def _is_ready(self) -> bool:
-        """The default namespace is created last."""
+        """Pulsar is ready when the default namespace exists, which is created last."""
         connection = http.client.HTTPConnection(self.host, self.http_port, timeout=PROBE_TIMEOUT_S)
         try:
             connection.request("GET", "/admin/v2/namespaces/public/default", headers=self._headers)

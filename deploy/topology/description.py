@@ -1,6 +1,6 @@
-"""What a deployment consists of: clusters of Pulsar, the regions that they span, and what runs in each.
+"""The description of a deployment: clusters of Pulsar, the regions that they span, and the nodes of each region.
 
-The TOML files beside this module describe one each. Compose files and local processes are made from the same ones.
+The TOML files beside this module have one deployment each. Compose files and local processes are generated from them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 
 
 class TopologyError(ValueError):
-    """There is no such topology, or its description contradicts itself."""
+    """The topology does not exist, or its description contradicts itself."""
 
 
 class Kind(StrEnum):
@@ -36,7 +36,7 @@ class Node:
 
     kind: Kind
     number: int
-    """From 1, among those of its kind in its region."""
+    """Counted from 1, among the nodes of the same kind in the same region."""
     region: str
     cluster: str
 
@@ -50,7 +50,7 @@ class Section(BaseModel):
 
 
 class Share(Section):
-    """How much of a cluster runs in one region."""
+    """How many nodes of each kind a cluster has in one region."""
 
     zookeepers: int = Field(default=0, ge=0)
     bookies: int = Field(default=0, ge=0)
@@ -58,14 +58,15 @@ class Share(Section):
     gateways: int = Field(default=0, ge=0)
 
     def count(self, kind: Kind) -> int:
-        if kind is Kind.HAPROXY:  # one stands before the gateways of a region
+        if kind is Kind.HAPROXY:  # one haproxy is in front of the gateways of a region
             return min(self.gateways, 1)
         counts = (self.zookeepers, self.bookies, self.brokers, self.gateways)
         return dict(zip(Kind, counts, strict=False))[kind]
 
 
 class Quorum(Section):
-    """BookKeeper's: bookies of a ledger, copies of an entry, and copies that are written when it is acknowledged."""
+    """BookKeeper's: bookies of a ledger, copies of an entry, and copies that must be written before it is acknowledged.
+    """
 
     ensemble: int = Field(ge=1)
     write: int = Field(ge=1)
@@ -74,7 +75,7 @@ class Quorum(Section):
 
 class Namespace(Section):
     clusters: tuple[str, ...] = Field(min_length=1)
-    """Those that have it; several replicate it to each other."""
+    """The clusters that have the namespace. If there are several, they replicate it to each other."""
     primary: str | None = None
     """The region whose brokers serve it while one of them lives; any broker of the cluster otherwise."""
 
@@ -86,7 +87,7 @@ class Topology(Section):
     """The namespace that the gateways serve, as tenant/namespace."""
     quorum: Quorum
     clusters: Mapping[str, Mapping[str, Share]]
-    """By name, what runs of them in each region."""
+    """For each cluster and each region, the number of nodes."""
     namespaces: Mapping[str, Namespace]
 
     @cached_property
@@ -95,7 +96,7 @@ class Topology(Section):
 
     @cached_property
     def nodes(self) -> list[Node]:
-        """In the order in which they start."""
+        """All nodes, in the order of starting."""
         counted: Counter[tuple[Kind, str]] = Counter()
         return [self._numbered(counted, *wanted) for wanted in self._wanted()]
 
@@ -118,27 +119,28 @@ class Topology(Section):
         ]  # fmt: skip
 
     def region_aware(self, cluster: str) -> bool:
-        """Each entry has to have copies in two regions, as there are bookies in both."""
+        """Each entry must have copies in two regions, because both regions have bookies."""
         return len({node.region for node in self.of(Kind.BOOKIE, cluster=cluster)}) > 1
 
     def rack(self, bookie: Node) -> str:
-        """As BookKeeper's placement policy reads it: the region-aware one wants /region/rack, the other /rack."""
+        """A rack as BookKeeper's placement policy reads it: the region-aware policy needs /region/rack, the other
+        /rack."""
         region = f"/{bookie.region}" if self.region_aware(bookie.cluster) else ""
         return f"{region}/rack{bookie.number}"
 
     @property
     def system_namespace(self) -> str:
-        """Where the gateways keep their state: the default of their configuration."""
+        """The namespace of the gateways' own topics: the default of their configuration."""
         return f"{self.served}-gateway"
 
     @property
     def all_namespaces(self) -> Mapping[str, Namespace]:
-        """The state of the gateways is kept where the records of their clients are."""
+        """All namespaces. That of the gateways' own topics has the same clusters as the served one."""
         return {**self.namespaces, self.system_namespace: self.namespaces[self.served]}
 
     @property
     def replicated(self) -> bool:
-        """Other clusters have what the gateways serve, too."""
+        """The served namespace is in more than one cluster."""
         return len(self.namespaces[self.served].clusters) > 1
 
     @model_validator(mode="after")
@@ -164,7 +166,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Topology:
-    """One of `names`. Raises TopologyError."""
+    """Load the topology of this name, one of `names`. Raises TopologyError."""
     if name not in names():
         raise TopologyError(f"there is no topology {name}; there are {', '.join(names())}")
     text = (FOLDER / f"{name}.toml").read_text()

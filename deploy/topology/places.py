@@ -1,4 +1,4 @@
-"""Where the nodes of a topology are reached: each has a host and named ports."""
+"""The addresses of a topology's nodes: each node has a host and named ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PORTS: Mapping[Kind, Mapping[Purpose, int]] = {
     Kind.GATEWAY: {"client": 9092, "http": 9464},
     Kind.HAPROXY: {"client": 9092},
 }
-"""What each kind listens on, with the usual port. haproxy has one more, behind its own, for each of its gateways."""
+"""The ports of each kind with their usual numbers. haproxy has one more for each of its gateways, after its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Place:
 
 
 class Places:
-    """The addresses of all nodes, and those lists of them that settings are made of."""
+    """The addresses of all nodes, and the lists of addresses that settings contain."""
 
     def __init__(self, topology: Topology, by_name: Mapping[str, Place]) -> None:
         self.topology = topology
@@ -40,7 +40,7 @@ class Places:
         return self._by_name[node.name]
 
     def all_at(self, kind: Kind, cluster: str, purpose: Purpose = "client", *, first: str | None = None) -> str:
-        """Comma-separated; those in the region `first` come first."""
+        """Addresses of all nodes of a kind, comma-separated; those in the region `first` come first."""
         nodes = self.topology.of(kind, cluster=cluster)
         return ",".join(self.of(node).at(purpose) for node in sorted(nodes, key=lambda node: node.region != first))
 
@@ -51,11 +51,11 @@ class Places:
         return f"http://{self.all_at(Kind.BROKER, cluster, 'http', first=first)}"
 
     def bootstrap(self, *, first: str | None = None) -> str:
-        """For Kafka clients: haproxy of every region."""
+        """The bootstrap addresses for Kafka clients: haproxy of every region."""
         nodes = sorted(self.topology.of(Kind.HAPROXY), key=lambda node: node.region != first)
         return ",".join(self.of(node).at() for node in nodes)
 
 
 def by_host_name(topology: Topology) -> Places:
-    """Each node has a host of its own, called as it is, and the usual ports."""
+    """Each node has a host with the name of the node, and the usual ports."""
     return Places(topology, {node.name: Place(node.name, PORTS[node.kind]) for node in topology.nodes})

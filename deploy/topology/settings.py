@@ -1,6 +1,6 @@
-"""The settings of each process of a topology, for files and for containers alike.
+"""The settings of each process of a topology, the same for configuration files and for containers.
 
-Data directories and ways to listen are added by whoever starts the processes.
+Data directories and ways to listen are added by the code that starts the processes.
 """
 
 from __future__ import annotations
@@ -13,47 +13,48 @@ from deploy.topology.description import Kind, Node
 from deploy.topology.places import Places
 
 SESSION_TIMEOUT_MS = 10_000
-"""A broker or bookie that ZooKeeper has not heard of for so long is dead: others take over what it had."""
+"""A broker or bookie whose ZooKeeper session is silent for this time is dead: others take over its work."""
 TICK_MS = 1_000
 BOOKIE_TIMEOUT_S = 5
-"""An unanswered write goes to another bookie after this: one that stands still, or a region that is cut off."""
+"""A write that is not acknowledged in this time goes to another bookie: the bookie may hang, or its region be cut off.
+"""
 BOOKIE_CHECK_S = 5
-"""How often those that left writes unanswered are looked for, by default each minute: as long as a broker tries them in
-turn, writes stand still."""
+"""How often bookies with unacknowledged writes are searched for, by default every minute. Until they are found, a
+broker tries one after the other, and writes wait."""
 BOOKIE_QUARANTINE_S = 30
-"""They get no new ledger for so long, by default half an hour. Meanwhile all copies may be in one region."""
+"""Such bookies get no new ledger for this time, by default half an hour. Meanwhile all copies may be in one region."""
 RECOVERY_PAUSE_MS = 10_000
-"""Before a ledger that could not be copied, or is still written, is tried again; by default minutes."""
+"""The pause before a ledger that could not be copied, or is still being written, is tried again; by default minutes."""
 NEXT_LEDGER_MS = 100
-"""Before the next ledger is tried, when one could not be copied, or is still written. By default 5 s: of those that are
-still written there are many, and one that could be copied comes behind them."""
+"""The pause before the next ledger is tried, after one could not be copied or is still being written. The default of 5
+s is too long: many ledgers are still being written, and one that could be copied follows them."""
 SNAPSHOT_INTERVAL_MS = 1_000
-"""Between two moments that replicated subscriptions can be carried over at."""
+"""The time between two snapshots of replicated subscriptions: a subscription moves from snapshot to snapshot."""
 
 BOOKIE_READS = {"readBufferSizeBytes": str(64 * 1024)}
-"""A bookie that is told nothing reads its entry logs by 512 bytes: 2,000 system calls for a megabyte."""
+"""By default, a bookie reads its entry logs in pieces of 512 bytes: 2,000 system calls for a megabyte."""
 
 GATEWAY_NEEDS = {
     "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
 }
-"""What the gateway needs of any broker."""
+"""What the gateway requires of any broker."""
 
 TOPIC_SETTINGS = {
     "topicLevelPoliciesEnabled": "true",
     "systemTopicEnabled": "true",
     "allowAutoTopicCreation": "false",
 }
-"""Kafka's topic configurations are topic-level policies, which are kept in system topics.
+"""Kafka's topic configurations are topic-level policies, which Pulsar keeps in system topics.
 
-A topic exists because somebody created it, never because a client named it.
+A topic exists only if it was created, never because a client named it.
 """
 
 Settings = dict[str, str]
 
 
 def zookeeper_settings(places: Places, node: Node) -> Settings:
-    """Those of an ensemble, if the cluster has several."""
+    """Settings of a ZooKeeper server; those of an ensemble if the cluster has several."""
     settings = {
         "tickTime": str(TICK_MS),
         "initLimit": "10",
@@ -80,7 +81,7 @@ def zookeeper_id(places: Places, node: Node) -> int:
 def bookie_settings(places: Places, node: Node) -> Settings:
     place = places.of(node)
     return {
-        # Not as metadataServiceUri, in which Pulsar's racks are not looked for.
+        # Not as metadataServiceUri: the bookie's client does not look for Pulsar's racks there.
         "zkServers": ",".join(_near_zookeepers(places, node.cluster, node.region)),
         "zkTimeout": str(SESSION_TIMEOUT_MS),
         "advertisedAddress": place.host,
@@ -100,20 +101,21 @@ def bookie_settings(places: Places, node: Node) -> Settings:
 
 LOOPBACK = "127.0.0.0/8"
 PRIVATE_NETWORKS = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]
-"""Where containers are that are known by name only."""
+"""The networks of containers that are known by name only."""
 _REGION_AWARE = "org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy"
 
 
 def metadata_urls(places: Places, cluster: str, region: str | None = None) -> Settings:
-    """Each cluster has its own, configuration too: it does not need another one to live."""
+    """Each cluster has its own metadata store, for configuration too: it works without the other clusters."""
     url = f"zk:{','.join(_near_zookeepers(places, cluster, region))}"
     return {"metadataStoreUrl": url, "configurationMetadataStoreUrl": url}
 
 
 def _near_zookeepers(places: Places, cluster: str, region: str | None) -> list[str]:
-    """Those of the region and of mere witnesses, or all if there are none.
+    """The ZooKeeper servers of the region and of witness regions, or all if there are none.
 
-    A session with a server of the other region would be lost with that region, before it could move to a server here.
+    A session with a server of another region would expire when that region is lost, before it could move to a server of
+    its own region.
     """
     topology = places.topology
     all_of_them = topology.of(Kind.ZOOKEEPER, cluster=cluster)
@@ -148,7 +150,7 @@ def broker_settings(places: Places, node: Node) -> Settings:
 
 
 def _trusted(hosts: list[str]) -> list[str]:
-    """A proxy on loopback comes from any address of it, and elsewhere from that which its machine chooses."""
+    """Trusted networks: a proxy on loopback uses any loopback address; elsewhere its machine chooses the address."""
     try:
         on_loopback = all(ip_address(host).is_loopback for host in hosts)
     except ValueError:
@@ -157,7 +159,7 @@ def _trusted(hosts: list[str]) -> list[str]:
 
 
 def gateway_sections(places: Places, node: Node) -> dict[str, dict[str, Any]]:
-    """Of its TOML file. Clients come by haproxy, which names them."""
+    """The sections of a gateway's TOML file. Clients connect through haproxy, which names them in a PROXY header."""
     place, topology = places.of(node), places.topology
     proxies = [places.of(each).host for each in topology.of(Kind.HAPROXY)]
     proxy = places.of(topology.of(Kind.HAPROXY, region=node.region)[0])
@@ -183,7 +185,7 @@ def gateway_sections(places: Places, node: Node) -> dict[str, dict[str, Any]]:
 
 
 def haproxy_text(places: Places, node: Node) -> str:
-    """The address where clients begin, and one behind it for each gateway of the region."""
+    """The bootstrap address, and one address after it for each gateway of the region."""
     gateways = [places.of(each) for each in places.topology.of(Kind.GATEWAY, region=node.region)]
     backends = [Backend(each.host, each.ports["client"], each.ports["http"]) for each in gateways]
     place = places.of(node)

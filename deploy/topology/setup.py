@@ -1,6 +1,7 @@
-"""What a topology's clusters have to be told once they run: each other, racks, tenants, namespaces, isolation.
+"""Sets up the clusters of a topology when they run: replication, racks, tenants, namespaces, isolation policies.
 
-`python -m deploy.topology.setup NAME` does it where every node has a host of its name. Doing it again changes nothing.
+`python -m deploy.topology.setup NAME` does it where every node has a host of its name. It may run again and changes
+nothing then.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ RETENTION_MINUTES = 7 * 24 * 60
 
 
 class SetupError(RuntimeError):
-    """A broker refused, or none answered in time."""
+    """A broker refused a request, or no broker answered in time."""
 
 
 class AdminApi:
-    """Pulsar's, of one broker."""
+    """Pulsar's admin API, of one broker."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """The JSON answer, None if there is none. What exists already is no error. Raises SetupError and OSError."""
+        """The JSON response, None if it is empty. An object that exists already is no error. Raises SetupError and
+        OSError."""
         connection = http.client.HTTPConnection(self._place.at("http"), timeout=TIMEOUT_S)
         try:
             text = None if body is None else json.dumps(body)
@@ -50,7 +52,7 @@ class AdminApi:
 
 
 def set_up(places: Places, timeout_s: float = READY_TIMEOUT_S) -> None:
-    """Raises SetupError."""
+    """Set up all clusters. Raises SetupError."""
     deadline = time.monotonic() + timeout_s
     for cluster in places.topology.clusters:
         while True:
@@ -58,7 +60,7 @@ def set_up(places: Places, timeout_s: float = READY_TIMEOUT_S) -> None:
             try:
                 _tell(places, cluster, admin)
                 break
-            except OSError as error:  # a broker that has just started may be slow to answer, or gone again
+            except OSError as error:  # a broker that has just started may be slow, or stop again
                 if time.monotonic() > deadline:
                     raise SetupError(f"cluster {cluster} was not set up in time: {error}") from error
 
@@ -71,9 +73,9 @@ def _tell(places: Places, cluster: str, admin: AdminApi) -> None:
 
 
 def send_home(places: Places) -> None:
-    """Let namespaces be served from their primary regions again: brokers leave them where they are. Raises SetupError.
+    """Let the primary regions serve their namespaces again; brokers do not move them back. Raises SetupError.
 
-    Each is looked up anew, and clients see a moment without a leader.
+    Each namespace is unloaded and looked up again. Its topics have no leader for a moment.
     """
     for name, namespace in places.topology.all_namespaces.items():
         if namespace.primary is not None:
@@ -98,7 +100,8 @@ def _ready_broker(places: Places, cluster: str, deadline: float) -> AdminApi:
 
 
 def _place_bookies(places: Places, cluster: str, admin: AdminApi) -> None:
-    """Only those that are not placed yet: brokers in which bookies come and go take half a minute to be told again."""
+    """Set the racks of bookies that have none. Brokers need half a minute to learn of a change while bookies come and
+    go."""
     known = (admin.call("GET", "bookies/racks-info") or {}).get("default", {})
     for bookie in places.topology.of(Kind.BOOKIE, cluster=cluster):
         address, rack = places.of(bookie).at(), places.topology.rack(bookie)
@@ -132,13 +135,13 @@ def _isolate(places: Places, cluster: str, admin: AdminApi) -> None:
 
 
 def _hosts(places: Places, cluster: str, region: str | None) -> list[str]:
-    """As regular expressions."""
+    """The hosts as regular expressions."""
     brokers = places.topology.of(Kind.BROKER, cluster=cluster, region=region)
     return [re.escape(places.of(broker).host) for broker in brokers]
 
 
 def _create_namespaces(topology: Topology, cluster: str, admin: AdminApi) -> None:
-    """They keep data and topics that nobody uses, as a Kafka log needs it."""
+    """Namespaces keep data and topics without subscriptions, as a Kafka log must."""
     for name, namespace in topology.all_namespaces.items():
         if cluster not in namespace.clusters:
             continue
@@ -153,7 +156,8 @@ def _create_namespaces(topology: Topology, cluster: str, admin: AdminApi) -> Non
                 "deleteWhileInactive": False,
             },
         }
-        if len(namespace.clusters) > 1:  # what a cluster that died sends again is not written again
+        # When a failed cluster returns and sends messages again, brokers do not write them a second time.
+        if len(namespace.clusters) > 1:
             policies["deduplicationEnabled"] = True
         admin.call("PUT", f"namespaces/{name}", policies)
 

@@ -1,4 +1,5 @@
-"""Addresses and free ports for the nodes of a topology: 127.0.N.x, or of another network, for its Nth region."""
+"""Addresses and free ports for the nodes of a topology: 127.0.N.x for its Nth region, or the same in another network.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def host(topology: Topology, node: Node, network: str = LOOPBACK) -> str:
 
 
 def choose(topology: Topology, file: Path, network: str = LOOPBACK) -> Places:
-    """Ports that are free now, or those that were chosen before and are kept in `file`: bookies are known by theirs."""
+    """Choose free ports, or read those chosen before from `file`: a bookie is identified by its address and port."""
     if file.exists():
         kept = json.loads(file.read_text())
     else:
@@ -46,8 +47,8 @@ def _ports(topology: Topology, node: Node, free: Iterator[int]) -> dict[str, int
 
 
 def _free_ports() -> Iterator[int]:
-    """Each once. Bookies listen on every address, so each port is free on all of them."""
-    # Not neighbours: haproxy takes some behind its own.
+    """Free ports, each at most once. Bookies listen on every address, so each port must be free on all addresses."""
+    # In steps of ten: haproxy uses the ports that follow its own.
     for port in random.sample(range(PORT_RANGE.start, PORT_RANGE.stop, 10), ATTEMPTS):
         if _is_free(port):
             yield port

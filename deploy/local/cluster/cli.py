@@ -28,7 +28,7 @@ DATA = Path("data/cluster")
 
 @app.command()
 def up(topology: Name, data: Data = DATA) -> None:
-    """Start what does not run of a topology, and leave it running."""
+    """Start those processes of a topology that are not running, and leave them running."""
     with _complaining():
         cluster = _open(topology, data)
         cluster.up(lambda text: typer.echo(f"starting {text}"))
@@ -54,14 +54,14 @@ def kill(
     target: Annotated[str, typer.Argument(help="A node, or a region: then all that runs in it.")],
     data: Data = DATA,
 ) -> None:
-    """End processes without any notice (SIGKILL). `up` starts them again."""
+    """Kill processes (SIGKILL). `up` starts them again."""
     with _complaining():
         _open(topology, data).kill(target)
 
 
 @app.command()
 def status(topology: Name, data: Data = DATA) -> None:
-    """Show what runs, and where."""
+    """Show which processes run, and their addresses."""
     with _complaining():
         cluster = _open(topology, data)
         table = Table("NODE", "CLUSTER", "ADDRESS", "PID", "MB", box=None)

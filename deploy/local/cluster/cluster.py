@@ -1,4 +1,4 @@
-"""A topology as processes of this machine, each region on addresses of its own."""
+"""A topology as processes of this machine. Each region has addresses of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READY_TIMEOUT_S = 180.0
 INITIALIZER_TIMEOUT_S = 120.0
 POLL_S = 0.1
 STAGES = ((Kind.ZOOKEEPER,), (Kind.BOOKIE, Kind.BROKER), (Kind.GATEWAY, Kind.HAPROXY))
-"""What waits for what: those of one stage start together."""
+"""The order of starting. Nodes of one stage start together."""
 
 Report = Callable[[str], None]
 
@@ -34,10 +34,10 @@ class State(NamedTuple):
 
 
 class LocalCluster:
-    """Known by its folder: whoever opens that sees and ends the same processes.
+    """Identified by its folder: every object with the same folder sees and controls the same processes.
 
-    `bound` processes end with the one that started them, which is what a test wants. `network` has the first two bytes
-    of the addresses, and `enter` begins the command of a node that is to run in a network namespace.
+    `bound` processes end together with the process that started them, for tests. `network` has the first two bytes of
+    the addresses, and `enter` the beginning of the command of a node that is to run in a network namespace.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LocalCluster:
         return self._places
 
     def up(self, report: Report = lambda text: None) -> None:
-        """Start what does not run. Raises StartError, SetupError, MissingToolError, ResolveError."""
+        """Start the processes that are not running. Raises StartError, SetupError, MissingToolError, ResolveError."""
         returns = self._lost_brokers()
         for kinds in STAGES:
             self._start([node for node in self.topology.nodes if node.kind in kinds], report)
@@ -77,18 +77,18 @@ class LocalCluster:
                     send_home(self.places)
 
     def start(self, target: str, report: Report = lambda text: None) -> None:
-        """Start what was killed of a node or a region."""
+        """Start the processes of a node or a region that were killed."""
         chosen = self.select(target)
         for kinds in STAGES:
             self._start([node for node in chosen if node.kind in kinds], report)
 
     def down(self) -> None:
-        """Stop everything, clients' side first. The data stays."""
+        """Stop everything, gateways first. The data stays."""
         for kinds in reversed(STAGES):
             self._end([node for node in self.topology.nodes if node.kind in kinds])
 
     def kill(self, target: str) -> None:
-        """SIGKILL a node, or all of a region at once."""
+        """SIGKILL a node, or all nodes of a region at the same time."""
         chosen = self.select(target)
         self.signal(target, signal.SIGKILL)
         for node in chosen:
@@ -109,7 +109,7 @@ class LocalCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def select(self, target: str) -> list[Node]:
-        """A node by its name, or those of a region. Raises TopologyError."""
+        """The node of this name, or the nodes of the region of this name. Raises TopologyError."""
         chosen = [node for node in self.topology.nodes if target in (node.name, node.region)]
         if not chosen:
             known = [*self.topology.regions, *(node.name for node in self.topology.nodes)]
@@ -129,7 +129,7 @@ class LocalCluster:
             self._wait_ready(node, deadline)
 
     def _lost_brokers(self) -> bool:
-        """Some broker ran before, and others go on without it."""
+        """Some brokers run and others do not."""
         running = [self._processes[node.name].running for node in self.topology.of(Kind.BROKER)]
         return any(running) and not all(running)
 
@@ -149,7 +149,7 @@ class LocalCluster:
             self._processes[node.name].stop()
 
     def _initialize(self, report: Report) -> None:
-        """Once for each cluster."""
+        """Initialize the metadata of each cluster, once."""
         for cluster in self.topology.clusters:
             done = self.folder / f"{cluster}.initialized"
             if done.exists():
@@ -167,7 +167,7 @@ class LocalCluster:
 
 
 def resident_mb(pid: int) -> int | None:
-    """Memory of a process, where the system tells."""
+    """Memory of a process in MiB, None if the system does not show it."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:

@@ -31,7 +31,7 @@ MAIN_CLASS = {
 INITIALIZER_CLASS = "org.apache.pulsar.PulsarClusterMetadataSetup"
 CONFIG_OPTION = {Kind.ZOOKEEPER: [], Kind.BOOKIE: ["--conf"], Kind.BROKER: ["--broker-conf"]}
 
-# A dozen Java processes start together on a laptop: quick to start counts for more than quick in the long run.
+# Options for a fast start: a dozen Java processes start together on a laptop, and do not run for long.
 SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1", "-Xss512k")
 
 SMALL_BOOKIE = {
@@ -85,7 +85,7 @@ def environment(node: Node) -> dict[str, str] | None:
 
 
 def initializer(places: Places, cluster: str) -> list[str]:
-    """The command that makes ZooKeeper ready for a new cluster."""
+    """The command that initializes ZooKeeper for a new cluster."""
     urls = settings.metadata_urls(places, cluster)
     options = {
         "--cluster": cluster,

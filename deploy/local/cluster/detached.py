@@ -1,7 +1,7 @@
-"""A process that outlives the command which started it: a file tells its id, and a lock on that file that it lives.
+"""A process that outlives the command that started it. A file has its id; a lock on that file shows that it runs.
 
-The process inherits the locked file. The kernel lets go of the lock when the process is gone, however it ended, and a
-process that got the same id later never holds it.
+The process inherits the locked file. The kernel releases the lock when the process ends, in whatever way, and a process
+that gets the same id later never holds it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXEC_BOUND = Path(__file__).parents[1] / "exec_bound.py"
 
 
 class DetachedProcess:
-    """Known by its folder: whoever opens that can signal the process."""
+    """Identified by its folder: every object with the same folder controls the same process."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class DetachedProcess:
 
     @property
     def pid(self) -> int | None:
-        """None if it does not run."""
+        """The process id, None if the process does not run."""
         try:
             with self._pid_path.open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -48,7 +48,7 @@ class DetachedProcess:
         return self.pid is not None
 
     def start(self, command: Sequence[str], env: Mapping[str, str] | None = None, *, bound: bool = False) -> None:
-        """`bound` lets it die with the calling process. Raises StartError if it runs already."""
+        """Start the process. A `bound` process dies with the calling one. Raises StartError if it runs already."""
         self.folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._pid_path, os.O_RDWR | os.O_CREAT)
         try:
@@ -62,7 +62,7 @@ class DetachedProcess:
                 )  # fmt: skip
             os.truncate(descriptor, 0)
             os.pwrite(descriptor, str(process.pid).encode(), 0)
-            process.returncode = 0  # nobody waits for it: the lock tells
+            process.returncode = 0  # the lock shows whether the process runs, so nothing waits for it
         finally:
             os.close(descriptor)
 
@@ -78,13 +78,13 @@ class DetachedProcess:
             os.kill(pid, number)
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """SIGTERM, then SIGKILL. Returns once the process is gone."""
+        """SIGTERM, then SIGKILL. Returns when the process has ended."""
         self.signal(signal.SIGTERM)
         if not self.wait_gone(grace_s):
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL: no shutdown work is done. Returns once the process is gone."""
+        """SIGKILL: the process does no shutdown work. Returns when it has ended."""
         self.signal(signal.SIGKILL)
         self.wait_gone(STOP_GRACE_S)
 
