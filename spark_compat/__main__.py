@@ -38,13 +38,13 @@ def _run(names: list[str], kafka: str | None, gateway: str | None, report: bool)
     try:
         with both_sides(work_dir, kafka, gateway) as sides:
             spark = start_session(work_dir)
-            if report:  # The first job in a JVM pays for loading Spark: let it be none that is timed.
+            if report:  # the first job in a JVM waits for Spark to load, so a job that is not timed runs first
                 run_job(WARM_UP_JOB, spark, sides, f"{run_id}-warm-up", work_dir / "warm-up")
             for index, name in enumerate(names):
                 if not can_run(name, sides):
                     print(f"{name}: not run, it kills the server")
                     continue
-                # Whoever goes first pays for what Spark loads for this job: they take turns.
+                # The side that runs first waits for the classes that Spark loads for this job, so the sides take turns.
                 verdict = run_job(name, spark, sides[:: -1 if index % 2 else 1], run_id, work_dir)
                 print(f"{name}: {verdict.result}  {verdict.kafka.duration_s:.1f} s, {verdict.gateway.duration_s:.1f} s")
                 print("".join(f"  {line[:500]}\n" for line in verdict.details()), end="", flush=True)

@@ -1,4 +1,4 @@
-"""What grows with partitions: `python -m spark_compat.scale`. Writes docs/reports/spark-scale.md."""
+"""Costs that grow with the number of partitions: `python -m spark_compat.scale`. Writes docs/reports/spark-scale.md."""
 
 import shutil
 import signal
@@ -28,7 +28,8 @@ from tests.support.report import REPORTS, head, table
 REPORT = REPORTS / "spark-scale.md"
 PARTITIONS = (1, 3, 12, 48, 200)
 CACHED_CONSUMERS = 64
-"""By default. Past it Spark makes them anew for each micro-batch, which takes minutes: one read will do."""
+"""Spark's default. With more partitions, Spark creates consumers again for each micro-batch, which takes minutes, so
+such topics are read once."""
 RECORDS = 48_000
 VALUE_BYTES = 100
 MICRO_BATCHES = 4
@@ -39,7 +40,7 @@ ACCEPTED = "kafka_gateway_connections_accepted_total"
 
 
 class Cost(NamedTuple):
-    """Of one thing that Spark did, at the gateway; on Kafka there is the time alone."""
+    """The cost of one action of Spark at the gateway; for Kafka, only the time is known."""
 
     seconds: float
     cpu_s: float
@@ -77,7 +78,7 @@ def _partitions(sides: Sequence[Side], work_dir: Path) -> str:
         f"a query that waits {IDLE_S:.0f} s, asking once a second": wait,
     }
     rows: dict[str, list[list[str]]] = {name: [] for name in jobs}
-    read(spark, sides[0].bootstrap, _topic(spark, sides[0], 2))  # loads what every read needs
+    read(spark, sides[0].bootstrap, _topic(spark, sides[0], 2))  # Spark loads what every read needs
     for partitions in PARTITIONS:
         topics = {side.name: _topic(spark, side, partitions) for side in sides}
         for name, job in jobs.items():

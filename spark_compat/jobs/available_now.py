@@ -1,4 +1,4 @@
-"""An hourly job: everything that came since the last run, then stop. The checkpoint remembers where it stood."""
+"""An hourly job: reads all records since the last run, then stops. The checkpoint has the offsets."""
 
 from pathlib import Path
 

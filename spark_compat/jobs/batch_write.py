@@ -33,7 +33,7 @@ def trial(lab: Lab) -> Rows:
     chosen = lab.new_topic("chosen", partitions=3)
     run(lab.spark, lab.bootstrap, orders, returns)
     run_partitioned(lab.spark, lab.bootstrap, chosen)
-    # Where a row without a key goes, the producer decides each time anew.
+    # For a row without a key, the producer chooses a different partition each time.
     return {
         "orders": [(r.key, r.value, r.headers, r.partition if r.key else None) for r in lab.read_all(orders)],
         "returns": [(r.key, r.value, r.headers, r.partition if r.key else None) for r in lab.read_all(returns)],

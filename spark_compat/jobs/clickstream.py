@@ -1,8 +1,8 @@
 """Two minutes at 300 clicks/s: sessions, enriched from a compacted topic, into Parquet and an alerts topic.
 
-A whole pipeline: the query runs all the time while the clicks come in, every eleventh of them 15 s late, some ten
-minutes, which is too late. The dimension topic has updates and deletions of which the last one counts. What has to come
-out is worked out from the clicks apart from Spark: each session once, on both sides.
+A complete pipeline. The query runs all the time while clicks arrive. Every eleventh click is 15 s late, and a few are
+ten minutes late, which is too late. The dimension topic has updates and deletions; only the last one of a key counts.
+The expected result is computed from the clicks without Spark: each session once, on both sides.
 """
 
 import json
@@ -25,7 +25,7 @@ CLICK = "user STRING, page STRING, at BIGINT"
 PAGE = "section STRING, price DOUBLE"
 GAP_MS = 10_000
 WATERMARK_DELAY = "45 seconds"
-"""Far more than lateness, so that no partition falls behind it."""
+"""Much longer than the lateness, so that no partition falls behind the watermark."""
 PER_SECOND = 300
 SECONDS = 120
 MANY_CLICKS = 12
@@ -115,8 +115,8 @@ def trial(lab: Lab) -> Rows:
     query = run(lab.spark, lab.bootstrap, clicks, dimension, alerts, lab.work_dir)
     in_time = _clicks()
     lab.feed(clicks, _records(in_time[:PER_SECOND]))
-    query.processAllAvailable()  # now there is a watermark, and who comes ten minutes late is too late for sure
-    last = Click("nobody", "/p0", FIRST_TIMESTAMP_MS + 3_600_000)  # closes all sessions but its own
+    query.processAllAvailable()  # there is a watermark now, so a click that is ten minutes late is certainly too late
+    last = Click("nobody", "/p0", FIRST_TIMESTAMP_MS + 3_600_000)  # closes all sessions except its own
     lab.feed(clicks, paced(_records(chain(_with_hopeless(in_time[PER_SECOND:]), [last])), PER_SECOND))
     query.processAllAvailable()
     query.stop()
@@ -140,7 +140,8 @@ def _page(key: str, value: dict[str, object] | None) -> Record:
 
 
 def _clicks() -> list[Click]:
-    """As they arrive. Event time goes as fast as the clock; some pages are not in the dimension."""
+    """The clicks in order of arrival. Event time passes as fast as the clock. Some pages are not in the dimension
+    topic."""
     chance = random.Random(1)
     return [
         Click(
@@ -171,7 +172,7 @@ def _session(row: Row) -> Session:
 
 
 def _sessions(clicks: Iterable[Click]) -> Iterator[Session]:
-    """A click within the gap of the one before belongs to its session."""
+    """A click that follows another one within the gap belongs to the same session."""
     by_user = defaultdict(list)
     for click in clicks:
         by_user[click.user].append(click)

@@ -1,4 +1,4 @@
-"""The ids of the groups that Spark reads with: its own, with a prefix, or one that is given; it never commits."""
+"""The group ids that Spark reads with: its own, with a given prefix, or a given id. Spark never commits."""
 
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
@@ -25,14 +25,14 @@ def run(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> Data
 
 def trial(lab: Lab) -> Rows:
     topic = lab.new_topic("groups", numbered(40, 2), partitions=2)
-    # Spark keeps consumers by group and partition, and refuses to use one for another cluster.
+    # Spark caches consumers by group and partition, and does not reuse one for another cluster.
     given = lab.name(f"given-{lab.side.name}")
     _committed(lab.bootstrap, given, TopicPartition(topic, 0, COMMITTED))
     rows = {
         "kafka.group.id": run(lab.spark, lab.bootstrap, topic, **{"kafka.group.id": given}).collect(),
         "groupIdPrefix": run(lab.spark, lab.bootstrap, topic, groupIdPrefix=lab.name("etl")).collect(),
     }
-    # By groups instead of the admin client: Spark's old way, which joins one.
+    # Spark's old way of fetching offsets joins a group; the new one uses the admin client.
     lab.spark.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")
     try:
         rows["offsets by way of a group"] = run(lab.spark, lab.bootstrap, topic).collect()
@@ -43,7 +43,7 @@ def trial(lab: Lab) -> Rows:
 
 
 def _committed(bootstrap: str, group: str, position: TopicPartition) -> int:
-    """Commit the position if it has an offset; the group's offset then."""
+    """Commit the position if it has an offset, and return the group's offset."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         if position.offset >= 0:

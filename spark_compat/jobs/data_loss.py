@@ -1,4 +1,5 @@
-"""Records expire, or the topic is made anew, before a query has read them: failOnDataLoss true and false."""
+"""Records expire, or the topic is deleted and created again, before a query has read them: failOnDataLoss true and
+false."""
 
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def run(spark: SparkSession, bootstrap: str, topic: str, output: Path, fail_on_d
 
 
 def reason(failure: StreamingQueryException) -> str:
-    """Without the details of one run."""
+    """The reason, without details that differ from run to run."""
     reasons = [known for known in KNOWN_REASONS if known in str(failure)]
     return reasons[0] if reasons else str(failure)
 

@@ -1,4 +1,5 @@
-"""Each event once, though its producer sent some again: dropDuplicates in a stream, with and without a watermark."""
+"""Each event once, although its producer sent some events again: dropDuplicates in a stream, with and without a
+watermark."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery

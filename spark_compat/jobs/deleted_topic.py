@@ -1,4 +1,5 @@
-"""One of a query's topics is deleted while it runs: failOnDataLoss true ends it, false lets it go on."""
+"""One of a query's topics is deleted while it runs: with failOnDataLoss=true the query fails, otherwise it continues.
+"""
 
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def run(spark: SparkSession, bootstrap: str, pattern: str, table: str, output: P
         .writeStream.format("memory")
         .queryName(table)
         .option("checkpointLocation", str(output))
-        .trigger(processingTime="2 seconds")  # who asks for offsets while a topic goes waits for the client's minute
+        # A client that lists offsets while the topic is being deleted waits for its timeout of one minute.
+        .trigger(processingTime="2 seconds")
         .start()
     )
 
@@ -50,5 +52,6 @@ def _trial(lab: Lab, setting: str) -> list[tuple[object, ...]]:
     except StreamingQueryException as failure:
         ending = reason(failure)
     query.stop()
-    rows = lab.spark.table(table).collect() if ending == "goes on" else []  # else it is a matter of time how many
+    # If the query failed, the number of rows depends on timing.
+    rows = lab.spark.table(table).collect() if ending == "goes on" else []
     return [*map(tuple, rows), (ending,)]

@@ -1,6 +1,6 @@
-"""All of a larger topic, records of 100 bytes: as one batch, and drained by a stream. Measured.
+"""All records of a larger topic, 100 bytes each: as one batch, and by a stream until it has read all. Measured.
 
-FULL_SCAN_RECORDS in the environment says how many; a million by default.
+FULL_SCAN_RECORDS in the environment is the number of records, a million by default.
 """
 
 import os
@@ -43,7 +43,7 @@ def run_stream(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str)
 
 
 def _sums(rows: DataFrame) -> list[Row]:
-    """Per partition: how many, from where to where, and a checksum over the values."""
+    """For each partition: the number of records, the first and last offset, and a checksum of the values."""
     sums = rows.groupBy("partition").agg(
         F.count("*"), F.min("offset"), F.max("offset"), F.sum(F.length("value")), F.sum(F.crc32("value"))
     )

@@ -1,4 +1,4 @@
-"""A topic gets more partitions, and a pattern more topics, while the query runs."""
+"""While the query runs, its topic gets more partitions, and more topics match its pattern."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery

@@ -12,7 +12,7 @@ from tests.support.jaas import jaas_config
 from tests.support.logins import Login
 
 NEEDS_OWN_SERVERS = True
-"""Others may have no such listener."""
+"""Servers that were started elsewhere may have no such listener."""
 LISTENER = "SASL_TLS"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-512")
 RECORDS = 200
@@ -20,7 +20,7 @@ REFUSED = "SaslAuthenticationException"
 
 
 def options(login: Login) -> dict[str, str]:
-    """Kafka's settings, each with `kafka.` before its name."""
+    """Kafka's settings, each with the prefix `kafka.`."""
     return {
         "kafka.bootstrap.servers": login["bootstrap"],
         "kafka.security.protocol": "SASL_SSL",
@@ -46,7 +46,7 @@ def copy(spark: SparkSession, cluster: Mapping[str, str], source: str, target: s
 def refusal(spark: SparkSession, cluster: Mapping[str, str], topic: str) -> str:
     try:
         read(spark, cluster, topic).collect()
-    except Exception as error:  # of Spark, of Java: what counts is what it says
+    except Exception as error:  # the exception is Spark's or Java's; only its message is compared
         return REFUSED if REFUSED in str(error) else str(error)
     return "let in"
 

@@ -1,6 +1,7 @@
-"""Offsets kept by the job itself, with its results, in one transaction of a database: what DStreams' jobs became.
+"""The job itself keeps the offsets, with its results, in one transaction of a database, as jobs with DStreams did.
 
-No checkpoint counts. A batch whose transaction fails ends the query; the next start reads on from the stored offsets.
+The checkpoint is not used. A batch whose transaction fails ends the query; the next start continues from the stored
+offsets.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""foreachBatch into Parquet with a checkpoint; the driver is killed twice and started again: every record once."""
+"""foreachBatch into Parquet with a checkpoint. The driver is killed twice and started again: every record once."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ TIMEOUT_S = 180.0
 
 def run(spark: SparkSession, bootstrap: str, topic: str, output: Path) -> None:
     def write(batch: DataFrame, batch_id: int) -> None:
-        """A batch that is tried again overwrites what its first try left."""
+        """A batch that is retried overwrites the rows of its first attempt."""
         batch.write.mode("overwrite").parquet(str(output / "rows" / f"batch={batch_id}"))
 
     query = (
@@ -50,7 +50,7 @@ def trial(lab: Lab) -> Rows:
 
 
 def _kill_driver_after_batch(lab: Lab, topic: str, batch_id: int) -> None:
-    """Run the job in a driver of its own, and SIGKILL it with its JVM once it has written this batch."""
+    """Run the job in a driver of its own, and SIGKILL the driver and its JVM when this batch is written."""
     command = [sys.executable, "-m", "spark_compat.jobs.parquet_sink", lab.bootstrap, topic, str(lab.work_dir)]
     driver = ChildProcess("the driver", lab.work_dir / "driver.log")
     driver.start(command)

@@ -1,4 +1,4 @@
-"""A stream with `kafka.isolation.level=read_committed`, while producers commit, abort, and take their time."""
+"""A stream with `kafka.isolation.level=read_committed`, while producers commit, abort, and are slow."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def trial(lab: Lab) -> Rows:
         lab.wait_for_rows(table, EACH * (ROUNDS + 2), query)
     finally:
         query.stop()
-    found = lab.spark.table(table).orderBy("offset").select("value")  # where markers lie is a matter of time
+    found = lab.spark.table(table).orderBy("offset").select("value")  # the offsets of markers depend on timing
     return {"while one was open": [(row["value"],) for row in before], "in the end": found.collect()}
 
 

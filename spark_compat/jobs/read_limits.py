@@ -1,4 +1,4 @@
-"""How much is read at once: minPartitions, maxRecordsPerPartition, maxOffsetsPerTrigger, minOffsetsPerTrigger."""
+"""Limits of a read: minPartitions, maxRecordsPerPartition, maxOffsetsPerTrigger, minOffsetsPerTrigger."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
@@ -9,7 +9,7 @@ from spark_compat.runner.records import numbered
 
 
 def run(spark: SparkSession, bootstrap: str, topic: str, **options: int) -> DataFrame:
-    """The tasks that a batch read is split into."""
+    """The number of tasks of a batch read."""
     return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -24,7 +24,7 @@ def run(spark: SparkSession, bootstrap: str, topic: str, **options: int) -> Data
 def run_stream(
     spark: SparkSession, bootstrap: str, topic: str, checkpoint: str, **options: str
 ) -> list[tuple[int, int]]:
-    """The size of each micro-batch of what the topic holds."""
+    """The number of rows of each micro-batch that reads the topic."""
     sizes = []
 
     def collect(batch: DataFrame, batch_id: int) -> None:

@@ -1,6 +1,6 @@
-"""One of two gateways is killed under a running query and stays away: the other one goes on, with every record once.
+"""One of two gateways is killed while a query runs, and stays away: the query continues, with every record once.
 
-On Apache Kafka, a single broker here, it is killed and comes back.
+The single broker of Apache Kafka is killed and restarted.
 """
 
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from spark_compat.runner.records import numbered, paced
 
 NEEDS_OWN_SERVERS = True
 PARTITIONS = 6
-"""Of which each gateway leads some."""
+"""Each gateway leads some of the partitions."""
 
 
 def trial(lab: Lab) -> Rows:

@@ -1,4 +1,4 @@
-"""The server is killed under a running query and comes back: the query goes on, with every record once."""
+"""The server is killed while a query runs, and restarted: the query continues, with every record once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +39,8 @@ def run(spark: SparkSession, bootstrap: str, topic: str, output: Path) -> Stream
 
 
 def run_to_end(spark: SparkSession, bootstrap: str, topic: str, output: Path, query: StreamingQuery) -> list[Row]:
-    """A query that ended starts again from its checkpoint, as a supervisor would have it. Each record exactly once."""
+    """A query that failed is started again from its checkpoint, as a supervisor would do. Each record arrives exactly
+    once."""
     for _ in range(MAX_STARTS):
         try:
             query.processAllAvailable()
@@ -53,7 +54,7 @@ def run_to_end(spark: SparkSession, bootstrap: str, topic: str, output: Path, qu
 
 
 def ride_out(lab: Lab, name: str, fault: Callable[[], None]) -> Rows:
-    """All rows of a query that runs, and is fed, while the fault happens."""
+    """All rows of a query that runs, and gets new records, during the fault."""
     topic = lab.new_topic(name, numbered(BEFORE, PARTITIONS), PARTITIONS)
     query = run(lab.spark, lab.bootstrap, topic, lab.work_dir)
     lab.wait_for_progress(query, 1)

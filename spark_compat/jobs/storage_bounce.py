@@ -1,6 +1,6 @@
-"""Pulsar is killed under a running query and comes back, the gateway stays: the query goes on, with every record once.
+"""Pulsar is killed while a query runs, and restarted; the gateway stays: the query continues, with every record once.
 
-On Apache Kafka it is the broker.
+On Apache Kafka the broker is killed.
 """
 
 from spark_compat.jobs.server_restart import DOWN_S, ride_out

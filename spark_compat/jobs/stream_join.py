@@ -37,7 +37,7 @@ def trial(lab: Lab) -> Rows:
     queries = [run(lab.spark, lab.bootstrap, impressions, clicks, how) for how in ("inner", "leftOuter")]
     for query in queries:
         query.processAllAvailable()
-    # Time goes on: the watermark passes the first events, and those nobody clicked come out alone.
+    # Later events move the watermark past the first ones; impressions without a click come out without a match.
     lab.feed(impressions, [_event("ad-last", "", 600)])
     lab.feed(clicks, [_event("ad-last", "user-last", 601)])
     for query in queries:

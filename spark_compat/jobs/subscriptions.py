@@ -1,4 +1,4 @@
-"""Three ways to name what is read, by a batch and by a stream: a list of topics, a pattern, and single partitions."""
+"""Three ways to subscribe, for a batch and for a stream: a list of topics, a pattern, and single partitions."""
 
 import json
 

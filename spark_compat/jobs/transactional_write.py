@@ -1,8 +1,8 @@
-"""A job whose tasks write in transactions of their own: a task that fails leaves nothing behind."""
+"""A job whose tasks write in transactions of their own: no record of a failed task is read."""
 
 from collections.abc import Iterator
 
-import confluent_kafka  # Spark can send a module to its workers, but not the class
+import confluent_kafka  # Spark can send the module to its workers, but not the class
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark_compat.runner.compare import Rows
@@ -14,7 +14,7 @@ TIMEOUT_S = 30.0
 
 
 def write(rows: DataFrame, bootstrap: str, topic: str, job: str) -> None:
-    """One transaction a task; the first attempt of each is aborted, as a task that fails aborts it."""
+    """One transaction for each task. The first attempt of each task is aborted, as a task that fails aborts it."""
 
     def write_partition(number: int, content: Iterator[Row]) -> Iterator[int]:
         producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{job}-{number}"})

@@ -1,4 +1,4 @@
-"""A query that runs on, a micro-batch every 200 ms, while records keep coming; and a one-time trigger."""
+"""A query with a micro-batch every 200 ms, while records arrive; and a one-time trigger."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def trial(lab: Lab) -> Rows:
     topic = lab.new_topic("triggers", numbered(50, 2), partitions=2)
     earliest = run(spark, lab.bootstrap, topic, "from_earliest", "earliest", processingTime="200 milliseconds")
     latest = run(spark, lab.bootstrap, topic, "from_latest", "latest", processingTime="0 seconds")
-    latest.processAllAvailable()  # it has taken its starting offsets
+    latest.processAllAvailable()  # the query has chosen its starting offsets
     for number in range(ROUNDS):
         lab.feed(topic, numbered(20, 2, first=50 + 20 * number))
         earliest.processAllAvailable()

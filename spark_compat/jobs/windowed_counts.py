@@ -1,4 +1,4 @@
-"""Counts by key in windows of event time; the watermark closes windows and lets late records go."""
+"""Counts by key in windows of event time. The watermark closes windows and drops late records."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -40,6 +40,6 @@ def trial(lab: Lab) -> Rows:
 
 
 def _late() -> list[Record]:
-    """Some still within the watermark, some far behind it."""
+    """Some records within the watermark, some far too late."""
     seconds = (280, 275, 5, 1, 299)
     return [Record(b"late", b"k1", timestamp_ms=FIRST_TIMESTAMP_MS + second * 1000) for second in seconds]

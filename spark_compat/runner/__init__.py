@@ -1,1 +1,1 @@
-"""What runs the jobs: servers, one Spark session, the same records for both sides, comparison and report."""
+"""Runs the jobs: servers, one Spark session, the same records for both sides, comparison and report."""

@@ -1,4 +1,4 @@
-"""Rows of a trial as text, sorted, and where two sides differ."""
+"""Rows of a trial as sorted text, and the differences between two sides."""
 
 import json
 from collections import Counter
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 Rows = Mapping[str, Iterable[Sequence[Any]]]
-"""Of a trial: what was tried → the rows that came of it, in no order."""
+"""Results of a trial: name of an attempt → its rows, in any order."""
 MAX_SHOWN = 5
 
 
@@ -16,7 +16,7 @@ def canonical(rows: Rows) -> dict[str, list[str]]:
 
 
 def differences(kafka: Mapping[str, Sequence[str]], gateway: Mapping[str, Sequence[str]]) -> list[str]:
-    """One line for each row that only one side has, at most MAX_SHOWN of each trial and side."""
+    """One line for each row that only one side has, at most MAX_SHOWN for each trial and side."""
     lines = []
     for name in {**kafka, **gateway}:
         left, right = Counter(kafka.get(name, ())), Counter(gateway.get(name, ()))

@@ -1,4 +1,4 @@
-"""What a trial has in hand: the session, the cluster of one side, and topics that no other trial uses."""
+"""What a trial works with: the session, the cluster of one side, and topics that no other trial uses."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from spark_compat.runner.servers import Faults, Side
 
 ADMIN_TIMEOUT_S = 30.0
 ROWS_TIMEOUT_S = 180.0
-"""Longer than the minute for which Java clients try one thing."""
+"""Longer than the minute after which Java clients stop retrying a request."""
 POLL_S = 0.2
 
 
@@ -28,11 +28,11 @@ class Lab:
     spark: SparkSession
     side: Side
     run_id: str
-    """Part of every topic name. Both sides have the same, so the rows' topic columns compare."""
+    """Part of every topic name. It is the same for both sides, so that the rows' topic columns are equal."""
     work_dir: Path
-    """Empty, of this trial on this side: for checkpoints and output."""
+    """An empty directory of this trial and side: for checkpoints and output."""
     timings: dict[str, float] = field(default_factory=dict)
-    """What was measured → seconds."""
+    """Name of a measurement → seconds."""
 
     @property
     def bootstrap(self) -> str:
@@ -49,10 +49,10 @@ class Lab:
     def new_topic(
         self, topic: str, records: Iterable[Record] = (), partitions: int = 1, config: Mapping[str, str] = {}
     ) -> str:
-        """Create a topic and fill it; returns its full name."""
+        """Create a topic and write records to it. Returns its full name."""
         name = self.name(topic)
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config))
-        admin = self._admin()  # its futures fail when it is gone
+        admin = self._admin()  # the futures fail when the client is collected
         _wait(admin.create_topics([new], operation_timeout=ADMIN_TIMEOUT_S))
         self.feed(name, records)
         return name
@@ -62,7 +62,7 @@ class Lab:
 
     @contextmanager
     def feeding(self, name: str, records: Iterable[Record], bootstrap: str | None = None) -> Iterator[None]:
-        """Records are written all the while; in the end all are acknowledged."""
+        """Write records during the block. When it ends, all of them are acknowledged."""
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(feed, bootstrap or self.bootstrap, name, records)
             yield
@@ -80,13 +80,14 @@ class Lab:
         _wait(admin.delete_topics([name], operation_timeout=ADMIN_TIMEOUT_S))
 
     def delete_records(self, name: str, before: Mapping[int, int]) -> None:
-        """Move the log start of partitions, as expiry does."""
+        """Move the log start of partitions, as retention does."""
         positions = [TopicPartition(name, partition, offset) for partition, offset in before.items()]
         admin = self._admin()
         _wait(admin.delete_records(positions, operation_timeout=ADMIN_TIMEOUT_S))
 
     def wait_for_rows(self, table: str, count: int, query: StreamingQuery) -> None:
-        """Until a memory table has this many rows. Raises what ended the query, or AssertionError after a time."""
+        """Wait until a memory table has this many rows. Raises the query's exception, or AssertionError after a
+        timeout."""
         deadline = time.monotonic() + ROWS_TIMEOUT_S
         while (found := self.spark.table(table).count()) < count:
             if failure := query.exception():
@@ -95,14 +96,14 @@ class Lab:
             time.sleep(POLL_S)
 
     def wait_for_progress(self, query: StreamingQuery, batches: int) -> None:
-        """Until the query has written that many micro-batches."""
+        """Wait until the query has run this many micro-batches."""
         deadline = time.monotonic() + ROWS_TIMEOUT_S
         while (progress := query.lastProgress) is None or progress["batchId"] < batches:
             assert time.monotonic() < deadline, f"{query.status}"
             time.sleep(POLL_S)
 
     def wait_until_gone(self, name: str) -> None:
-        """Until the cluster does not list a deleted topic. Asking for all topics creates none."""
+        """Wait until the cluster does not list a deleted topic. A request for all topics creates none."""
         deadline = time.monotonic() + ROWS_TIMEOUT_S
         admin = self._admin()
         while name in admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics:
@@ -111,7 +112,7 @@ class Lab:
 
     @contextmanager
     def measured(self, name: str) -> Iterator[None]:
-        """The best of several measurements of one name counts."""
+        """Measure the block. Of several measurements with the same name, the shortest is kept."""
         began = time.monotonic()
         yield
         duration_s = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Records that both sides get alike: partitions and timestamps are given, so that every column may be compared."""
+"""The records that both sides get. Partitions and timestamps are given, so that all columns can be compared."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 TIMEOUT_S = 180.0
-"""Of a producer: long enough for servers that are killed and come back."""
+"""The timeout of a producer: long enough for a server that is killed and restarted."""
 POLL_S = 1.0
 MAX_READ = 10_000
 
@@ -24,7 +24,7 @@ class Record:
 
 
 def numbered(count: int, partitions: int = 1, first: int = 0, prefix: str = "v") -> Iterator[Record]:
-    """Records v0, v1, … one second apart, dealt to the partitions in turn; ten different keys."""
+    """Records v0, v1, … one second apart, distributed round-robin to the partitions; ten different keys."""
     for number in range(first, first + count):
         yield Record(
             f"{prefix}{number}".encode(),
@@ -35,7 +35,7 @@ def numbered(count: int, partitions: int = 1, first: int = 0, prefix: str = "v")
 
 
 def paced(records: Iterable[Record], per_s: float) -> Iterator[Record]:
-    """The records at a steady rate; behind it, as fast as they go."""
+    """Yield the records at a steady rate; when behind, as fast as possible."""
     began = time.monotonic()
     for number, record in enumerate(records):
         if (ahead_s := number / per_s - (time.monotonic() - began)) > 0:
@@ -61,7 +61,7 @@ def feed(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
 
 
 def _produce(producer: Producer, topic: str, record: Record, delivered: Callable[[object, object], None]) -> None:
-    """Waits while the producer's queue is full. Raises RuntimeError if no place becomes free."""
+    """Wait while the producer's queue is full. Raises RuntimeError if it stays full."""
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         try:
@@ -82,7 +82,7 @@ def _produce(producer: Producer, topic: str, record: Record, delivered: Callable
 
 
 def read_all(bootstrap: str, topic: str) -> list[Record]:
-    """Everything in the topic, read without Spark, partition after partition."""
+    """All records of the topic, read without Spark, partition after partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
     try:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions

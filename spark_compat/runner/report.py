@@ -10,14 +10,14 @@ from tests.support.report import REPORTS, machine, table, today
 REPOSITORY = Path(__file__).parents[2]
 RESULTS_DIR = REPOSITORY / "build" / "spark_compat"
 SHORTEST_S = 0.01
-"""As the seconds are rounded."""
+"""Seconds are rounded to this."""
 REPORT = REPORTS / "spark.md"
 JOBS = "../../spark_compat/jobs"
-"""As the report links to them."""
+"""The path of the jobs in links of the report."""
 
 
 def write_report(version: str, verdict: Verdict) -> None:
-    """The newest verdict on each job counts, of every Spark version that has any."""
+    """Write the newest verdict on each job, for every Spark version that has one."""
     RESULTS_DIR.mkdir(parents=True, exist_ok=True)
     path = RESULTS_DIR / f"{version}.json"
     verdicts = json.loads(path.read_text()) if path.exists() else {}
@@ -62,7 +62,7 @@ def _section(version: str, by_job: dict[str, Any]) -> str:
 
 
 def _timings(verdicts: list[dict[str, Any]]) -> list[str]:
-    """What trials measured apart. The ratio is that of the rates: above 1 the gateway is faster."""
+    """A table of the parts that trials measured. The ratio compares rates: above 1 the gateway is faster."""
     rows = [
         (name, f"{kafka_s:.2f}", f"{gateway_s:.2f}", f"{kafka_s / max(gateway_s, SHORTEST_S):.2f}")
         for verdict in verdicts

@@ -1,4 +1,4 @@
-"""Run trials on both sides and judge what came."""
+"""Runs trials on both sides and compares the results."""
 
 import importlib
 import pkgutil
@@ -22,7 +22,7 @@ def job_names() -> list[str]:
 
 
 def can_run(name: str, sides: Sequence[Side]) -> bool:
-    """Jobs that kill servers run on those that were started for it."""
+    """Jobs that kill servers run only on servers that were started for them."""
     return all(side.faults for side in sides) or not getattr(_module(name), "NEEDS_OWN_SERVERS", False)
 
 

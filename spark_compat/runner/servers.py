@@ -1,4 +1,4 @@
-"""The two sides: Apache Kafka, and the gateway on a real Pulsar; started here, or running already somewhere."""
+"""The two sides: Apache Kafka, and the gateway on a real Pulsar; started here, or already running elsewhere."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -13,10 +13,10 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.logins import LISTENERS, Login, Logins
 
 READY_TIMEOUT_S = 120.0
-"""Spark takes every core it can get."""
+"""Long, because Spark uses all cores."""
 KAFKA_SETTINGS = {
-    "group.coordinator.rebalance.protocols": "classic,consumer",  # the second is a preview in 3.9
-    "log.retention.ms": "-1",  # it goes by the records' timestamps, and those of the trials are old
+    "group.coordinator.rebalance.protocols": "classic,consumer",  # the second one is a preview in 3.9
+    "log.retention.ms": "-1",  # retention goes by the records' timestamps, and those of the trials are old
     "log.retention.check.interval.ms": "1000",
 }
 DOWN_S = 3.0
@@ -25,19 +25,19 @@ Server = KafkaBroker | GatewayProcess | PulsarStandalone
 
 
 class Faults(Protocol):
-    """What can happen to the servers of a side that were started here. Each leaves them all running."""
+    """Faults of a side whose servers were started here. After each fault, all servers run."""
 
     def restart(self, down_s: float) -> None:
-        """SIGKILL to the server that clients talk to, and its start some seconds later."""
+        """SIGKILL the server that clients use, and start it again some seconds later."""
 
     def pair(self) -> AbstractContextManager[str]:
-        """Two servers, whose addresses are given: of Kafka it stays the one."""
+        """Addresses of two servers. Kafka has a single one."""
 
     def lose_one(self) -> AbstractContextManager[None]:
-        """Within, one of the two is dead. Where there is but one, it is restarted."""
+        """During the block, one of the two servers is dead. If there is only one, it is restarted."""
 
     def bounce_storage(self, down_s: float) -> None:
-        """SIGKILL to what keeps the records, and its start some seconds later."""
+        """SIGKILL the server that stores the records, and start it again some seconds later."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,16 @@ class Side:
     name: str
     bootstrap: str
     faults: Faults | None = None
-    """Where the processes are ours to kill."""
+    """None if the servers were not started here."""
     gateway: GatewayProcess | None = None
-    """To measure it."""
+    """The gateway's process, to measure it."""
     logins: Logins | None = None
-    """Where the servers were started here; the same on both sides."""
+    """None if the servers were not started here. The same on both sides."""
     listeners: Mapping[str, str] = field(default_factory=dict)
-    """Name → address of those with TLS or logins."""
+    """Name → address of the listeners with TLS or logins."""
 
     def login(self, listener: str, mechanism: str | None = None, **changes: Any) -> Login | None:
-        """What a client needs to get in; None where nobody knows."""
+        """A client's settings for this login; None if the side has no such logins."""
         if self.logins is None:
             return None
         return self.logins.login(listener, self.listeners[listener], mechanism, **changes)
@@ -83,7 +83,7 @@ class KafkaFaults:
 
 
 class GatewayFaults:
-    """Of a fleet: a second gateway joins the first for as long as a pair is asked for."""
+    """Faults of a fleet: a second gateway runs for as long as a pair is requested."""
 
     def __init__(self, gateway: GatewayProcess, pulsar: PulsarStandalone, logins: Logins) -> None:
         self._gateway = gateway
@@ -117,7 +117,7 @@ class GatewayFaults:
 
 @contextmanager
 def both_sides(work_dir: Path, kafka: str | None, gateway: str | None) -> Iterator[tuple[Side, Side]]:
-    """Apache Kafka and the gateway. An address (host:port) names a server that runs already, and goes on running."""
+    """Apache Kafka and the gateway. An address (host:port) names a server that already runs, and is not stopped."""
     logins = Logins(work_dir / "logins")
     with ExitStack() as stack:
         kafka_side = Side("kafka", kafka) if kafka else stack.enter_context(_kafka(work_dir / "kafka", logins))

@@ -1,4 +1,5 @@
-"""The Spark session: local, small, and with the Kafka source of its own version. Run as a program it fetches that."""
+"""The Spark session: local, small, and with the Kafka source of its own version. As a program, it downloads the jars.
+"""
 
 import os
 import sys
@@ -27,7 +28,7 @@ SETTINGS = {
 
 
 def extra_jars() -> list[Path]:
-    """The Kafka source and Avro, with what they need and pyspark does not bring.
+    """The jars of the Kafka source and of Avro, with their dependencies that pyspark does not contain.
 
     Raises ResolveError, MissingToolError.
     """
@@ -37,7 +38,7 @@ def extra_jars() -> list[Path]:
 
 
 def start_session(work_dir: Path) -> SparkSession:
-    java_executable()  # says which package is missing
+    java_executable()  # its error names the missing package
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_DIRS"] = tempfile.mkdtemp(prefix="spark-", dir=work_dir)
     builder = SparkSession.builder.master(MASTER).appName("spark_compat")

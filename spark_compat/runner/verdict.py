@@ -1,4 +1,4 @@
-"""What came of a trial on both sides, and what that says."""
+"""The results of a trial on both sides, and their comparison."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +13,14 @@ NO_ROWS = "the trial has no rows on Kafka: it compares nothing"
 
 @dataclass
 class Outcome:
-    """Of one trial on one side."""
+    """The result of one trial on one side."""
 
     duration_s: float
     rows: dict[str, list[str]] = field(default_factory=dict)
-    """What was tried → its rows, in the form of `compare.canonical`."""
+    """Name of an attempt → its rows, in the form of `compare.canonical`."""
     error: str | None = None
     timings: dict[str, float] = field(default_factory=dict)
-    """What was measured apart → seconds."""
+    """Name of a measurement → seconds."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Verdict:
         return DIFFERS if self.details() else SAME
 
     def details(self) -> list[str]:
-        """A line for each error, else for each row that only one side has; none if all is the same."""
+        """A line for each error; if there is none, for each row that only one side has. Empty if both are equal."""
         return self._errors() or differences(self.kafka.rows, self.gateway.rows)
 
     def to_json(self) -> dict[str, Any]:
