@@ -1,4 +1,4 @@
-"""Kafka Connect with exactly-once sources: one distributed worker, which may be killed."""
+"""Kafka Connect with exactly-once sources: one distributed worker, which a test may kill."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLL_S = 0.2
 
 
 class ConnectWorker:
-    """A context manager. Started again, it has the connectors of before: they are in the cluster's topics."""
+    """A context manager. After a restart it has the same connectors: they are stored in topics of the cluster."""
 
     def __init__(self, work_dir: Path, bootstrap: str, group: str) -> None:
         self._log = work_dir / f"{group}.log"
@@ -38,7 +38,7 @@ class ConnectWorker:
             "key.converter": string,
             "value.converter": string,
             "listeners": f"http://{HOST}:{self._port}",
-            "plugin.discovery": "service_load",  # looking into every class of every jar takes most of the start
+            "plugin.discovery": "service_load",  # scanning every class of every jar takes most of the start
             "offset.flush.interval.ms": "500",
             "session.timeout.ms": "6000",
             "heartbeat.interval.ms": "1000",
@@ -58,7 +58,7 @@ class ConnectWorker:
         self.kill()
 
     def start(self, within_s: float) -> None:
-        """Returns when it is a member of its group and answers."""
+        """Returns when the worker is a member of its group and answers."""
         jars = f"{classpath('kafka')}:{artifact_classpath('org.apache.kafka', 'connect-file', VERSION)}"
         log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
         command = [java_executable(), *JVM_OPTIONS, log4j, "-cp", jars, WORKER, str(self._config)]
@@ -76,7 +76,7 @@ class ConnectWorker:
             self._process.wait()
 
     def create(self, name: str, within_s: float, **config: str) -> None:
-        """A connector. The worker refuses while its group rebalances."""
+        """Create a connector. The worker refuses while its group rebalances."""
         wanted = {"name": name, "config": {key.replace("_", "."): value for key, value in config.items()}}
         deadline = time.monotonic() + within_s
         while self._ask("POST", "/connectors", wanted) is None:
@@ -87,7 +87,7 @@ class ConnectWorker:
         return self._log.read_text(errors="replace")[-3_000:]
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        """None when it does not answer, or refuses."""
+        """The response; None when the worker does not answer, or refuses."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://{HOST}:{self._port}{path}", data, method=method)
         request.add_header("Content-Type", "application/json")

@@ -10,7 +10,7 @@ class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=_DEFINITIONS):  # type
 
 
 class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=_DEFINITIONS):  # type: ignore[misc, call-arg]
-    """The assignment is null when it did not change."""
+    """The assignment is null when it has not changed."""
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=_DEFINITIONS):  # type: ignore[misc, call-arg]

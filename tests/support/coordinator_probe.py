@@ -1,4 +1,4 @@
-"""Asks every gateway of a fleet, all the time, to act as a group's coordinator, and keeps what each of them did."""
+"""Sends a group's requests to every gateway of a fleet, all the time, and records the answers of each gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.raw_client import ConnectionClosedError, RawClient
 
 OFFSETS_TOPIC = "__consumer_offsets"
 SESSION_TIMEOUT_MS = 600_000
-"""The group's one member outlives every trial."""
+"""The session of the group's only member is longer than every trial."""
 SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"
 CALL_TIMEOUT_S = 5.0
 PAUSE_S = 0.3
@@ -21,10 +21,11 @@ JOIN_TIMEOUT_S = 60.0
 
 
 class CoordinatorProbe:
-    """A group with one member, whose commits and lookups go to all gateways at once.
+    """A group with one member, whose commits and lookups go to all gateways at the same time.
 
-    `gateways` are addresses that lead to one gateway each, by its name. Each has a partition of the topic to commit in.
-    Heartbeats would tell nothing: who loads groups, or does not know yet which, answers them as Kafka does, blindly.
+    `gateways` are addresses that lead to one gateway each, by its name. Each gateway has a partition of the topic to
+    commit for. Heartbeats would show nothing: like Kafka, a gateway answers them while it loads groups, or does not
+    know the coordinator yet.
     """
 
     def __init__(self, gateways: Mapping[str, str], group: str, topic: str, *, proxied: bool = False) -> None:
@@ -60,16 +61,16 @@ class CoordinatorProbe:
 
     @property
     def coordinators(self) -> list[str]:
-        """In the order in which they began to act."""
+        """The gateways in the order in which they became coordinator."""
         return [name for name, _ in itertools.groupby(turn.gateway for turn in list(self._turns))]
 
     def pause_s(self, since: float) -> float:
-        """The longest time without a coordinator after that moment."""
+        """The longest time without a coordinator after that moment, in seconds."""
         times = [since, *(turn.answered for turn in list(self._turns) if turn.answered > since)]
         return max((later - earlier for earlier, later in itertools.pairwise(sorted(times))), default=0.0)
 
     def _join(self) -> tuple[str, int]:
-        """At whichever gateway coordinates the group."""
+        """Join at the gateway that coordinates the group."""
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         while time.monotonic() < deadline:
             for address in self._gateways.values():
@@ -112,7 +113,7 @@ class CoordinatorProbe:
                 while not self._stopping.is_set():
                     self._ask(client, name, partition, next(offsets))
                     self._stopping.wait(PAUSE_S)
-            except (OSError, ConnectionClosedError):  # it is gone, stands still, or cannot be reached
+            except (OSError, ConnectionClosedError):  # the gateway is dead, suspended, or unreachable
                 pass
             finally:
                 client.close()
@@ -162,6 +163,6 @@ class CoordinatorProbe:
 
 
 def _epoch(client: RawClient) -> int:
-    """Of the partitions of groups, as this gateway knows it."""
+    """The leader epoch of the groups' partition, as this gateway knows it."""
     partitions = client.call("Metadata", 9, topics=[{"name": OFFSETS_TOPIC}])["topics"][0]["partitions"]
     return int(partitions[0]["leader_epoch"]) if partitions else -1

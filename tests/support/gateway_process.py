@@ -12,7 +12,7 @@ from deploy.local.process import ChildProcess, free_port
 
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 90.0
-"""On a machine that is fifteen times overcommitted, Pulsar alone takes half of it to load the groups' topic."""
+"""On a machine with a load of fifteen times its cores, Pulsar needs half of this to load the groups' topic."""
 PROBE_TIMEOUT_S = 5.0
 REPOSITORY = Path(__file__).parents[2]
 
@@ -20,9 +20,9 @@ Sections = Mapping[str, Mapping[str, Any]]
 
 
 class GatewayProcess:
-    """`overrides` are TOML sections ({"limits": {"max_connections": 10}}) that win over the test defaults.
+    """`overrides` are TOML sections ({"limits": {"max_connections": 10}}) that override the defaults of tests.
 
-    Stopped or killed, it may be started again and has the same address and configuration.
+    Stopped or killed, it can be started again with the same address and configuration.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class GatewayProcess:
     ) -> None:
         self.work_dir = work_dir
         self.prefix: list[str] = []
-        """Of its command, to run it elsewhere."""
+        """The beginning of its command, to run it in another environment."""
         self.sources = REPOSITORY
-        """Where its code is."""
+        """The directory of its code."""
         self._workers = workers
         self.config = _merge(
             {
@@ -79,7 +79,7 @@ class GatewayProcess:
         self._process.wait_until(lambda: self.get("/readyz")[0] == 200, timeout_s)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of an HTTP endpoint; status 0 when nothing answers."""
+        """Status and body of an HTTP endpoint; status 0 when there is no answer."""
         connection = http.client.HTTPConnection(self.http_address, timeout=PROBE_TIMEOUT_S)
         try:
             connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""Gateways of one namespace behind a haproxy, in both forms at once: an address for each of them, and one for all."""
+"""Gateways of one namespace behind a haproxy, in both forms at the same time: an address for each, and a single one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOUND_S = 30.0
 
 
 class HaproxyFleet:
-    """What clients know of it: `bootstrap` leads to all gateways' own addresses, `single` is that of all."""
+    """The addresses for clients: `bootstrap` leads to the gateways' own addresses, `single` is the one of all."""
 
     def __init__(self, work_dir: Path, service_url: str, admin_url: str, count: int) -> None:
         first, *advertised = free_ports(count + 1)
@@ -46,7 +46,7 @@ class HaproxyFleet:
         return {int(each.config["kafka"]["advertised_port"]) for each in self.gateways}
 
     def inside(self, gateway: GatewayProcess) -> str:
-        """Its listener for those who need no haproxy."""
+        """Each gateway's listener for clients without haproxy."""
         return f"{HOST}:{_listener(gateway, 'inside')}"
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class HaproxyFleet:
             time.sleep(0.05)
 
     def reset_connections(self) -> None:
-        """Those to haproxy and from it: it dies, and another one comes."""
+        """Close all connections to and from haproxy: kill it and start another one."""
         self._haproxy.kill()
         self._start_haproxy()
 
@@ -118,7 +118,7 @@ def _answers(bootstrap: str) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """One after the other."""
+    """Consecutive port numbers that are free."""
     while True:
         ports = [*range(first := free_port(), first + count)]
         if all(map(_is_free, ports)):

@@ -1,8 +1,8 @@
-"""What clients of a fleet saw, and every way in which it may contradict what Kafka promises. Pure: facts in, texts out.
+"""What clients of a fleet saw, checked for contradictions to Kafka's guarantees. Pure: facts in, texts out.
 
-Times are of one clock that never goes back (`time.monotonic`, which all processes of a machine share), in seconds. A
-call lies between `asked` and `answered`: of two calls, one came surely first only if it was answered before the other
-was asked. Only what is sure is called a violation.
+Times are in seconds of one monotonic clock (`time.monotonic`, which all processes of a machine share). A call happened
+between `asked` and `answered`: of two calls, one was certainly first only if it was answered before the other was sent.
+Only certain contradictions are called violations.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SHOWN = 5
-"""Of each kind of violation."""
+"""The number of examples for each kind of violation."""
 
 Row = tuple[int, bytes]
 """Offset and value."""
 
 
 class Write(NamedTuple):
-    """A record that was acknowledged."""
+    """An acknowledged record."""
 
     partition: int
     offset: int
     value: bytes
     producer: str = ""
     number: int = 0
-    """Its place among those that the producer sent to the partition."""
+    """The number of the record among those that the producer sent to the partition."""
 
 
 class Read(NamedTuple):
-    """A record that a member of a group was given. Members' reads come in the order in which they were given."""
+    """A record that a member of a group read. The reads of a member are in the order of reading."""
 
     member: str
     stint: int
-    """Counts the times that the member was given partitions: in each it starts at what is committed."""
+    """Counts the member's assignments: after each it starts at the committed offsets."""
     partition: int
     offset: int
     value: bytes
     since: float = 0.0
-    """When the stint began."""
+    """When the assignment began."""
     group: str = ""
 
 
 class Commit(NamedTuple):
-    """An offset that was committed: the one behind the last record that was read."""
+    """A committed offset: the one after the last record that was read."""
 
     partition: int
     offset: int
@@ -56,7 +56,7 @@ class Commit(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """A committed offset, as it was asked for."""
+    """A committed offset, as a client fetched it."""
 
     partition: int
     offset: int
@@ -66,7 +66,7 @@ class Lookup(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a member was assigned in a generation of its group."""
+    """The assignment of a member in a generation of its group."""
 
     member: str
     generation: int
@@ -74,9 +74,9 @@ class Share(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A call that a gateway took as the group's coordinator.
+    """A call that a gateway answered as the group's coordinator.
 
-    Its leader epoch of the group's partition was the same before and after.
+    The gateway's leader epoch of the group's partition was the same before and after the call.
     """
 
     gateway: str
@@ -92,7 +92,7 @@ class Turn(NamedTuple):
 
 
 class Append(NamedTuple):
-    """An entry of an internal topic. They come in the log's order."""
+    """An entry of an internal topic. Entries are in the log's order."""
 
     partition: int
     producer: str
@@ -100,11 +100,11 @@ class Append(NamedTuple):
 
 @dataclass
 class History:
-    """What is not filled in is not checked."""
+    """Everything that clients saw. Parts that are empty are not checked."""
 
     writes: list[Write] = field(default_factory=list)
     logs: dict[int, list[Row]] = field(default_factory=dict)
-    """By partition, all that is read from the beginning when everything is over."""
+    """By partition, all records, read from the beginning at the end of a trial."""
     reads: list[Read] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     lookups: list[Lookup] = field(default_factory=list)
@@ -114,10 +114,10 @@ class History:
 
 
 class Allowed(NamedTuple):
-    """What a deployment, or a client, is allowed beyond the strictest."""
+    """What a deployment or a client may do beyond the strictest guarantees."""
 
     copies: bool = False
-    """Records are in the log twice: of producers that are not idempotent."""
+    """Records may be in the log twice, because the producers are not idempotent."""
     other_offsets: bool = False
     """The logs are those of another cluster, with offsets of its own."""
     late_writes: bool = False
@@ -125,7 +125,7 @@ class Allowed(NamedTuple):
     unread: bool = False
     """The group has not read everything yet."""
     read_again: bool = False
-    """What was committed is read again: by a group that went to another cluster."""
+    """A group that moved to another cluster may read records again after it committed their offsets."""
 
 
 STRICT = Allowed()
@@ -138,7 +138,7 @@ def check(history: History, allowed: Allowed = STRICT) -> None:
 
 
 def violations(history: History, allowed: Allowed = STRICT) -> Mapping[str, Iterator[str]]:
-    """By rule."""
+    """All violations, by rule."""
     rules: dict[str, Iterator[str]] = {
         "two values": two_values(history, allowed),
         "order": out_of_order(history, allowed),
@@ -163,7 +163,7 @@ def violations(history: History, allowed: Allowed = STRICT) -> Mapping[str, Iter
 
 
 def lost(history: History, allowed: Allowed) -> Iterator[str]:
-    """Each acknowledged record is in its log, and where its acknowledgement said."""
+    """Each acknowledged record is in its log, at the offset of its acknowledgement."""
     rows = {partition: set(log) for partition, log in history.logs.items()}
     values = {partition: {value for _, value in log} for partition, log in history.logs.items()}
     for write in history.writes:
@@ -184,7 +184,7 @@ def doubled(history: History) -> Iterator[str]:
 
 
 def two_values(history: History, allowed: Allowed) -> Iterator[str]:
-    """At an offset, everybody sees the same value, at any time."""
+    """At an offset, every read returns the same value, at any time."""
     rows = ((partition, offset, value) for partition, log in history.logs.items() for offset, value in log)
     reads = ((read.partition, read.offset, read.value) for read in history.reads)
     writes = ((write.partition, write.offset, write.value) for write in history.writes)
@@ -197,7 +197,7 @@ def two_values(history: History, allowed: Allowed) -> Iterator[str]:
 
 
 def out_of_order(history: History, allowed: Allowed) -> Iterator[str]:
-    """A producer's records are in a log in the order in which it sent them; of copies, the first ones."""
+    """A producer's records are in a log in the order of sending; of duplicates, only the first ones are checked."""
     numbers = {(write.partition, write.value): (write.producer, write.number) for write in history.writes}
     for partition, log in history.logs.items():
         if [offset for offset, _ in log] != sorted({offset for offset, _ in log}):
@@ -218,7 +218,7 @@ def out_of_order(history: History, allowed: Allowed) -> Iterator[str]:
 
 
 def unread(history: History) -> Iterator[str]:
-    """The members together were given each acknowledged record."""
+    """The members together read each acknowledged record."""
     if not history.reads:
         return
     read = {(each.partition, each.value) for each in history.reads}
@@ -228,7 +228,7 @@ def unread(history: History) -> Iterator[str]:
 
 
 def read_again(reads: Iterable[Read], commits: Iterable[Commit]) -> Iterator[str]:
-    """Who begins to read after a commit was answered begins behind it."""
+    """A member that begins to read after a commit was answered begins at or after the committed offset."""
     by_key = _by_key(commits)
     floors: dict[tuple[str, int, float], int] = {}
     for read in reads:
@@ -244,7 +244,7 @@ def read_again(reads: Iterable[Read], commits: Iterable[Commit]) -> Iterator[str
 
 
 def polls_back(reads: Iterable[Read]) -> Iterator[str]:
-    """While a member holds a partition, it is given later and later records, none of them twice."""
+    """While a member owns a partition, the offsets that it reads rise, and it reads none twice."""
     last: dict[tuple[str, str, int, int], int] = {}
     for read in reads:
         key = (read.group, read.member, read.stint, read.partition)
@@ -254,9 +254,9 @@ def polls_back(reads: Iterable[Read]) -> Iterator[str]:
 
 
 def commits_back(commits: Iterable[Commit], lookups: Iterable[Lookup]) -> Iterator[str]:
-    """No answered commit is lost or overtaken by a lower one, whoever is asked.
+    """No answered commit is lost, or replaced by a lower one, at whatever gateway it is read.
 
-    Members commit what they have read: a lower one that was asked for later should have been refused.
+    Members commit what they have read. So a lower commit that was sent later should have been refused.
     """
     by_key = _by_key(commits)
     for kind, calls in (("committed", commits), ("answered", lookups)):
@@ -268,7 +268,7 @@ def commits_back(commits: Iterable[Commit], lookups: Iterable[Lookup]) -> Iterat
 
 
 def _by_key(commits: Iterable[Commit]) -> Mapping[tuple[str, int], list[Commit]]:
-    """By group and partition."""
+    """Commits by group and partition."""
     found: dict[tuple[str, int], list[Commit]] = defaultdict(list)
     for commit in commits:
         found[commit.group, commit.partition].append(commit)
@@ -290,7 +290,8 @@ def two_owners(shares: Iterable[Share]) -> Iterator[str]:
 
 
 def two_coordinators(turns: Sequence[Turn]) -> Iterator[str]:
-    """In an epoch one gateway coordinates a group, and none does in an older epoch once another did in a newer one."""
+    """In an epoch one gateway coordinates a group; none coordinates it in an older epoch after another did in a newer
+    one."""
     by_group: dict[str, list[Turn]] = defaultdict(list)
     for turn in turns:
         by_group[turn.group].append(turn)
@@ -306,7 +307,7 @@ def two_coordinators(turns: Sequence[Turn]) -> Iterator[str]:
 
 
 def _outlived(group: str, turns: Sequence[Turn]) -> Iterator[str]:
-    """Turns that began after another gateway had surely taken one in a newer epoch."""
+    """Calls that began after another gateway had certainly answered in a newer epoch."""
     finished = sorted(turns, key=lambda turn: turn.answered)
     newest: Turn | None = None
     done = 0
@@ -321,7 +322,8 @@ def _outlived(group: str, turns: Sequence[Turn]) -> Iterator[str]:
 
 
 def two_writers(appends: Iterable[Append]) -> Iterator[str]:
-    """Each who takes over an internal topic's partition writes under a new name, and then no earlier one does."""
+    """Each new leader of an internal topic's partition writes with a new producer name, and no earlier name writes
+    again."""
     names: dict[int, list[str]] = defaultdict(list)
     for append in appends:
         if names[append.partition][-1:] == [append.producer]:

@@ -1,4 +1,4 @@
-"""What Java clients, and Kafka itself, are told of a login (`sasl.jaas.config`)."""
+"""The login settings of Java clients, and of Kafka itself (`sasl.jaas.config`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def jaas_config(mechanism: str, user: str, password: str) -> str:
 
 
 def plain_users(users: dict[str, str]) -> str:
-    """Of a server."""
+    """The setting of a server."""
     options = " ".join(f'user_{name}="{password}"' for name, password in users.items())
     return f"{_SECURITY}.plain.PlainLoginModule required {options};"
 

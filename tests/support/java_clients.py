@@ -1,4 +1,4 @@
-"""Apache Kafka's own Java clients, from the first to the newest: compiled and run against a bootstrap address."""
+"""Apache Kafka's own Java clients, from the first to the newest: compiled, and run against a bootstrap address."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from deploy.local.java import java_executable
 SOURCES = Path(__file__).parents[1] / "integration" / "java"
 COMPILE_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 150
-# A client lives for seconds: quick to start is worth more than quick code.
+# A client lives for seconds, so a fast start is more important than fast code.
 JVM_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 Event = dict[str, Any]
@@ -24,12 +24,12 @@ Event = dict[str, Any]
 class JavaClient:
     version: str
     api: str
-    """Folder of the Api.java that fits the version."""
+    """The folder of the Api.java that fits the version."""
     codecs: Sequence[str]
     timestamps: bool = True
     idempotent: bool = True
     has_consumer_protocol: bool = False
-    """GroupMember.java fits the version."""
+    """GroupMember.java compiles with this version."""
 
     def __str__(self) -> str:
         return self.version
@@ -48,7 +48,7 @@ CLIENTS = (
 
 
 class JavaClients:
-    """Compiles each version once, into `work_dir`."""
+    """Compiles for each version once, into `work_dir`."""
 
     def __init__(self, work_dir: Path) -> None:
         self._work_dir = work_dir
@@ -56,7 +56,7 @@ class JavaClients:
     def run(
         self, client: JavaClient, bootstrap: str, steps: Iterable[str], config: Path | None = None
     ) -> list[Event]:
-        """Run RoundTrip's steps in one JVM; returns what it printed. `config` has more of the clients' properties."""
+        """Run RoundTrip's steps in one JVM; returns its output. `config` has additional properties of the clients."""
         java, *options = self._java(client)
         more = [] if config is None else [f"-Dclient.config={config}"]
         command = [java, *more, *options, "RoundTrip", bootstrap, *steps]
@@ -83,7 +83,7 @@ class JavaClients:
 
 
 def fetch_newest() -> None:
-    """Its jars, while there is a network."""
+    """Download the jars of the newest client, while there is a network."""
     _classpath(CLIENTS[-1])
 
 

@@ -1,4 +1,5 @@
-"""Apache Kafka's own command-line tools, in one JVM for each server: starting it takes longer than a tool does."""
+"""Apache Kafka's own command-line tools, in one JVM for each server, because starting a JVM takes longer than a tool
+runs."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def compile_tools(folder: Path) -> None:
 
 
 class KafkaTools:
-    """Call it with a tool's class and arguments. A context manager; `folder` holds what `compile_tools` made."""
+    """Call it with a tool's class and arguments. A context manager; `folder` has the output of `compile_tools`."""
 
     def __init__(self, folder: Path, bootstrap: str, *options: str) -> None:
         """`options` of the JVM."""
@@ -49,7 +50,7 @@ class KafkaTools:
     def __call__(self, tool: str, *arguments: str, reads: str = "") -> Printed:
         assert self._process.stdin is not None and self._process.stdout is not None
         parts = (tool, reads, "--bootstrap-server", self._bootstrap, *arguments)
-        # A sign in front, since the empty text has no base64.
+        # Each text has a prefix, because an empty text has no base64.
         print(*("=" + b64encode(part.encode()).decode() for part in parts), file=self._process.stdin, flush=True)
         status, _, printed = self._process.stdout.readline().partition(" ")
         assert status, f"the JVM ended in {tool}"

@@ -1,4 +1,4 @@
-"""Logins that Apache Kafka and the gateway both take: the same listeners, users, tokens and certificates."""
+"""Logins that Apache Kafka and the gateway both accept: the same listeners, users, tokens and certificates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ USER, PASSWORD = "alice", "alice-secret"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS = ("PLAIN", *SCRAM, "OAUTHBEARER")
 LISTENERS = {"SASL": "SASL_PLAINTEXT", "SASL_TLS": "SASL_SSL", "MUTUAL": "SSL"}
-"""Name → protocol. The last one wants certificates of clients."""
+"""Listener name → protocol. The last one requires client certificates."""
 KEY_ID = "one"
 TOKEN_LIFETIME_S = 3_600
 
 Login = dict[str, Any]
-"""What a client is told to get in; None for what it does not need."""
+"""A client's settings for a login; None for what it does not need."""
 
 
 class Logins:
@@ -40,7 +40,7 @@ class Logins:
         self._key_set.write_text(json.dumps({"keys": [key | {"kid": KEY_ID, "alg": "RS256", "use": "sig"}]}))
 
     def kafka(self, data_dir: Path, settings: dict[str, str]) -> KafkaBroker:
-        """Not started yet."""
+        """The logins of servers that are not started yet."""
         users = [f"{each}=[name={USER},password={PASSWORD}]" for each in SCRAM]
         options = [option for each in users for option in ("--add-scram", each)]
         return KafkaBroker(
@@ -71,7 +71,7 @@ class Logins:
         return found
 
     def gateway_sections(self) -> dict[str, dict[str, Any]]:
-        """Of a gateway's configuration, with ports that are free now."""
+        """Sections of a gateway's configuration, with ports that are free now."""
         tls = {"certificate": str(self._server.certificate), "key": str(self._server.key)}
         listeners = []
         for name, protocol in LISTENERS.items():
@@ -87,7 +87,7 @@ class Logins:
         return {"kafka": {"host": HOST, "port": free_port(), "listeners": listeners}, "security": security}
 
     def login(self, listener: str, address: str, mechanism: str | None = None, **changes: Any) -> Login:
-        """For `address`, where the server has that listener."""
+        """A client's settings for `address`, if the server has that listener."""
         bearer, tls = mechanism == "OAUTHBEARER", LISTENERS[listener].endswith("SSL")
         mutual = listener == "MUTUAL"
         return {
@@ -107,12 +107,12 @@ class Logins:
         }
 
     def _token(self) -> str:
-        """As Kafka wants it: with the key's id, times and a scope."""
+        """A token as Kafka requires it: with the key's id, times and a scope."""
         now = int(time.time())
         claims = {"sub": USER, "iat": now, "exp": now + TOKEN_LIFETIME_S, "scope": "kafka"}
         return jwt.encode(claims, self._issuer.key, algorithm="RS256", headers={"kid": KEY_ID})
 
 
 def forged(token: str) -> str:
-    """With another signature."""
+    """The token with an invalid signature."""
     return token.rpartition(".")[0] + "." + "A" * 342

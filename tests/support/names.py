@@ -1,4 +1,4 @@
-"""Names that no other test uses: every test has the servers to itself as far as it can see."""
+"""Names that no other test uses, so that tests on the same servers do not affect each other."""
 
 import uuid
 

@@ -1,8 +1,8 @@
-"""A Kafka client reduced to frames: any API in any version, and any bytes at all, over one blocking socket.
+"""A Kafka client reduced to frames: any API in any version, and any bytes, over one blocking socket.
 
-The tests use it where a real client library would hide the bytes: old versions, malformed frames, pipelining.
-Requests and responses are plain dictionaries with the field names of Kafka's message schemas in snake case;
-kafka-python's codec turns them into bytes and back. A response must be used up to its last byte.
+The tests use it where a real client library would hide the bytes: old versions, malformed frames, pipelining. Requests
+and responses are dictionaries with the field names of Kafka's message schemas in snake case; kafka-python's codec
+encodes and decodes them. A response must be decoded to its last byte.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str
     (correlation_id,) = struct.unpack_from(">i", frame)
     start = 4
     flexible = response.flexible_version_q(version)
-    if response.API_KEY == API_VERSIONS_KEY:  # always header v0: who asks does not know the server's versions yet
+    if response.API_KEY == API_VERSIONS_KEY:  # always header v0: the client does not know the server's versions yet
         if struct.unpack_from(">h", frame, start)[0] == UNSUPPORTED_VERSION:
             version, flexible = 0, False
     elif flexible:
@@ -118,7 +118,7 @@ class RawClient:
         source: str | None = None,
         tls: tuple[ssl.SSLContext, str] | None = None,
     ) -> None:
-        """`source` is the address to connect from, if it matters; `tls` has the host name to ask for, too."""
+        """`source` is the address to connect from, if it matters. `tls` includes the host name to verify."""
         host, _, port = bootstrap.rpartition(":")
         bound = None if source is None else (source, 0)
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s, source_address=bound)
@@ -148,11 +148,11 @@ class RawClient:
         return body
 
     def send_frame(self, payload: bytes) -> None:
-        """Send a payload with the right length in front."""
+        """Send a payload with its length in front."""
         self.send_raw(struct.pack(">i", len(payload)) + payload)
 
     def send_raw(self, data: bytes) -> None:
-        """Send bytes as they are. A server that has closed already shows at the next read."""
+        """Send bytes as they are. If the server has closed the connection already, the next read shows it."""
         try:
             self._socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):

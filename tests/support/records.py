@@ -1,4 +1,4 @@
-"""Record batches and message sets, read whole."""
+"""Decodes record batches and message sets completely."""
 
 from protocol.kafka.batch import BatchHeader, Buffer
 from protocol.kafka.compression import NONE
@@ -7,12 +7,12 @@ from protocol.kafka.records import Record, iter_records
 
 
 def decode_records(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> list[Record]:
-    """The records of the batch at `position`, which unfold to at most `max_bytes`. Raises InvalidBatch."""
+    """The records of the batch at `position`, at most `max_bytes` when decompressed. Raises InvalidBatch."""
     return list(iter_records(buffer, position, header, max_bytes))
 
 
 def parse_message_set(data: Buffer, max_bytes: int) -> list[LegacyMessage]:
-    """The messages of a set with absolute offsets, wrappers unwrapped to at most `max_bytes` in all.
+    """The messages of a set with absolute offsets, wrappers decompressed to at most `max_bytes` in total.
 
     Raises CorruptBatch (checksums, sizes) and InvalidBatch (bad wrappers).
     """

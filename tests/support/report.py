@@ -1,4 +1,4 @@
-"""What the reports in docs/reports have in common: where they are, the machine and date on top, tables."""
+"""What the reports in docs/reports have in common: the folder, the head with machine and date, tables."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def machine() -> dict[str, Any]:
 
 
 def today() -> str:
-    """In UTC, YYYY-MM-DD."""
+    """Today's date in UTC, YYYY-MM-DD."""
     return datetime.now(UTC).date().isoformat()
 
 
 def head(title: str, command: str, duration_s: float, text: str) -> str:
-    """The title, what wrote the report, when and where, and `text`, which says how to read it."""
+    """The title, the command that wrote the report, time and machine, and `text`, which explains the report."""
     facts = machine()
     return (
         f"# {title}\n\n"
@@ -48,6 +48,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def commit() -> str:
-    """Of the working tree, short; empty outside a repository."""
+    """The short revision of the working tree; empty outside a repository."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout.strip()

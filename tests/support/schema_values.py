@@ -1,6 +1,6 @@
-"""Values for every field of Kafka's message definitions, and kafka-python's field-by-field codec as a witness.
+"""Values for every field of Kafka's message definitions, and kafka-python's field-by-field codec to compare with.
 
-The witness shares no code with `protocol.kafka`, but the JSON files of the APIs that kafka-python lacks.
+That codec shares no code with `protocol.kafka`, only the JSON files of the APIs that kafka-python lacks.
 """
 
 import io
@@ -39,7 +39,7 @@ _SIMPLE: dict[str, st.SearchStrategy[Any]] = {
 
 
 def name_of(parameter: object) -> str | None:
-    """For pytest: the API's name."""
+    """The API's name, as a test id of pytest."""
     return parameter.name if isinstance(parameter, Api) else None
 
 
@@ -78,7 +78,7 @@ def _struct(field: Any, version: int) -> st.SearchStrategy[dict[str, Any]]:
 def _value(field: Any, version: int) -> st.SearchStrategy[Any]:
     if field.is_array():
         inner = field.array_of
-        # The schema gives the items of an array that may be null as nullable too; they are not.
+        # The schema marks the items of a nullable array as nullable too; they are not.
         items = _struct(inner, version) if inner.is_struct() else _SIMPLE[inner.type_str]
         strategy: st.SearchStrategy[Any] = st.lists(items, max_size=3)
     elif field.is_struct():
@@ -94,13 +94,13 @@ def _fields(field: Any, version: int) -> list[Any]:
 
 
 def encode(message: type[Message], version: int, value: dict[str, Any]) -> bytes:
-    """The body, field by field."""
+    """Encode the body, field by field."""
     flexible = is_flexible(message, version)
     return bytes(witness(message).encode(value, version=version, compact=flexible, tagged=flexible))
 
 
 def decode(message: type[Message], version: int, body: bytes) -> dict[str, Any]:
-    """The body, field by field; all of it must be used."""
+    """Decode the body, field by field; all bytes must be used."""
     flexible = is_flexible(message, version)
     data = io.BytesIO(body)
     decoded = witness(message).decode(data, version=version, compact=flexible, tagged=flexible)
@@ -127,7 +127,7 @@ def _get(decoded: Any, field: Any) -> Any:
 
 
 def as_object(field: Any, version: int, value: Any) -> Any:
-    """A dictionary as an object with attributes, as handlers answer."""
+    """A dictionary as an object with attributes, like the responses of handlers."""
     if value is None:
         return None
     if field.is_array():

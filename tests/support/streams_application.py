@@ -1,4 +1,4 @@
-"""Kafka Streams with exactly_once_v2: WordCount.java, in a process that may be killed."""
+"""Kafka Streams with exactly_once_v2: WordCount.java, in a process that a test may kill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class WordCount:
-    """Counts the words of `source` into `target`. Started again, it restores its counts from the changelog."""
+    """Counts the words of `source` into `target`. After a restart, it restores its counts from the changelog."""
 
     def __init__(self, work_dir: Path, bootstrap: str, application_id: str, source: str, target: str) -> None:
         self._work_dir = work_dir
@@ -32,7 +32,7 @@ class WordCount:
         self.kill()
 
     def start(self) -> None:
-        """With an empty state directory, as on another machine."""
+        """Start with an empty state directory, as on another machine."""
         self._starts += 1
         state = self._work_dir / f"state-{self._starts}"
         log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"

@@ -1,4 +1,4 @@
-"""Tokens as Pulsar issues them, and keys of its forms."""
+"""Tokens as Pulsar issues them, and keys in Pulsar's formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Issuer:
 
 
 class OneKey:
-    """The key of every token."""
+    """Finds the same key for every token."""
 
     def __init__(self, key: TokenKey) -> None:
         self._key = key
@@ -38,4 +38,4 @@ class OneKey:
         return self._key
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """There is nothing to close."""

@@ -1,6 +1,5 @@
-"""What clients saw of transactions, and every way in which it may contradict what Kafka promises. As history.py: pure,
-and only what is sure is called a violation.
-"""
+"""What clients saw of transactions, checked for contradictions to Kafka's guarantees. Like history.py, it is pure, and
+only certain contradictions are called violations."""
 
 from __future__ import annotations
 
@@ -21,35 +20,35 @@ class Outcome(Enum):
     COMMITTED = "committed"
     """The commit was answered."""
     ABORTED = "aborted"
-    """The abort was answered, or the producer was killed before it asked for either, and fenced."""
+    """The abort was answered; or the producer was killed before it sent an end, and was fenced."""
     UNKNOWN = "unknown"
-    """An end was asked for, and no answer came."""
+    """The producer sent an end, and got no answer."""
 
 
 class Transaction(NamedTuple):
     producer: str
     number: int
-    """Its place among those of the producer, in whatever process."""
+    """The number of the transaction among those of its transactional id, in any process."""
     outcome: Outcome
     values: tuple[tuple[int, bytes], ...]
-    """Partition and value of each record, in the order of their sending; no value is sent by two transactions."""
+    """Partition and value of each record, in the order of sending. No two transactions send the same value."""
     offsets: tuple[tuple[int, int], ...] = ()
-    """Of source partitions: the next one to read."""
+    """Committed offsets of source partitions: the next offset to read."""
 
 
 @dataclass
 class TransactionHistory:
-    """What is not filled in is not checked."""
+    """Everything that clients saw. Parts that are empty are not checked."""
 
     transactions: list[Transaction] = field(default_factory=list)
     committed: dict[int, list[Row]] = field(default_factory=dict)
-    """By partition, all that a read_committed consumer is given when everything is over."""
+    """By partition, all records that a read_committed consumer reads at the end of a trial."""
     everything: dict[int, list[Row]] = field(default_factory=dict)
     """The same with read_uncommitted."""
     reads: list[Read] = field(default_factory=list)
-    """Of read_committed consumers, while it went on."""
+    """Records that read_committed consumers read during the trial."""
     source_offsets: dict[int, int] = field(default_factory=dict)
-    """What the group has committed in the end."""
+    """The group's committed offsets at the end."""
 
 
 def check(found: TransactionHistory) -> None:
@@ -59,7 +58,7 @@ def check(found: TransactionHistory) -> None:
 
 
 def violations(found: TransactionHistory) -> Mapping[str, Iterator[str]]:
-    """By rule."""
+    """All violations, by rule."""
     plain = History(logs=found.committed, reads=found.reads)
     return {
         "aborted read": aborted_read(found),
@@ -76,7 +75,7 @@ def violations(found: TransactionHistory) -> Mapping[str, Iterator[str]]:
 
 
 def aborted_read(found: TransactionHistory) -> Iterator[str]:
-    """No read_committed consumer is ever given a record of an aborted transaction."""
+    """No read_committed consumer ever reads a record of an aborted transaction."""
     aborted = {
         (partition, value): each
         for each in found.transactions
@@ -89,7 +88,7 @@ def aborted_read(found: TransactionHistory) -> Iterator[str]:
 
 
 def torn(found: TransactionHistory) -> Iterator[str]:
-    """A transaction is read whole or not at all."""
+    """A transaction is read completely or not at all."""
     rows = _values(found.committed)
     for each in found.transactions:
         known = [(partition, value) for partition, value in each.values if partition in found.committed]
@@ -109,7 +108,7 @@ def lost(found: TransactionHistory) -> Iterator[str]:
 
 
 def out_of_order(found: TransactionHistory) -> Iterator[str]:
-    """A producer's records are read in the order of its transactions, and in each in the order of their sending."""
+    """A producer's records are read in the order of its transactions, and within each in the order of sending."""
     places = {
         (partition, value): (each.producer, (each.number, place))
         for each in found.transactions
@@ -128,7 +127,7 @@ def out_of_order(found: TransactionHistory) -> Iterator[str]:
 
 
 def not_in_the_log(found: TransactionHistory) -> Iterator[str]:
-    """read_committed sees a part of what read_uncommitted sees, at the same offsets."""
+    """read_committed reads a part of the records of read_uncommitted, at the same offsets."""
     for partition, log in found.committed.items():
         if partition in found.everything:
             rows = set(found.everything[partition])
@@ -138,7 +137,7 @@ def not_in_the_log(found: TransactionHistory) -> Iterator[str]:
 
 
 def poll_skips(reads: Iterable[Read], committed: Mapping[int, Sequence[Row]]) -> Iterator[str]:
-    """Between two records that a consumer is given one after the other, no committed one lies."""
+    """Between two successive records of a consumer there is no committed record that it skipped."""
     ranks = {partition: {offset: rank for rank, (offset, _) in enumerate(log)} for partition, log in committed.items()}
     last: dict[tuple[str, str, int, int], int] = {}
     for read in reads:
@@ -154,9 +153,9 @@ def poll_skips(reads: Iterable[Read], committed: Mapping[int, Sequence[Row]]) ->
 
 
 def offsets_apart(found: TransactionHistory) -> Iterator[str]:
-    """The group's offsets are those of the last transaction of which the records are read.
+    """The group's offsets are those of the last transaction whose records are read.
 
-    A source partition is read by one producer at a time, so that its offsets rise.
+    One producer at a time reads a source partition, so its offsets rise.
     """
     rows = _values(found.committed)
     expected: dict[int, int] = defaultdict(int)

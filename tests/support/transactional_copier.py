@@ -1,4 +1,4 @@
-"""Kafka's own TransactionalMessageCopier, whose output must equal its input whatever happens to servers and copiers."""
+"""Kafka's own TransactionalMessageCopier. Its output must equal its input whatever happens to servers and copiers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ READ_TIMEOUT_S = 60.0
 
 
 class Copier:
-    """Copies one partition to the partition of its number; some transactions it aborts, and reads again.
+    """Copies one partition to the partition with the same number. It aborts some transactions, and reads their records
+    again.
 
-    It ends at what was the partition's end when it began, or at an error that a transactional producer does not
-    survive; `keep_copying` starts it again then.
+    It ends when it has copied all records that the partition had when it started, or at an error that is fatal for a
+    transactional producer; then `keep_copying` starts it again.
     """
 
     def __init__(self, work_dir: Path, bootstrap: str, source: str, target: str, partition: int, size: int) -> None:
@@ -58,7 +59,7 @@ class Copier:
 
     @property
     def is_done(self) -> bool:
-        """At the end of its partition. One that failed, or was killed, is started again."""
+        """True at the end of the partition. A copier that failed or was killed is started again."""
         assert self._process is not None
         status = self._process.poll()
         if status is None or status == 0:
@@ -69,7 +70,8 @@ class Copier:
 
     @property
     def copied(self) -> int:
-        """Records that it said it has copied, since its first start and more than once if it aborted."""
+        """The number of copied records that it reported since its first start. Records of aborted transactions count
+        again."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         told = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
         return max((int(each["totalProcessed"]) for each in told), default=0)
@@ -80,7 +82,7 @@ class Copier:
 
 @contextmanager
 def copying(copiers: Sequence[Copier]) -> Iterator[None]:
-    """Started, and gone in the end."""
+    """Started at the beginning of the block, and ended at its end."""
     with ExitStack() as stack:
         for each in copiers:
             stack.callback(each.kill)
@@ -89,7 +91,7 @@ def copying(copiers: Sequence[Copier]) -> Iterator[None]:
 
 
 def keep_copying(copiers: Sequence[Copier], within_s: float) -> None:
-    """Until all are at the end of their partitions."""
+    """Wait until all copiers are at the end of their partitions."""
     deadline = time.monotonic() + within_s
     going = list(copiers)
     while going := [each for each in going if not each.is_done]:
@@ -98,7 +100,7 @@ def keep_copying(copiers: Sequence[Copier], within_s: float) -> None:
 
 
 def await_copied(copier: Copier, count: int, within_s: float) -> None:
-    """Until so many are copied, or it is at the end."""
+    """Wait until this number of records is copied, or the copier has finished."""
     deadline = time.monotonic() + within_s
     while not copier.is_done and copier.copied < count:
         assert time.monotonic() < deadline, copier.last_words()
@@ -106,12 +108,12 @@ def await_copied(copier: Copier, count: int, within_s: float) -> None:
 
 
 def committed_values(bootstrap: str, topic: str, partition: int) -> list[bytes]:
-    """All that a read_committed consumer is given, to the end."""
+    """All records that a read_committed consumer reads, to the end."""
     return [message.value() or b"" for message in committed_messages(bootstrap, topic, partition)]
 
 
 def committed_messages(bootstrap: str, topic: str, partition: int) -> list[Message]:
-    """The offsets of markers and aborted records are missing."""
+    """Has gaps at the offsets of markers and aborted records."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "none",

@@ -1,6 +1,6 @@
-"""Producers that commit and abort, consumers that read what is committed, and the history that they tell.
+"""Producers that commit and abort, consumers with read_committed, and the history that they record.
 
-librdkafka in threads of this process: a trial ends servers, not clients.
+librdkafka in threads of this process: a trial kills servers, not clients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.history import Read, Row
 from tests.support.transaction_history import Outcome, Transaction, TransactionHistory
 
 RECORDS = 12
-"""Of a transaction."""
+"""The timeout of a transaction."""
 ABORTS = 0.25
 CALL_TIMEOUT_S = 20.0
 TRANSACTION_TIMEOUT_MS = 15_000
@@ -37,11 +37,12 @@ IMPATIENT: dict[str, Any] = {
     "log_level": 3,
 }
 """In a trial, a client of librdkafka 2.16.0 that had lost its last connection began its re-bootstrap sequence, and did
-nothing after that: no request, no line of its debug log. Without it, clients go on with the brokers that they know."""
+nothing after that: no request, no line of its debug log. Without re-bootstrap, clients keep the brokers that they
+know."""
 
 
 class _Client(threading.Thread):
-    """A failure is kept for the one who asks."""
+    """A thread whose exception is raised in the thread that joins it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -60,7 +61,8 @@ class _Client(threading.Thread):
 
 
 class Writer(_Client):
-    """One transaction after the other, each with records for some of the partitions; a quarter is aborted."""
+    """Runs one transaction after the other, each with records for some of the partitions. A quarter of them is aborted.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str, seed: int) -> None:
         super().__init__(name)
@@ -82,7 +84,7 @@ class Writer(_Client):
             time.sleep(PAUSE_S)
 
     def _new_producer(self) -> Producer | None:
-        """Fences the one before it, whose transaction is aborted; None if nobody answers yet."""
+        """A new producer, which fences the previous one: its transaction is aborted. None if no gateway answers yet."""
         config = {
             **IMPATIENT,
             "bootstrap.servers": self._servers,
@@ -104,7 +106,8 @@ class Writer(_Client):
         return None
 
     def _transaction(self, producer: Producer | None, number: int) -> Producer | None:
-        """Its outcome goes into the history. Returns the producer of the next one; None if there is to be a new one."""
+        """Run one transaction, and add its outcome to the history. Returns the producer for the next transaction, None
+        if a new one is needed."""
         if producer is None:
             return None
         values: list[tuple[int, bytes]] = []
@@ -129,7 +132,7 @@ class Writer(_Client):
         return producer
 
     def _after(self, producer: Producer, error: KafkaException) -> Producer | None:
-        """Abort what the client wants aborted; a producer that is no longer good is given up, and fenced."""
+        """Abort after an abortable error. A producer with a fatal error is closed, and fenced by the next one."""
         if not error.args[0].txn_requires_abort():
             return None
         try:
@@ -149,7 +152,7 @@ class Writer(_Client):
 
 
 class Reader(_Client):
-    """Reads all partitions with read_committed, from the beginning, as long as it goes on."""
+    """Reads all partitions with read_committed, from the beginning, until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str) -> None:
         super().__init__(name)
@@ -171,10 +174,10 @@ class Reader(_Client):
 
 
 class Traffic:
-    """Writers and readers that go on from `__enter__` to `stop`."""
+    """Writers and readers that run from `__enter__` to `stop`."""
 
     def __init__(self, bootstraps: Sequence[str], topic: str, partitions: int, writers: int, seed: int = 0) -> None:
-        """`bootstraps` are ways to the same cluster, taken in turn."""
+        """`bootstraps` are addresses of the same cluster; the clients use them in turn."""
         ways = itertools.cycle(bootstraps)
         names = [f"{topic}-writer-{number}" for number in range(writers)]
         self.writers = [Writer(next(ways), topic, partitions, name, seed + at) for at, name in enumerate(names)]
@@ -194,7 +197,7 @@ class Traffic:
                 stack.callback(each.join, READ_TIMEOUT_S)
 
     def await_commits(self, count: int, within_s: float) -> None:
-        """Until each writer has committed so many more."""
+        """Wait until each writer has committed this number of further transactions."""
         before = [each.committed for each in self.writers]
         deadline = time.monotonic() + within_s
         while any(each.committed < had + count for each, had in zip(self.writers, before, strict=True)):
@@ -204,14 +207,14 @@ class Traffic:
             time.sleep(POLL_S)
 
     def counts(self) -> dict[str, list[int]]:
-        """Of each writer's transactions, by outcome."""
+        """The number of each writer's transactions, by outcome."""
         return {
             outcome.value: [sum(each.outcome is outcome for each in writer.transactions) for writer in self.writers]
             for outcome in Outcome
         }
 
     def stop(self) -> TransactionHistory:
-        """All that there is to know when everything is over; open transactions are fenced first."""
+        """The complete history at the end of a trial; open transactions are fenced first."""
         for writer in self.writers:
             writer.stopping.set()
         for writer in self.writers:
@@ -227,7 +230,7 @@ class Traffic:
         return history
 
     def _await_readers(self, history: TransactionHistory) -> None:
-        """Until they have read all."""
+        """Wait until the readers have read all."""
         wanted = sum(map(len, history.committed.values()))
         deadline = time.monotonic() + READ_TIMEOUT_S
         while any(len(reader.reads) < wanted for reader in self.readers):
@@ -236,7 +239,7 @@ class Traffic:
 
 
 def read_rows(bootstrap: str, topic: str, partition: int, isolation: str) -> list[Row]:
-    """To the end, or the last stable offset."""
+    """All records to the end, or to the last stable offset."""
     consumer = Consumer({**_reading(bootstrap), "enable.partition.eof": True, "isolation.level": isolation})
     found: list[Row] = []
     deadline = time.monotonic() + READ_TIMEOUT_S
@@ -276,7 +279,7 @@ def _reading(bootstrap: str) -> dict[str, Any]:
 
 
 def _is_record(message: Message) -> bool:
-    """An error is one of those that pass; raises AssertionError when it is not."""
+    """Accepts transient errors. Raises AssertionError for others."""
     error = message.error()
     if error is None:
         return True
