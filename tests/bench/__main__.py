@@ -66,7 +66,7 @@ def _run(names: list[str], plan: Plan) -> Run:
 
 
 def _keep_logs(work_dir: Path) -> None:
-    """What the servers wrote explains a failed run."""
+    """The logs of the servers explain a failed run."""
     LOGS_PATH.mkdir(parents=True, exist_ok=True)
     for log in work_dir.glob("*/*.log"):
         shutil.copy(log, LOGS_PATH)

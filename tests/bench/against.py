@@ -1,7 +1,7 @@
-"""Two commits of the gateway in turns on one Pulsar: `python -m tests.bench --against REV`.
+"""Two commits of the gateway, measured in turns on one Pulsar: `python -m tests.bench --against REV`.
 
-Each case is measured with one and then with the other, in every round the other way round. The ratios of the rounds
-tell whether a change costs processor time: what else the machine does touches both sides alike.
+Each case is measured with both commits, in a different order in every round. The ratios of the rounds show whether a
+change costs processor time: other load of the machine affects both sides.
 """
 
 import shutil
@@ -28,18 +28,18 @@ SPAN_S = 1.5
 WARM_UP_S = 0.3
 TAIL_BATCHES = 1_000
 PRODUCE = [(1, 200), (10, 20), (10, 200), (160, 20), (160, 200)]
-"""Records a batch, requests in flight."""
+"""Records of a batch, requests in flight."""
 TAIL = [10, 160]
 COMMITS_IN_FLIGHT = 20
 FIGURE = "cpu_us_per_batch"
 
 Gateways = Mapping[str, GatewayProcess]
 Ratios = dict[str, list[tuple[float, float]]]
-"""By case: µs of CPU a batch, before and after, of each round."""
+"""By case: µs of CPU a batch, before and after, for each round."""
 
 
 def compare(revision: str, rounds: int = ROUNDS) -> None:
-    """Print the table. Raises RuntimeError when there is no such revision, or a load fails."""
+    """Print the table. Raises RuntimeError when the revision does not exist, or a load fails."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-gateway-against-"))
     try:
         with sources_of(revision, folder / "sources") as sources, _running(folder, sources) as gateways:
@@ -54,7 +54,7 @@ def compare(revision: str, rounds: int = ROUNDS) -> None:
 
 @contextmanager
 def sources_of(revision: str, folder: Path) -> Iterator[Path]:
-    """A work tree of the revision; it runs with the packages that are installed for this one."""
+    """A work tree of the revision. It runs with the packages that are installed for this one."""
     _git("worktree", "add", "--detach", str(folder), revision)
     try:
         yield folder
@@ -70,7 +70,7 @@ def _git(*arguments: str) -> None:
 
 @contextmanager
 def _running(folder: Path, sources: Path) -> Iterator[Gateways]:
-    """A namespace for each, or they would be one fleet."""
+    """Each gateway has a namespace of its own; otherwise they would be one fleet."""
     pulsar = PulsarStandalone(folder / "pulsar", heap_mb=HEAP_MB)
     gateways: dict[str, GatewayProcess] = {}
     try:
@@ -91,7 +91,7 @@ def _running(folder: Path, sources: Path) -> Iterator[Gateways]:
 
 
 def _topics(gateway: GatewayProcess) -> dict[int, str]:
-    """By records a batch; each has batches to be read."""
+    """A topic for each number of records in a batch, with batches to read."""
     topics = {}
     for size in sorted({size for size, _ in PRODUCE} | {*TAIL}):
         topic = topics[size] = unique_topic("against")

@@ -1,4 +1,4 @@
-"""The parts of a run that are about partitions nobody has used yet: read from their start, and written to first."""
+"""The parts of a run with partitions that nobody has used yet: read from their start, and written to first."""
 
 import time
 from collections.abc import Iterable
@@ -18,7 +18,8 @@ TIMEOUT_S = 120.0
 
 
 def cold_start(servers: Servers, run: Run, plan: Plan) -> None:
-    """One consumer of all partitions of a topic, of a gateway that has just started; then single writes meanwhile."""
+    """A gateway that has just started: one consumer of all partitions of a topic, and single writes at the same time.
+    """
     for target in ("gateway", "kafka"):
         topic, bootstrap = unique_topic("bench"), servers.bootstrap(target)
         create_topic(bootstrap, topic, plan.cold_partitions)
@@ -65,7 +66,7 @@ def _read_all(bootstrap: str, topic: str, partitions: int, *, writes: bool) -> R
 
 
 def _write_some(bootstrap: str, topic: str, partitions: int) -> Iterable[float]:
-    """How long single writes to partitions at the end of the queue took, in seconds."""
+    """How long single writes to the last partitions of the consumer took, in seconds."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for number in range(WRITES):
         began = time.monotonic()

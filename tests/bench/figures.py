@@ -1,4 +1,4 @@
-"""What a run measured, as a report."""
+"""The results of a run, as a report."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from tests.support.report import head, table
 
 
 class Figures:
-    """Rows under titles, in the order in which they were measured."""
+    """Rows under titles, in the order of measuring."""
 
     def __init__(self, title: str, command: str, how_to_read: str) -> None:
         self._head = (title, command, how_to_read)

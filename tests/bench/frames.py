@@ -1,6 +1,6 @@
-"""Produce and Fetch requests encoded once: only correlation ids and offsets are patched while the load runs.
+"""Produce and Fetch requests encoded once: only correlation ids and offsets change while the load runs.
 
-The answers are read where they stand: with one topic and one partition every field but the records has a fixed place.
+Responses are not decoded: with one topic and one partition, every field except the records has a fixed position.
 """
 
 import struct
@@ -14,9 +14,9 @@ from tests.support.raw_client import encode_request
 RECORD_BYTES = 100
 PRODUCE_VERSION = 11
 FETCH_VERSION = 12
-"""The last one that names topics; later ones differ by the topic's id only."""
+"""The last version that names topics; later ones differ by the topic's id only."""
 MAX_TOPIC_NAME = 126
-"""A compact string's length fits into one byte."""
+"""The length of a compact string up to this fits into one byte."""
 LENGTH_BYTES = 4
 CORRELATION_AT = LENGTH_BYTES + 4
 Fields = dict[str, Any]
@@ -24,7 +24,7 @@ _OFFSET_MARK = 0x0123456789ABCDEF
 
 
 class LoadError(RuntimeError):
-    """The server answered something that the load does not allow for."""
+    """The server's response is one that the load does not expect."""
 
 
 def record_batch(records: int) -> bytes:
@@ -56,7 +56,7 @@ class ProduceFrames:
         return [self._head + correlation_id.to_bytes(4, "big"), self._rest]
 
     def base_offset(self, response: memoryview) -> int:
-        """Of a whole response with its length. Raises LoadError if the batch was refused."""
+        """The base offset in a whole response with its length. Raises LoadError if the batch was refused."""
         error, base_offset = self._error.unpack_from(response, self._error_at)
         if error or base_offset < 0:
             raise LoadError(f"produce failed: error {error}, base offset {base_offset}")
@@ -66,7 +66,7 @@ class ProduceFrames:
 class Fetched(NamedTuple):
     records_bytes: int
     first_offset: int
-    """Of the first batch, -1 if there is none."""
+    """The base offset of the first batch, -1 if there is none."""
 
 
 class FetchFrames:
@@ -96,7 +96,7 @@ class FetchFrames:
         return bytes(self._frame)
 
     def parse(self, response: memoryview) -> Fetched:
-        """Of a whole response with its length. Raises LoadError."""
+        """Parse a whole response with its length. Raises LoadError."""
         (error,) = self._error.unpack_from(response, self._error_at)
         if error:
             raise LoadError(f"fetch failed: error {error}")

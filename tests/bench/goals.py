@@ -1,4 +1,4 @@
-"""What the project set out to reach, and what a run says about it."""
+"""The goals of the project, and whether a run reaches them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ _TOOLS = (
 
 
 def _commits_cost(run: Run) -> float | None:
-    """What a commit every 100 ms leaves of the records a second."""
+    """The rate with a commit every 100 ms, as a fraction of the rate without."""
     with_commits, without = (run.figure(PART, case, "gateway", "records_per_s") for case in (COMMITTING, PLAIN))
     return None if with_commits is None or not without else with_commits / without
 

@@ -1,4 +1,4 @@
-"""Loads on the coordinators of groups: commits and heartbeats in flight, and many groups that only live."""
+"""Loads on group coordinators: commits and heartbeats in flight, and many idle groups."""
 
 import asyncio
 import time
@@ -17,12 +17,12 @@ COMMIT_VERSION = 7
 FETCH_OFFSETS_VERSION = 5
 HEARTBEAT_VERSION = 0
 JOIN_VERSION = 2
-"""The last one without a round for the member id."""
+"""The last version that does not need a second request for the member id."""
 SYNC_VERSION = 1
 REBALANCE_IN_PROGRESS = 27
 SESSION_TIMEOUT_MS = 30_000
 HEARTBEAT_S = 3.0
-"""Kafka's consumers send one so often by default (heartbeat.interval.ms)."""
+"""Kafka's default interval of heartbeats (heartbeat.interval.ms)."""
 STABLE_TIMEOUT_S = 90.0
 CONNECTING_AT_ONCE = 200
 COMMITS_AT_ONCE = 20
@@ -45,7 +45,8 @@ def _commit_fields(group: str, topic: str, partitions: int) -> dict[str, Any]:
 
 
 class _Pipeline:
-    """One connection that repeats a request whose answer ends, or begins, with its error; so many in flight."""
+    """One connection that repeats a request, with a fixed number in flight. The response begins or ends with its error.
+    """
 
     def __init__(self, frame: bytes, error_at: int, meter: Meter, seconds: list[float]) -> None:
         self._head, self._rest = frame[:CORRELATION_AT], frame[CORRELATION_AT + 4 :]
@@ -102,7 +103,7 @@ async def _run_pipelines(
 
 
 async def commits(bootstrap: str, topic: str, in_flight: int, seconds: float, warm_up_s: float) -> Result:
-    """Commits of one offset each, by as many groups as there are connections."""
+    """Commits of one offset each, by one group for each connection."""
     requests = []
     for number in range(in_flight // REQUESTS_PER_CONNECTION):
         frame = _framed("OffsetCommit", COMMIT_VERSION, **_commit_fields(f"{topic}-{number}", topic, 1))
@@ -113,13 +114,14 @@ async def commits(bootstrap: str, topic: str, in_flight: int, seconds: float, wa
 
 
 async def heartbeats(bootstrap: str, topic: str, in_flight: int, seconds: float, warm_up_s: float) -> Result:
-    """Heartbeats of one group's only member on each connection."""
+    """Heartbeats of the only member of a group on each connection."""
     groups = [unique_topic("beating") for _ in range(in_flight // REQUESTS_PER_CONNECTION)]
     await _find_coordinators(bootstrap, groups)
     members = [_Member(bootstrap, group, topic) for group in groups]
     await asyncio.gather(*(member.become_stable() for member in members))
     requests = [
-        (_framed("Heartbeat", HEARTBEAT_VERSION, **member.identity), LENGTH_BYTES + 4)  # the error is all there is
+        # The response has nothing but the error.
+        (_framed("Heartbeat", HEARTBEAT_VERSION, **member.identity), LENGTH_BYTES + 4)
         for member in members
     ]
     result = await _run_pipelines(bootstrap, requests, seconds, warm_up_s)
@@ -128,7 +130,7 @@ async def heartbeats(bootstrap: str, topic: str, in_flight: int, seconds: float,
 
 
 async def _find_coordinators(bootstrap: str, groups: list[str]) -> None:
-    """Wait until every group has a coordinator: Kafka makes `__consumer_offsets` when it is first asked."""
+    """Wait until every group has a coordinator: Kafka creates `__consumer_offsets` at the first request."""
 
     def find() -> None:
         deadline = time.monotonic() + STABLE_TIMEOUT_S
@@ -144,7 +146,7 @@ async def _find_coordinators(bootstrap: str, groups: list[str]) -> None:
 
 
 class _Member:
-    """A consumer of a classic group, reduced to its conversation with the coordinator."""
+    """A consumer of a classic group, reduced to its requests to the coordinator."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -158,7 +160,7 @@ class _Member:
             self._streams = await asyncio.open_connection(host, int(port), limit=4096)
 
     async def become_stable(self) -> None:
-        """Join and synchronise until a generation holds still."""
+        """Join and synchronise until the generation is stable."""
         if self._streams is None:
             await self.connect()
         while True:
@@ -178,7 +180,7 @@ class _Member:
                 raise LoadError(f"sync refused: error {synced['error_code']}")
 
     async def live(self, stop: asyncio.Event, taken_s: list[float]) -> None:
-        """Heartbeats until `stop`; joins again when told to."""
+        """Send heartbeats until `stop`; join again when a rebalance begins."""
         while not stop.is_set():
             began = time.perf_counter()
             error = (await self._call("Heartbeat", HEARTBEAT_VERSION, **self.identity))["error_code"]
@@ -207,7 +209,7 @@ class _Member:
 async def many_groups(
     bootstrap: str, topic: str, server_pid: int, groups: int, members: int, seconds: float
 ) -> Result:
-    """Groups that have come to rest and send their heartbeats; what that costs the server."""
+    """Stable groups that send heartbeats, and what they cost the server."""
     names = [unique_topic("group") for _ in range(groups)]
     await _find_coordinators(bootstrap, names[:20])
     everyone = [_Member(bootstrap, name, topic) for name in names for _ in range(members)]
@@ -217,7 +219,7 @@ async def many_groups(
         await asyncio.gather(*(member.become_stable() for member in everyone))
     stop, taken_s = asyncio.Event(), list[float]()
     lives = [asyncio.create_task(member.live(stop, taken_s)) for member in everyone]
-    await asyncio.sleep(2 * HEARTBEAT_S)  # the first heartbeats tell some of another generation
+    await asyncio.sleep(2 * HEARTBEAT_S)  # the first heartbeats may start another rebalance
     stable_s = time.perf_counter() - began - 2 * HEARTBEAT_S
     taken_s.clear()
     cpu_before = cpu_seconds(server_pid)
@@ -234,7 +236,7 @@ async def many_groups(
 
 
 async def store_offsets(bootstrap: str, topic: str, groups: int, partitions: int) -> Result:
-    """One commit of every partition for each group."""
+    """Each group commits one offset for every partition."""
     names = [f"stored-{number}" for number in range(groups)]
     await _find_coordinators(bootstrap, names[:20])
     began = time.perf_counter()

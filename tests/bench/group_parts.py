@@ -41,7 +41,7 @@ def _requests(servers: Servers, run: Run, plan: Plan, load: str, in_flight: int)
 
 
 def _many(servers: Servers, run: Run, plan: Plan) -> None:
-    """Groups that rest: heartbeats every three seconds."""
+    """Stable groups, with heartbeats every three seconds."""
     for target in TARGETS:
         pid, topic = _pid(servers, target), unique_topic("bench")
         servers.create_topic(target, topic)
@@ -53,7 +53,8 @@ def _many(servers: Servers, run: Run, plan: Plan) -> None:
 
 
 def _loading(servers: Servers, run: Run, plan: Plan) -> None:
-    """A gateway that starts with so many committed offsets; their mirroring is another matter, and off here."""
+    """A gateway starts and loads this number of committed offsets. Mirroring is off, because it is not measured here.
+    """
     own = GatewayProcess(
         servers.work_dir / "loading", servers.pulsar.service_url, servers.pulsar.admin_url,
         {"pulsar": {"namespace": unique_topic("loading")}, "groups": {"mirror": False}},

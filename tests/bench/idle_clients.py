@@ -1,4 +1,4 @@
-"""Clients that cost memory: connections that only keep open, and consumers that ask and then do not read."""
+"""Clients that cost memory: idle connections, and consumers that send fetches and do not read the responses."""
 
 import socket
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from tests.bench.frames import FetchFrames
 from tests.support.raw_client import RawClient, connected
 
 FETCH_MAX_BYTES = 50 << 20
-"""Kafka's consumers take so much in one answer by default (fetch.max.bytes)."""
+"""Kafka's default size of a fetch response (fetch.max.bytes)."""
 FETCHES = 5
 SMALL_RECEIVE_BUFFER = 4096
 
 
 @contextmanager
 def idle_connections(bootstrap: str, count: int) -> Iterator[list[RawClient]]:
-    """Connections that asked for ApiVersions once, as every client does."""
+    """Connections that have sent ApiVersions once, as every client does."""
     with ExitStack() as stack:
         clients = [stack.enter_context(connected(bootstrap)) for _ in range(count)]
         for client in clients:
@@ -25,7 +25,7 @@ def idle_connections(bootstrap: str, count: int) -> Iterator[list[RawClient]]:
 
 @contextmanager
 def stalled_consumers(bootstrap: str, topic: str, offsets: list[int]) -> Iterator[None]:
-    """One connection for each offset, with several large fetches asked for and nothing ever read."""
+    """One connection for each offset, with several large fetches in flight and no response ever read."""
     frames = FetchFrames(topic, max_bytes=FETCH_MAX_BYTES, max_wait_ms=500)
     host, _, port = bootstrap.rpartition(":")
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Loads over the Kafka protocol: many bytes and little Python, alike for the gateway and for Kafka."""
+"""Loads over the Kafka protocol: many bytes and little Python, the same for the gateway and for Kafka."""
 
 import asyncio
 import ssl
@@ -10,9 +10,9 @@ from tests.bench.frames import LENGTH_BYTES, FetchFrames, LoadError, ProduceFram
 from tests.bench.meter import Meter, Result, latencies
 
 REQUESTS_PER_CONNECTION = 5
-"""Kafka's producers keep so many in flight by default (max.in.flight.requests.per.connection)."""
+"""Kafka's default (max.in.flight.requests.per.connection)."""
 FETCH_MAX_BYTES = 1 << 20
-"""Kafka's consumers ask for so much of a partition by default (max.partition.fetch.bytes)."""
+"""Kafka's default (max.partition.fetch.bytes)."""
 LONG_POLL_MS = 500
 READ_BUFFER_BYTES = 4 << 20
 CONNECT_TIMEOUT_S = 10.0
@@ -20,7 +20,7 @@ SETTLE_S = 0.2
 
 
 class FrameConnection(asyncio.BufferedProtocol):
-    """Hands every whole response, with its length, to `on_frame`; it must be used up at once."""
+    """Passes every whole response, with its length, to `on_frame`, which must not keep it."""
 
     def __init__(self, on_frame: Callable[[memoryview], None], on_read: Callable[[], None] | None = None) -> None:
         self._on_frame = on_frame
@@ -81,7 +81,7 @@ async def connect(
     on_read: Callable[[], None] | None = None,
     authority: str | None = None,
 ) -> FrameConnection:
-    """With `authority`, a PEM file, by TLS."""
+    """With `authority`, a PEM file, the connection uses TLS."""
     host, _, port = bootstrap.rpartition(":")
     context = None if authority is None else ssl.create_default_context(cafile=authority)
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -92,7 +92,7 @@ async def connect(
 
 
 class _Producer:
-    """One connection with a fixed number of requests in flight; each answer sends the next request."""
+    """One connection with a fixed number of requests in flight; each response sends the next request."""
 
     def __init__(self, frames: ProduceFrames, meter: Meter) -> None:
         self._frames = frames
@@ -136,7 +136,7 @@ async def produce(
     bootstrap: str, topic: str, batch_records: int, in_flight: int, seconds: float, warm_up_s: float, batches: int = 0,
     authority: str | None = None,
 ) -> Result:  # fmt: skip
-    """Keep `in_flight` requests of one batch each on their way, for `seconds` or until `batches` were acknowledged."""
+    """Keep `in_flight` requests of one batch each in flight, for `seconds` or until `batches` were acknowledged."""
     frames = ProduceFrames(topic, record_batch(batch_records))
     meter = Meter(batch_records, stop_after=batches)
     producers = []
@@ -161,7 +161,7 @@ async def consume(
     bootstrap: str, topic: str, batch_records: int, start: int, end: int, seconds: float = 0, warm_up_s: float = 0,
     authority: str | None = None,
 ) -> Result:  # fmt: skip
-    """Fetch from `start` to `end`, one request at a time; over and over for `seconds` if given, else once."""
+    """Fetch from `start` to `end`, one request at a time; repeatedly for `seconds` if given, else once."""
     frames = FetchFrames(topic, max_bytes=FETCH_MAX_BYTES, max_wait_ms=LONG_POLL_MS)
     batch_bytes = len(record_batch(batch_records))
     meter = Meter(batch_records, stop_after=0 if seconds else (end - start) // batch_records)
@@ -209,7 +209,7 @@ class _LatencyProbe:
         self.arrived: list[float] = []
 
     async def open(self, bootstrap: str) -> list[FrameConnection]:
-        """Write one record, which nobody times, and wait for those behind it."""
+        """Write one record, which is not measured, and wait for the records after it."""
         self._producer = await connect(bootstrap, self._on_produced)
         self._producer.write(self._produce.request(0))
         self._offset = await asyncio.wait_for(self._first, CONNECT_TIMEOUT_S) + 1
@@ -249,7 +249,8 @@ class _LatencyProbe:
 
 
 async def latency(bootstrap: str, topic: str, rate: int, seconds: float) -> Result:
-    """Batches of one record at a fixed low rate: from sending to the answer, and to a waiting consumer."""
+    """Batches of one record at a fixed low rate: time until the response, and until a waiting consumer has the record.
+    """
     probe = _LatencyProbe(topic)
     connections = await probe.open(bootstrap)
     await watched(connections, probe.send_all(rate, seconds))
@@ -263,7 +264,7 @@ async def latency(bootstrap: str, topic: str, rate: int, seconds: float) -> Resu
 
 
 async def watched(connections: list[FrameConnection], work: Any) -> None:
-    """Wait for the work; a connection that fails first raises its LoadError."""
+    """Wait for the work. If a connection fails first, its LoadError is raised."""
     task = asyncio.ensure_future(work)
     lost = [connection.lost for connection in connections]
     await asyncio.wait([task, *lost], return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Counting batches over a span of time, and the load generator's own share of the processor."""
+"""Counts batches over a time span, and measures the load generator's own use of the processor."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ TIMEOUT_S = 20.0
 
 
 class Meter:
-    """Counts from the end of the warm-up to the end of the span; or from the first batch on until `stop_after`."""
+    """Counts from the end of the warm-up to the end of the span; or from the first batch until `stop_after` batches."""
 
     def __init__(self, batch_records: int, *, stop_after: int = 0) -> None:
         self.total = 0
@@ -32,7 +32,7 @@ class Meter:
             self._enough.set()
 
     async def run(self, warm_up_s: float, seconds: float) -> None:
-        """Raises TimeoutError if the batches do not come."""
+        """Raises TimeoutError if the batches do not arrive."""
         started = time.perf_counter()
         if self._stop_after:
             await asyncio.wait_for(self._enough.wait(), TIMEOUT_S)
@@ -44,7 +44,7 @@ class Meter:
         self._finish()
 
     def result(self) -> Result:
-        """`total_batches` includes the warm-up and what was still on its way at the end."""
+        """`total_batches` includes the warm-up, and the batches that were in flight at the end."""
         return {**self._result, "total_batches": self.total}
 
     def _mark(self) -> None:

@@ -1,6 +1,6 @@
 """End-to-end latency as applications see it, with client libraries: librdkafka for Kafka, pulsar-client for Pulsar.
 
-Both are C++ or C with a Python face: one thread sends at a fixed rate, another waits and takes the time.
+Both are C or C++ with a Python interface: one thread sends at a fixed rate, another one waits and takes the time.
 """
 
 import logging
@@ -21,7 +21,7 @@ _STAMP = struct.Struct(">d")
 
 
 def _values(rate: int, seconds: float) -> Iterator[bytes]:
-    """Records that carry the time at which they are sent, at the pace of sending."""
+    """Records with the time of sending in their value, at a fixed rate."""
     begin = time.perf_counter()
     for number in range(WARM_UP_RECORDS + int(rate * seconds)):
         time.sleep(max(0.0, begin + number / rate - time.perf_counter()))
@@ -42,7 +42,7 @@ def _measure(send_all: Callable[[], None], receive: Callable[[], bytes | None], 
 
 
 def kafka_latency(bootstrap: str, topic: str, rate: int, seconds: float) -> Result:
-    """librdkafka without batching delay, acks=all; the consumer is assigned its partition, no group takes part."""
+    """librdkafka without batching delay, acks=all. The consumer is assigned its partition, without a group."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
     _wait_for_assignment(consumer, producer, topic)
@@ -64,7 +64,7 @@ def kafka_latency(bootstrap: str, topic: str, rate: int, seconds: float) -> Resu
 
 
 def _wait_for_assignment(consumer: Consumer, producer: Producer, topic: str) -> None:
-    """The consumer stands at the end, shown by a record that was sent after it was placed there."""
+    """Wait until the consumer is at the end: it reads a record that was sent after the assignment."""
     producer.produce(topic, b"first", partition=0)
     producer.flush(RECEIVE_TIMEOUT_S)
     consumer.assign([TopicPartition(topic, 0, OFFSET_END)])

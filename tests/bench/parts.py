@@ -1,4 +1,4 @@
-"""The parts of a run. Each goes through its targets side by side, round after round."""
+"""The parts of a run. Each part measures its targets side by side, round after round."""
 
 import time
 from collections.abc import Callable
@@ -21,20 +21,20 @@ TARGETS = ("pulsar", "gateway", "kafka")
 WARM_UP_S = 0.3
 WRITE_IN_FLIGHT = 200
 TAIL_BYTES = 16 << 20
-"""What is read over and over: a part of what the gateway keeps in memory."""
+"""The size of the part that is read repeatedly: it fits into the gateway's memory."""
 LATENCY_RATE = 100
-"""Records a second; far from what any of the servers can do."""
+"""Records a second; much less than any of the servers can handle."""
 CONNECTIONS = 1_000
 STALLED = 50
 STALLED_CASE = f"{CONNECTIONS:,} connections, {STALLED} of them consumers that stopped reading"
 MEMORY_SETTLES_S = 10.0
-"""Reading ahead for clients that do not read takes seconds to reach its limits."""
+"""Reading ahead for clients that do not read reaches its limits within seconds."""
 
 
 def produce(servers: Servers, run: Run, plan: Plan) -> None:
-    """Batches of one size from so many requests in flight, for a span of time."""
+    """Batches of one size with a fixed number of requests in flight, for a time span."""
     topics = {(target, size): _topic(servers, target) for target in TARGETS for size in BATCH_RECORDS}
-    for target in TARGETS:  # compilers warm up with what nobody counts
+    for target in TARGETS:  # compilers warm up in a part that does not count
         _produce_once(servers, target, topics[target, 10], 10, 200, plan.span_s)
     for _ in range(plan.rounds):
         for size in BATCH_RECORDS:
@@ -61,7 +61,7 @@ def _produce_once(servers: Servers, target: str, topic: str, size: int, in_fligh
 
 
 def tail(servers: Servers, run: Run, plan: Plan) -> None:
-    """What was just written, again and again, one fetch at a time."""
+    """The newest batches, read repeatedly, one fetch at a time."""
     for size in (10, 160, 1000):
         topics = {
             target: _written(servers, target, size, TAIL_BYTES // (110 * size)) for target in ("gateway", "kafka")
@@ -91,7 +91,7 @@ def catch_up(servers: Servers, run: Run, plan: Plan) -> None:
 
 
 def _written(servers: Servers, target: str, size: int, batches: int) -> str:
-    """A topic with at least so many batches, written under load."""
+    """A topic with at least this number of batches, written under load."""
     topic = _topic(servers, target)
     run_load(
         "kafka.produce", bootstrap=servers.bootstrap(target), topic=topic, batch_records=size,
@@ -119,7 +119,7 @@ def _watching_gateway(servers: Servers, load: Callable[[], Result]) -> Result:
 
 
 def latency(servers: Servers, run: Run, plan: Plan) -> None:
-    """Single records at a low fixed rate: until they are acknowledged, and until a waiting consumer has them."""
+    """Single records at a low fixed rate: time until they are acknowledged, and until a waiting consumer has them."""
     topics = {target: _topic(servers, target) for target in TARGETS}
     native = {target: _topic(servers, target) for target in TARGETS}
     pace = {"rate": LATENCY_RATE, "seconds": plan.latency_s}
@@ -138,7 +138,7 @@ def latency(servers: Servers, run: Run, plan: Plan) -> None:
 
 
 def memory(servers: Servers, run: Run, plan: Plan) -> None:
-    """A new gateway whose caches are full, with many connections, some of which never read what they asked for."""
+    """A new gateway with full caches and many connections, some of which never read the responses to their fetches."""
     topic = _written(servers, "gateway", 1000, plan.catch_up_bytes // 110_000)
     end = servers.end_offset("gateway", topic)
     servers.restart_gateway()

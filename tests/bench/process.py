@@ -11,7 +11,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_mb(pid: int, *, peak: bool = False) -> float:
-    """Resident memory now, or the most it ever was."""
+    """Resident memory now, or its maximum so far."""
     name = "VmHWM:" if peak else "VmRSS:"
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name):

@@ -1,4 +1,4 @@
-"""The limit: the same batches straight into Pulsar and out of it, with the gateway's own wire client."""
+"""The upper limit: the same batches written directly to Pulsar and read from it, with the gateway's own client."""
 
 import asyncio
 import time
@@ -54,7 +54,7 @@ class _Sender:
 async def produce(
     service_url: str, topic: str, batch_records: int, in_flight: int, seconds: float, warm_up_s: float
 ) -> Result:
-    """One entry a batch, `in_flight` of them on their way."""
+    """One entry for each batch, with `in_flight` entries in flight."""
     meter = Meter(batch_records)
     sender = _Sender(batch_records, meter)
     client = PulsarClient(PulsarSettings(service_url=service_url))
@@ -69,7 +69,7 @@ async def produce(
 
 
 class _Taker:
-    """Counts what a reader brings; an EntryListener."""
+    """Counts the entries of a reader; an EntryListener."""
 
     def __init__(self, batch_records: int, meter: Meter) -> None:
         self._batch_records = batch_records
@@ -94,7 +94,7 @@ class _Taker:
 
 
 async def consume(service_url: str, topic: str, batch_records: int, end: int) -> Result:
-    """Every entry of the topic from its first to offset `end`, as fast as the broker streams them."""
+    """Every entry of the topic from the first to offset `end`, as fast as the broker sends them."""
     meter = Meter(batch_records, stop_after=end // batch_records)
     taker = _Taker(batch_records, meter)
     client = PulsarClient(PulsarSettings(service_url=service_url))
@@ -123,7 +123,7 @@ class _Timed:
 
 
 async def latency(service_url: str, topic: str, rate: int, seconds: float) -> Result:
-    """Entries of one record at a fixed low rate, from sending to the receipt."""
+    """Entries of one record at a fixed low rate: time from sending to the receipt."""
     timed = _Timed()
     batch = (bytearray(record_batch(1)),)
     client = PulsarClient(PulsarSettings(service_url=service_url))

@@ -74,7 +74,7 @@ def show(run: Run) -> None:
 
 
 def tables(run: Run) -> Iterable[tuple[str, Cells, list[Cells]]]:
-    """(title, headings, rows) of each part that was run, then of the goals."""
+    """(title, headings, rows) of each measured part, then of the goals."""
     for part, (title, columns) in HEADINGS.items():
         rows = [row for row in run.rows.values() if row.part == part]
         if rows:

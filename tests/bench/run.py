@@ -1,4 +1,4 @@
-"""What a run collects: rows of figures by what was measured, of which rounds give medians."""
+"""The results of a run: rows of figures by part and case, with medians of the rounds."""
 
 import statistics
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Row:
 
 
 class Run:
-    """All rows, in the order in which they were first measured, and what could not be measured."""
+    """All rows in the order of measuring, and what could not be measured."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str, str], Row] = {}
@@ -45,7 +45,7 @@ class Run:
         return None if row is None else row.median(name)
 
     def ratio(self, part: str, case: str, target: str, to: str, name: str) -> float | None:
-        """The median of the rounds' ratios: both sides of each were measured one right after the other."""
+        """The median of the rounds' ratios. Both sides of a round were measured directly after each other."""
         ours, theirs = self.rows.get((part, case, target)), self.rows.get((part, case, to))
         if ours is None or theirs is None:
             return None

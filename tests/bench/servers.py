@@ -1,4 +1,4 @@
-"""The three servers of a run, and what they use of the machine."""
+"""The three servers of a run, and their use of the machine."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.raw_client import connected
 
 HEAP_MB = 1024
-"""Of Pulsar and of Kafka."""
+"""The heap of Pulsar and of Kafka."""
 LOAD_TIMEOUT_S = 120
 TOPIC_TIMEOUT_S = 30.0
 
@@ -33,14 +33,14 @@ class Servers:
         return {"gateway": self.gateway.bootstrap, "kafka": self.kafka.bootstrap}[target]
 
     def create_topic(self, target: str, name: str, partitions: int = 1) -> None:
-        """A topic for Pulsar alone is made by way of the gateway."""
+        """A topic for Pulsar alone is created through the gateway, too."""
         create_topic(self.gateway.bootstrap if target == "pulsar" else self.bootstrap(target), name, partitions)
 
     def end_offset(self, target: str, topic: str) -> int:
         return end_offset(self.bootstrap(target), topic)
 
     def restart_gateway(self) -> None:
-        """A gateway with nothing in memory."""
+        """Restart the gateway, so that it has nothing in memory."""
         self.gateway.stop()
         self.gateway.start()
         self.gateway.wait_ready()
@@ -77,7 +77,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
 
 
 def end_offset(bootstrap: str, topic: str) -> int:
-    """Of the topic's one partition."""
+    """The end offset of the topic's only partition."""
     query = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
     with connected(bootstrap, timeout_s=TOPIC_TIMEOUT_S) as client:
         answer = client.call("ListOffsets", 2, replica_id=-1, isolation_level=0, topics=[query])
@@ -89,7 +89,7 @@ def pulsar_topic(topic: str) -> str:
 
 
 def run_load(name: str, *, timeout_s: float = LOAD_TIMEOUT_S, **arguments: Any) -> Result:
-    """Run the load generator to its end. Raises RuntimeError with what it complained about."""
+    """Run the load generator to its end. Raises RuntimeError with its error output."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.bench.load", name, json.dumps(arguments)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode != 0:

@@ -1,4 +1,5 @@
-"""Transactions with librdkafka: how many a second, what regular commits cost writers, and read_committed readers."""
+"""Transactions with librdkafka: transactions a second, the cost of regular commits for writers, and read_committed
+readers."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ PART = "transactions"
 PARTITIONS = 10
 TARGETS = ("gateway", "kafka")
 SHAPES = ((1, 1), (10, 1), (1, 20))
-"""Partitions of a transaction, producers."""
+"""Partitions of a transaction, and number of producers."""
 TIMEOUT_S = 30.0
 WARM_UP = 5
 WARM_UP_S = 1.0
 QUEUED = 50_000
-"""Records that librdkafka may hold back: more only makes the end wait for it."""
+"""Records in librdkafka's queue: a longer queue only makes the end wait for it."""
 COMMIT_EVERY_S = 0.1
 READ_RECORDS_PER_TRANSACTION = 1_000
 RECORD = b"v" * RECORD_BYTES
@@ -39,7 +40,7 @@ def shape_case(partitions: int, producers: int) -> str:
 
 
 def transactions(servers: Servers, run: Run, plan: Plan) -> None:
-    """Each target right after the other, case by case."""
+    """Each case, with one target directly after the other."""
     for _ in range(plan.rounds):
         for partitions, producers in SHAPES:
             for target in TARGETS:
@@ -65,7 +66,7 @@ class _Topic:
         self.name = name
 
     def producer(self, **config: Any) -> Producer:
-        """Transactional, and initialised, if `transactional_id` is given."""
+        """A producer; a transactional one, which is initialised, if `transactional_id` is given."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
         made = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, **settings})
         if "transactional_id" in config:
@@ -83,7 +84,7 @@ class _Topic:
         )
 
     def fill(self, records: int) -> None:
-        """Partition 0: small transactions, all committed."""
+        """Small transactions into partition 0, all committed."""
         producer = self.producer(transactional_id=unique_topic("fill"), linger_ms=5)
         for _ in range(records // READ_RECORDS_PER_TRANSACTION):
             producer.begin_transaction()
@@ -97,7 +98,7 @@ class _Topic:
         left, began, deadline = records, 0.0, time.monotonic() + TIMEOUT_S
         while left > 0:
             got = consumer.consume(min(left, 10_000), 0.5)
-            if got and not began:  # from the first records on: connecting is not reading
+            if got and not began:  # measured from the first records: the time to connect does not count
                 began, records = time.perf_counter(), records - len(got)
             left -= len(got)
             if time.monotonic() > deadline:
@@ -114,7 +115,7 @@ def _bench(servers: Servers, target: str) -> _Topic:
 
 
 def _with_offsets(topic: _Topic, partitions: int, producers: int, seconds: float) -> Result:
-    """A record in each partition and an offset of a group, and the commit; each producer by itself."""
+    """Each producer by itself: a record in each partition, an offset of a group, and the commit."""
     taken: list[float] = []
 
     def work() -> None:
@@ -150,7 +151,7 @@ def _transaction(topic: _Topic, producer: Producer, group: Any, partitions: int,
 
 
 def _end_to_end(topic: _Topic, seconds: float) -> Result:
-    """From the beginning of a transaction with one record until a waiting read_committed consumer has it."""
+    """From the beginning of a transaction with one record until a waiting read_committed consumer has the record."""
     producer, consumer = topic.producer(transactional_id=unique_topic("bench")), topic.consumer()
     consumer.assign([TopicPartition(topic.name, 0, OFFSET_END)])
     consumer.poll(1.0)
@@ -170,7 +171,7 @@ def _end_to_end(topic: _Topic, seconds: float) -> Result:
 
 
 def _writing(topic: _Topic, commit_every_s: float | None, seconds: float) -> Result:
-    """As fast as librdkafka can, into all partitions; `commit_every_s` None is an idempotent producer."""
+    """As fast as librdkafka can, into all partitions; with `commit_every_s` None, by an idempotent producer."""
     commits = commit_every_s is not None
     ids = {"transactional_id": unique_topic("bench")} if commits else {}
     producer = topic.producer(linger_ms=5, queue_buffering_max_messages=1_000_000, **ids)
@@ -181,7 +182,7 @@ def _writing(topic: _Topic, commit_every_s: float | None, seconds: float) -> Res
 
 
 def _write_for(topic: _Topic, producer: Producer, seconds: float, commit_every_s: float | None) -> int:
-    """Returns when all is acknowledged, and committed."""
+    """Returns the number of records when all are acknowledged, and committed."""
     sent, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         if commit_every_s is not None:
@@ -199,7 +200,7 @@ def _write_for(topic: _Topic, producer: Producer, seconds: float, commit_every_s
 
 
 def _together(works: Sequence[Callable[[], None]]) -> None:
-    """Raises what the first of them raised."""
+    """Run them in threads. Raises the exception of the first one that failed."""
     failures: list[BaseException] = []
 
     def guarded(work: Callable[[], None]) -> None:

@@ -40,7 +40,7 @@ class Logins:
         self._key_set.write_text(json.dumps({"keys": [key | {"kid": KEY_ID, "alg": "RS256", "use": "sig"}]}))
 
     def kafka(self, data_dir: Path, settings: dict[str, str]) -> KafkaBroker:
-        """The logins of servers that are not started yet."""
+        """A broker with these logins, not started yet."""
         users = [f"{each}=[name={USER},password={PASSWORD}]" for each in SCRAM]
         options = [option for each in users for option in ("--add-scram", each)]
         return KafkaBroker(

@@ -1,4 +1,4 @@
-"""Deaths of gateways, and what a fleet costs: `python -m tests.bench.fleet [--only PART]`; writes
+"""How fast a fleet replaces a gateway, and what a fleet costs: `python -m tests.bench.fleet [--only PART]`; writes
 docs/reports/fleet.md."""
 
 import argparse

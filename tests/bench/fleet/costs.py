@@ -1,4 +1,4 @@
-"""What a fleet costs: partitions that a gateway leads, connections, metadata, heartbeats, changes of its membership."""
+"""What a fleet costs: partitions that a gateway leads, connections, metadata, heartbeats, changes of the membership."""
 
 import statistics
 import time
@@ -30,18 +30,18 @@ from tests.support.raw_client import RawClient, connected
 
 Part = Callable[[Path, PulsarStandalone, Figures], None]
 LED = (1_000, 2_000)
-"""Partitions with an open log."""
+"""Numbers of partitions with an open log."""
 CATALOGUED = 10_000
-"""Partitions that metadata names."""
+"""The number of partitions in a metadata response."""
 CLIENTS = 2_000
 FLEETS = (3, 10, 30, 100)
-"""Gateways."""
+"""Numbers of gateways."""
 REFRESHES = 10
 BATCH_RECORDS = (10, 1_000)
 IN_FLIGHT = 20
 ROUNDS = 3
 TAIL_BATCHES = 100
-"""What a leader has in memory."""
+"""The number of batches that a leader has in memory."""
 SPAN_S, WARM_UP_S = 3.0, 0.5
 FLUSH_S = 300.0
 REST_S = 5.0
@@ -64,7 +64,7 @@ def _gateway(work_dir: Path, pulsar: PulsarStandalone, namespace: str) -> Iterat
 
 
 def partitions(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """One gateway leads them all; each has been written to, so that its log is open."""
+    """One gateway leads all partitions. Each partition has been written to, so that its log is open."""
     with _gateway(work_dir, pulsar, unique_topic("scale")) as gateway:
         before_mb, opened = resident_mb(gateway.pid), 0
         for count in LED:
@@ -100,19 +100,19 @@ def _write_to_each(bootstrap: str, topic: str, count: int) -> None:
 
 
 class _Pair(NamedTuple):
-    """`first` passes on what `leader` leads."""
+    """Two gateways: `first` forwards what `leader` leads."""
 
     first: GatewayProcess
     leader: GatewayProcess
 
     @property
     def ways(self) -> dict[str, str]:
-        """To the leader."""
+        """The addresses that lead to the leader, by name."""
         port = self.leader.config["kafka"]["listeners"][0]["port"]
         return {"by the leader's own address": f"{HOST}:{port}", "by a single address": self.first.bootstrap}
 
     def topic(self) -> str:
-        """Whose partition the leader leads."""
+        """A topic whose partition the leader leads."""
         direct = self.ways["by the leader's own address"]
         while True:
             topic = unique_topic("led")
@@ -148,7 +148,8 @@ def _pair(work_dir: Path, pulsar: PulsarStandalone) -> Iterator[_Pair]:
 
 
 def connections(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """Clients that have fetched once. The first ones are not counted: they fill what was free in a new process."""
+    """Connections of clients that have fetched once. The first ones are not counted: a new process has free memory for
+    them."""
     headings = ("clients", "KB each at the gateway that they reach", "KB each at the leader behind it")
     with _pair(work_dir, pulsar) as pair:
         topic = pair.topic()
@@ -178,7 +179,7 @@ def _fetch(client: RawClient, topic: str) -> None:
 
 
 def forwarding(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """One partition, from 20 requests in flight; the newest of it is then read from its leader's memory."""
+    """One partition, written with 20 requests in flight, then read from the memory of its leader."""
     with _pair(work_dir, pulsar) as pair:
         for size in BATCH_RECORDS:
             topic = pair.topic()
@@ -196,7 +197,7 @@ def forwarding(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> No
 
 
 def _compare_ways(pair: _Pair, title: str, load: Callable[..., Result], figures: Figures) -> None:
-    """The ways take turns, so that what else the machine does touches both alike; medians of the rounds."""
+    """Measure both ways in turns, so that other load of the machine affects both; medians of the rounds."""
     rates: dict[str, list[float]] = {way: [] for way in pair.ways}
     costs_us: dict[str, list[float]] = {way: [] for way in pair.ways}
     for _ in range(ROUNDS):
@@ -221,7 +222,7 @@ def _end_offset(pair: _Pair, topic: str) -> int:
 
 
 def metadata(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """Of so many partitions, in topics of a hundred; then a second gateway joins."""
+    """Metadata of this number of partitions, in topics of a hundred; then a second gateway joins."""
     namespace = unique_topic("metadata")
     with _gateway(work_dir, pulsar, namespace) as gateway, connected(gateway.bootstrap, timeout_s=CREATE_S) as client:
         names = [unique_topic("many") for _ in range(CATALOGUED // 100)]
@@ -269,7 +270,7 @@ def _join(
 
 
 def heartbeats(_work_dir: Path, _pulsar: PulsarStandalone, figures: Figures) -> None:
-    """In memory: what each gateway does with the heartbeats of all, and when leaders change."""
+    """In memory only: how a gateway handles the heartbeats of all gateways, and a change of leaders."""
     for count in FLEETS:
         snapshot = _snapshot(count)
         text = encode_message(_heartbeat(snapshot))
@@ -312,7 +313,7 @@ def _place_all(snapshot: Snapshot) -> list[int | None]:
 
 
 def _median_ms(run: Callable[[], object], times: int = 5) -> float:
-    """Of processor time."""
+    """The median processor time."""
     taken = []
     for _ in range(times):
         began = time.process_time()

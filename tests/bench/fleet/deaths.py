@@ -1,4 +1,4 @@
-"""How long three gateways take to do without one: killed, stopped (SIGSTOP), or with its network cable pulled."""
+"""How long three gateways need to replace one that is killed, stopped (SIGSTOP), or cut off from the network."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ Fault = Callable[[GatewayProcess], None]
 
 
 class Pause:
-    """An idempotent producer to all partitions, and how long the slowest of them had no acknowledgement."""
+    """An idempotent producer to all partitions, and the longest time without an acknowledgement of any partition."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._last = dict.fromkeys(range(PARTITIONS), time.monotonic())
@@ -109,7 +109,7 @@ def _unplugged(work_dir: Path, pulsar: PulsarStandalone) -> tuple[float, ...]:
 
 @contextmanager
 def _fleet(work_dir: Path, pulsar: PulsarStandalone, there: Unpluggable | None) -> Iterator[list[GatewayProcess]]:
-    """The last one is to die; it runs `there`, if that is given."""
+    """Three gateways. The last one will fail; it runs in `there`, if that is given."""
     namespace = {"namespace": unique_topic("deaths")}
     gateways = [
         GatewayProcess(work_dir / namespace["namespace"] / str(number), pulsar.service_url, pulsar.admin_url,
@@ -159,7 +159,7 @@ def _measure(gateways: list[GatewayProcess], fault: Fault) -> tuple[float, ...]:
 def _commits_after(
     client: RawClient, others: list[GatewayProcess], group: str, topic: str, began: float
 ) -> float:
-    """0 as long as none of the others coordinates the group."""
+    """Time until another gateway coordinates the group; 0 while none does."""
     found = client.call("FindCoordinator", 3, key=group, key_type=0)
     if found["port"] not in {each.config["kafka"]["port"] for each in others}:
         return 0.0

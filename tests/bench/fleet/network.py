@@ -1,7 +1,7 @@
-"""A gateway on a machine of its own, as far as the network goes: a network namespace, whose cable can be pulled.
+"""A gateway with a network of its own: a network namespace whose virtual cable can be unplugged.
 
-Its end of a pair of virtual interfaces goes down: what is sent either way vanishes, and nobody is told. Pulsar listens
-on loopback only, so that haproxy passes its ports on, at both ends of the cable.
+One end of a pair of virtual interfaces goes down: packets are lost in both directions, without any notice. Pulsar
+listens on loopback only, so haproxy forwards its ports at both ends of the cable.
 """
 
 import os
@@ -22,11 +22,11 @@ class Unpluggable:
     def __init__(self, name: str) -> None:
         self.name = name
         self.host = THERE
-        """Where its gateway listens."""
+        """The address where the gateway listens."""
 
     @property
     def prefix(self) -> list[str]:
-        """Of a command that is to run there."""
+        """The beginning of a command that is to run in the namespace."""
         return ["ip", "netns", "exec", self.name]
 
     def unplug(self) -> None:
@@ -37,7 +37,7 @@ class Unpluggable:
 
 
 def why_not() -> str | None:
-    """Why there can be no network namespaces here."""
+    """The reason why this machine allows no network namespaces, None if it does."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return "network namespaces need root, and the command ip"
     name = f"probe{os.getpid()}"
@@ -51,7 +51,7 @@ def why_not() -> str | None:
 
 @contextmanager
 def unpluggable(work_dir: Path, ports: Sequence[int]) -> Iterator[Unpluggable]:
-    """With these ports of loopback there as they are here."""
+    """A network namespace where these ports of loopback lead to the same ports here."""
     there = Unpluggable(f"gw{uuid.uuid4().hex[:8]}")
     relays = [ChildProcess(f"relay {end}", work_dir / f"relay-{end}.log") for end in ("here", "there")]
     _ip("netns", "add", there.name)
@@ -72,7 +72,7 @@ def unpluggable(work_dir: Path, ports: Sequence[int]) -> Iterator[Unpluggable]:
 
 
 def _connect(name: str) -> None:
-    """The interface here has the namespace's name, the one there is called cable."""
+    """The interface on this side has the namespace's name, the other one is called cable."""
     _ip("link", "add", name, "type", "veth", "peer", "name", "cable", "netns", name)
     _ip("address", "add", f"{HERE}/30", "dev", name)
     _ip("link", "set", name, "up")

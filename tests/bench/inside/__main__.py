@@ -1,7 +1,7 @@
 """What a batch costs inside the gateway: `python -m tests.bench.inside [--against REV] [--only CASE]`.
 
-No Pulsar, no sockets and no load take part (`scene`). `--instructions` counts instead of measuring, which takes minutes
-and is nearly the same in every run. `--profile` explains a figure.
+Without Pulsar, sockets and load generator (`scene`). `--instructions` counts instead of measuring, which takes minutes
+and is nearly the same in every run. `--profile` shows the functions that take the time.
 """
 
 import argparse

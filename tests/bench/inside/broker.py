@@ -1,4 +1,4 @@
-"""A broker that costs next to nothing: it answers what is asked when a log is opened, and confirms what is sent."""
+"""A broker that costs next to nothing: it answers the requests that open a log, and acknowledges what is sent."""
 
 import asyncio
 import struct
@@ -30,20 +30,20 @@ Chunk = bytes | bytearray | memoryview
 
 
 class FakeBroker(asyncio.Transport):
-    """The transport of a gateway's connection to it. Entries are confirmed when the scene says so."""
+    """The transport of a gateway's connection to the broker. Entries are acknowledged when the scene says so."""
 
     def __init__(self) -> None:
         super().__init__()
         self.connection: Connection | None = None
         self.writes = 0
-        """System calls that a socket would have taken."""
+        """The number of system calls that a socket would have needed."""
         self.entries = 0
         self._written: list[Chunk] = []
         self._topics: dict[int, str] = {}
-        """By producer and consumer."""
+        """Topic of each producer and consumer."""
         self._next_entry: Counter[str] = Counter()
         self.first_index: dict[str, int] = {}
-        """Of the last message of each topic's first entry."""
+        """The index of the last message of each topic's first entry."""
 
     # What the gateway does
 
@@ -55,27 +55,27 @@ class FakeBroker(asyncio.Transport):
         self._written += list_of_data
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """It takes everything."""
+        """There is no limit."""
 
     def is_closing(self) -> bool:
         return False
 
     def pause_reading(self) -> None:
-        """What it says is little."""
+        """The broker sends too little to need a pause."""
 
     def resume_reading(self) -> None:
-        """It says no more than it is asked to."""
+        """There is never a pause."""
 
     # What it does itself
 
     def answers(self) -> bytes:
-        """To all that was written since it was last asked."""
+        """The responses to everything that was written since the last call."""
         written, self._written = self._written, []
         answers = [self._answer(frame) for frame in _frames(written)]
         return b"".join(encode_command(answer) for answer in answers if answer is not None)
 
     def say(self, data: bytes) -> None:
-        """As a socket: into the buffer that the connection gives."""
+        """Pass data to the gateway like a socket: into the buffer that the connection provides."""
         assert self.connection is not None
         left = memoryview(data)
         while left:
@@ -132,7 +132,7 @@ class FakeAdminTopics:
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
         self.names: set[str] = set()
-        """Of partitioned topics, with one partition each."""
+        """Names of partitioned topics, with one partition each."""
 
     async def partitioned(self, topic: str) -> PartitionedTopic:
         if topic not in self.names:
@@ -146,7 +146,7 @@ class FakeAdminTopics:
         return {}
 
     async def entry(self, topic: str, position: Position) -> StoredEntry:
-        """The first one: behind it, the gateway counts."""
+        """The first entry of the topic: the gateway counts from its index."""
         return StoredEntry(position, self._broker.first_index[topic], None, 1, None)
 
     async def internal_stats(self, topic: str) -> Any:
@@ -154,7 +154,7 @@ class FakeAdminTopics:
 
 
 def _frames(chunks: list[Chunk]) -> list[memoryview]:
-    """Without their sizes."""
+    """Frames without their sizes."""
     data = memoryview(b"".join(chunks))
     frames = []
     while data:

@@ -1,4 +1,4 @@
-"""What can be measured, by name."""
+"""The cases that can be measured, by name."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,22 +9,22 @@ from tests.bench.inside.scene import Scene
 
 
 class Step(Protocol):
-    """What comes to the gateway in one turn of the event loop, and its work on that."""
+    """The input of the gateway in one turn of the event loop, and the work on it."""
 
     @property
     def batches(self) -> int:
-        """Or commits, or whatever the figures are about."""
+        """The number of batches, or of commits, or of other units of the figures."""
 
     async def run(self) -> None:
-        """This alone is measured."""
+        """The work. Only this is measured."""
 
 
 class Load(Protocol):
     def next_step(self) -> Step:
-        """The steps are to be run in order, each after it was made."""
+        """The next step. Each step is run before the next one is created."""
 
     async def settle(self) -> None:
-        """Return when every request is answered. Raises LoadError if an answer is wrong, and TimeoutError."""
+        """Return when every request is answered. Raises LoadError if a response is wrong, and TimeoutError."""
 
 
 CASES: dict[str, Callable[[Scene], Load]] = {case.name: partial(ProduceLoad, case=case) for case in PRODUCE_CASES}

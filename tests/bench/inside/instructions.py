@@ -1,6 +1,6 @@
-"""Instructions that a batch takes, counted by valgrind: the same in every run, whatever else the machine does.
+"""Instructions of a batch, counted by valgrind: the same in every run, whatever other load the machine has.
 
-It counts no system calls, and every instruction alike: copies of large buffers look cheaper than they are.
+valgrind counts no system calls, and every instruction the same: copies of large buffers look cheaper than they are.
 """
 
 import ctypes
@@ -20,11 +20,11 @@ DUMP, TOGGLE, START = 0x43540000, 0x43540002, 0x43540004
 """Callgrind's client requests (callgrind.h)."""
 _TOTALS = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 _REQUEST = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3".replace(" ", ""))
-"""How valgrind is asked on x86-64 (valgrind.h): rax has the arguments, and the rotations do nothing elsewhere."""
+"""A request to valgrind on x86-64 (valgrind.h): rax has the arguments, and the rotations have no effect elsewhere."""
 
 
 def count(sources: Path, cases: Sequence[str]) -> list[float]:
-    """Thousands of instructions a batch, by case. `sources` is a commit's work tree. Raises RuntimeError."""
+    """Thousands of instructions a batch, by case. `sources` is the work tree of a commit. Raises RuntimeError."""
     with tempfile.TemporaryDirectory(prefix="kafka-gateway-inside-") as folder:
         out = Path(folder) / "callgrind.out"
         command = [
@@ -42,7 +42,7 @@ def count(sources: Path, cases: Sequence[str]) -> list[float]:
 
 
 class Counter:
-    """In the process whose instructions are counted."""
+    """Runs in the process whose instructions are counted."""
 
     def __init__(self) -> None:
         page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)

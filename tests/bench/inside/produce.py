@@ -1,7 +1,7 @@
-"""Produce requests of one batch each, acks=all, from connections with five in flight, as Kafka's producers have them.
+"""Produce requests of one batch each, acks=all, from connections with five in flight, like those of Kafka's producers.
 
-A fixed part of the connections asks in each step, and the answers to them come some steps later, as from a broker that
-takes a while: how many batches share an entry is the same in every run.
+In each step, a fixed part of the connections sends requests. The broker acknowledges them some steps later. So the
+number of batches that share an entry is the same in every run.
 """
 
 import struct
@@ -17,7 +17,7 @@ from tests.bench.inside.scene import FakeClient, Scene
 
 REQUESTS_PER_CONNECTION = 5
 STEPS_ON_THE_WAY = 3
-"""Before an entry is confirmed; the connections take turns in as many groups, and one more."""
+"""The number of steps before an entry is acknowledged. The connections take turns in one more group than that."""
 _CRC = struct.Struct(">I")
 _CRC_AT, _SEQUENCE_AT = 17, 53
 
@@ -34,7 +34,7 @@ class ProduceCase(NamedTuple):
 
 
 class ProduceLoad:
-    """Of one topic."""
+    """Load on one topic."""
 
     def __init__(self, scene: Scene, case: ProduceCase) -> None:
         self._scene = scene
@@ -67,7 +67,7 @@ class ProduceLoad:
 
 
 class ProduceStep(NamedTuple):
-    """Bytes of the broker and of clients."""
+    """The input of one step: bytes of the broker and of clients."""
 
     scene: Scene
     receipts: bytes

@@ -1,4 +1,4 @@
-"""Where the calls and the time of a case go."""
+"""The functions that take the calls and the time of a case."""
 
 import cProfile
 import pstats
@@ -12,7 +12,7 @@ ROWS = 70
 
 
 async def show(case: str) -> None:
-    """Print calls a batch, the most expensive functions first; the profiler's own time makes each call dearer."""
+    """Print calls a batch, the most expensive functions first. The profiler adds its own time to each call."""
     worker = Worker()
     load = await worker.load(case)
     broker, profiler, batches = worker.scene.broker, cProfile.Profile(time.thread_time), 0

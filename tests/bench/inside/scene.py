@@ -1,7 +1,7 @@
 """A gateway in this process, without sockets: its own parts from a client's bytes to its broker's and back.
 
-What it costs is the work of the gateway alone. The kernel, the load and Pulsar take no part in it, so two commits can
-be compared on a machine that does other things as well.
+Only the work of the gateway itself is measured, without the kernel, a load generator and Pulsar. So two commits can be
+compared on a machine that has other work.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from gateway.requests.context import Listener
 from tests.bench.inside.broker import FakeAdminTopics, FakeBroker
 
 FLEET = {"lease_ms": 600_000, "dead_after_ms": 700_000, "cut_off_ms": 800_000}
-"""A tool that runs the scene may slow it down a hundred times."""
+"""A profiler may slow down the scene a hundred times."""
 TURNS = 3
-"""Of the event loop, in which all that came is worked off: to the handler, to the log's writer, to the socket."""
+"""Turns of the event loop until all input is processed: by the handler, by the log's writer, and by the socket."""
 ANSWERED_S = 120
 """Valgrind makes the first batch take a minute on a busy machine."""
 
 
 class Scene:
-    """Made in the event loop that it uses."""
+    """Must be constructed in the event loop that it uses."""
 
     def __init__(self, broker: FakeBroker | None = None) -> None:
         config = Config.model_validate({"fleet": FLEET})
@@ -59,7 +59,7 @@ class Scene:
         return self._services.served.cluster
 
     def add_topic(self, name: str) -> None:
-        """With one partition."""
+        """Add a topic with one partition."""
         self._admin_topics.names.add(f"persistent://{self._namespace}/{name}")
 
     def connect(self) -> "FakeClient":
@@ -70,7 +70,7 @@ class Scene:
             await asyncio.sleep(0)
 
     async def until_answered(self, clients: "Iterable[FakeClient]") -> None:
-        """The broker confirms at once. Raises TimeoutError."""
+        """The broker acknowledges immediately. Raises TimeoutError."""
         async with asyncio.timeout(ANSWERED_S):
             while not all(client.connection.idle for client in clients):
                 self.broker.say(self.broker.answers())
@@ -84,14 +84,14 @@ class FakeClient(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 50_000)})
         self.connection = connection
         self.received: list[Any] = []
-        """Buffers, to be taken out from time to time."""
+        """The received buffers; the owner removes them from time to time."""
         self.writes = 0
         self.closed = False
-        """By the gateway."""
+        """The gateway has closed the connection."""
         connection.connection_made(self)
 
     def ask(self, data: bytes) -> None:
-        """As a socket: into the buffer that the connection gives."""
+        """Pass data to the gateway like a socket: into the buffer that the connection provides."""
         connection, left = self.connection, memoryview(data)
         while left:
             buffer = connection.get_buffer(-1)
@@ -108,7 +108,7 @@ class FakeClient(asyncio.Transport):
         self.received += list_of_data
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """It takes everything."""
+        """There is no limit."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -117,10 +117,10 @@ class FakeClient(asyncio.Transport):
         return self.closed
 
     def pause_reading(self) -> None:
-        """It sends what the scene says."""
+        """The client sends only what the scene says."""
 
     def resume_reading(self) -> None:
-        """As `pause_reading`."""
+        """Like `pause_reading`."""
 
     def close(self) -> None:
         self.closed = True
@@ -130,7 +130,7 @@ class FakeClient(asyncio.Transport):
 
 
 class _Fleet(Fleet):
-    """Of this gateway alone, which has joined: only what is written and read back is left out."""
+    """A fleet with this gateway as the only member, which has joined. Nothing is written to or read from a log."""
 
     def __init__(self, client: PulsarClient, admin: AdminClient, config: Config) -> None:
         super().__init__(client, admin, config.pulsar.full_namespace, config.fleet)
@@ -140,7 +140,7 @@ class _Fleet(Fleet):
         self.beat()
 
     def beat(self) -> None:
-        """To be called from time to time."""
+        """Renew the lease; to be called from time to time."""
         assert self._membership is not None
         now_ms = lease_now_ms()
         for message in self._membership.due(now_ms):
@@ -149,7 +149,7 @@ class _Fleet(Fleet):
 
 
 class _Client(PulsarClient):
-    """With one broker, and a connection to it that is there already."""
+    """A client with one broker, and a connection to it that is open already."""
 
     def __init__(self, config: Config, broker: FakeBroker) -> None:
         super().__init__(config.pulsar)

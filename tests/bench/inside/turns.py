@@ -1,7 +1,6 @@
-"""Two commits in turns, each in a process of its own: slices of some milliseconds, first one and then the other.
+"""Two commits in turns, each in a process of its own: slices of some milliseconds, one commit after the other.
 
-What else the machine does makes single slices slower, never faster. So the quickest quarter of them tells what the
-work costs.
+Other load of the machine makes single slices slower, never faster. So the fastest quarter of them shows the cost.
 """
 
 import subprocess
@@ -17,7 +16,7 @@ from tests.support.gateway_process import REPOSITORY
 
 ROUNDS = 40
 PLACES = 4
-"""The quickest of so many slices count, by one."""
+"""One of this number of slices counts: the fastest ones."""
 
 
 class Cost(NamedTuple):
@@ -32,7 +31,7 @@ class Cost(NamedTuple):
 
     @property
     def median_ratio(self) -> float:
-        """Of single rounds."""
+        """The median of the rounds' ratios."""
         return median(after / before for before, after in zip(self.before, self.after, strict=True))
 
 
@@ -55,7 +54,7 @@ def compare(before: Path, cases: Sequence[str], rounds: int = ROUNDS) -> dict[st
 
 @contextmanager
 def _worker(sources: Path) -> Iterator[subprocess.Popen[str]]:
-    """Runs the commit's own scene. One from before there was any runs this one."""
+    """Runs the commit's own scene. For a commit without a scene, it runs this one."""
     command = [sys.executable, "-P", "-m", "tests.bench.inside.worker"]
     environment = {"PYTHONPATH": f"{sources}:{REPOSITORY}", "PYTHONHASHSEED": "0"}
     with subprocess.Popen(
@@ -77,7 +76,7 @@ def _slice(worker: subprocess.Popen[str], case: str) -> float:
 
 
 def _expect_line(worker: subprocess.Popen[str]) -> str:
-    """The next one that is not a log line."""
+    """The next line that is not a log line."""
     assert worker.stdout is not None
     for line in worker.stdout:
         if line.startswith(READY):

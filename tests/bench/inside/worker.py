@@ -1,4 +1,4 @@
-"""One commit's side of a comparison: reads names of cases, and answers each with a slice's CPU, in µs a batch.
+"""One commit's side of a comparison: reads names of cases, and answers each with the CPU of a slice, in µs a batch.
 
 Run with the commit's own sources first in PYTHONPATH.
 """
@@ -20,7 +20,7 @@ READY = "ready"
 
 
 class Worker:
-    """Made in the event loop."""
+    """Must be constructed in the event loop."""
 
     def __init__(self) -> None:
         self.scene = Scene()
@@ -28,7 +28,7 @@ class Worker:
         self._loads: dict[str, Load] = {}
 
     async def load(self, name: str) -> Load:
-        """Of the case; its log is open, and every client was answered."""
+        """The load of the case. Its log is open, and every client has been answered."""
         load = self._loads.get(name)
         if load is None:
             load = self._loads[name] = CASES[name](self.scene)
@@ -51,7 +51,7 @@ class Worker:
         return used_ns / batches / 1000
 
     async def count(self, name: str, counter: Counter) -> int:
-        """Have the instructions of some batches counted. Returns how many."""
+        """Count the instructions of some batches. Returns the number of batches."""
         load, batches = await self.load(name), 0
         while batches < COUNTED_BATCHES:
             step = load.next_step()

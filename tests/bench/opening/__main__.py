@@ -1,7 +1,8 @@
 """What opening a log costs the gateway: `python -m tests.bench.opening [--against REV] [--profile CASE]`.
 
-Pulsar is one that costs next to nothing (`fake_pulsar`), in a process of its own. Two commits take turns with slices of
-some milliseconds. What else the machine does makes single slices slower, never faster: the quickest quarter counts.
+Pulsar is replaced by one that costs next to nothing (`fake_pulsar`), in a process of its own. Two commits take turns
+with slices of some milliseconds. Other load of the machine makes single slices slower, never faster, so the fastest
+quarter counts.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from tests.support.gateway_process import REPOSITORY
 
 ROUNDS = 30
 PLACES = 4
-"""The quickest of so many slices count, by one."""
+"""One of this number of slices counts: the fastest ones."""
 
 
 def main() -> None:
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def _compare(trees: Sequence[Path], rounds: int) -> dict[str, list[list[float]]]:
-    """By case, of each tree the µs of CPU a partition of each round."""
+    """By case and work tree, the µs of CPU a partition for each round."""
     found: dict[str, list[list[float]]] = {case: [[] for _ in trees] for case in CASES}
     with ExitStack() as stack:
         workers = [stack.enter_context(_worker(tree, stack.enter_context(_pulsar()))) for tree in trees]
@@ -58,7 +59,7 @@ def _compare(trees: Sequence[Path], rounds: int) -> dict[str, list[list[float]]]
 
 @contextmanager
 def _pulsar() -> Iterator[list[str]]:
-    """Its ports."""
+    """The ports of a fake Pulsar."""
     command = [sys.executable, "-m", "tests.bench.opening.fake_pulsar"]
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

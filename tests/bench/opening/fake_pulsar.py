@@ -1,6 +1,5 @@
-"""A Pulsar whose topics all begin with the same two entries, in a process of its own: what a gateway spends on them is
-the gateway's alone. It knows as much of the protocol as opening, writing to and reading logs takes.
-"""
+"""A Pulsar whose topics all begin with the same two entries, in a process of its own, so that a measurement contains
+the gateway's work only. It implements the part of the protocol that opens, writes and reads logs."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 
 LEDGER = 7
 ENTRIES = 2
-"""Of every topic, before anything is written to it; each has one record."""
+"""The number of entries in every topic before anything is written to it. Each has one record."""
 STATS = (
     b'{"ledgers":[{"ledgerId":7,"entries":0,"size":0}],"state":"LedgerOpened","currentLedgerEntries":2,'
     b'"currentLedgerSize":300,"lastConfirmedEntry":"7:1","pendingAddEntriesCount":0,"entriesAddedCounter":2,'
@@ -48,10 +47,10 @@ class Broker(asyncio.Protocol):
         self._url = url
         self._received = bytearray()
         self._topics: dict[int, str] = {}
-        """By consumer."""
+        """Topic of each consumer."""
         self._starts: dict[int, int] = {}
         self._written: dict[int, int] = {}
-        """Entries, by producer."""
+        """Number of entries of each producer."""
         self._answers: dict[int, Callable[[BaseCommand], bytes]] = {
             BaseCommand.CONNECT: self._connected,
             BaseCommand.LOOKUP: self._lookup,
@@ -164,7 +163,7 @@ def _message(consumer: int, entry_id: int) -> bytes:
 
 
 def _entry() -> bytes:
-    """Its checksum, metadata and payload."""
+    """An entry: checksum, metadata and payload."""
     metadata = MessageMetadata(
         producer_name="earlier", sequence_id=0, publish_time=1, num_messages_in_batch=1,
         properties=[KeyValue(key=FORMAT_PROPERTY.encode(), value=KAFKA_FORMAT.encode())],
@@ -177,7 +176,7 @@ _ENTRY_BEHIND_INDEX = _entry()
 
 
 async def _serve() -> None:
-    """Print both ports, and serve until the standard input ends."""
+    """Print both ports, and serve until the end of the standard input."""
     loop = asyncio.get_running_loop()
     urls = [""]
     broker = await loop.create_server(lambda: Broker(urls[0]), "127.0.0.1", 0)

@@ -1,5 +1,6 @@
-"""One commit's side of a comparison: reads names of cases, and answers each with the CPU of a slice of it, in µs a
-partition. Run with the commit's own sources first in PYTHONPATH, and the ports of a fake Pulsar.
+"""One commit's side of a comparison: reads names of cases, and answers each with the CPU of a slice, in µs a partition.
+
+Run with the commit's own sources first in PYTHONPATH, and the ports of a fake Pulsar.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from protocol.kafka.batch import parse_header
 from protocol.kafka.records import Record, encode_batch
 
 PARTITIONS = 32
-"""Of a slice: all are opened at once, as many at a time as the limits allow."""
+"""Partitions of a slice. All are opened together, as many at the same time as the limits allow."""
 WARM_UP_SLICES = 3
 PROFILED_SLICES = 5
 READY = "ready"
@@ -43,7 +44,7 @@ Use = Callable[[PartitionLog], Awaitable[None]]
 
 
 async def opened(log: PartitionLog) -> None:
-    """Nothing more."""
+    """Only open the log."""
 
 
 async def written(log: PartitionLog) -> None:
@@ -55,7 +56,7 @@ async def written_idempotently(log: PartitionLog) -> None:
 
 
 async def read(log: PartitionLog) -> None:
-    """From its start: what a fetch does that has to wait."""
+    """Read the log from its start, like a fetch that has to wait."""
     waiter = _Waiter()
     log.waiters.add(waiter, at_end=False)
     while log.reader.read(log.start.offset, READ_BYTES) is None:
@@ -153,6 +154,6 @@ async def main(ports: list[int], profiled: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    patience.PATIENCE_S = 60.0  # a machine that does other things as well
+    patience.PATIENCE_S = 60.0  # the machine may have other work
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     uvloop.run(main([int(port) for port in sys.argv[1:3]], sys.argv[3:]))

@@ -1,4 +1,4 @@
-"""What security costs, and what tenants feel of each other: `python -m tests.bench.security [--only PART]`; writes
+"""What security costs, and how tenants affect each other: `python -m tests.bench.security [--only PART]`; writes
 docs/reports/security.md."""
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a tenant does that wants everything: loads that go on for a time, and count what they got."""
+"""Floods from a tenant: loads that run for a time, and count the responses."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from tests.bench.meter import Result
 from tests.support.raw_client import encode_request
 
 PIPELINED = 500
-"""Requests of a connection that are sent without waiting for an answer."""
+"""Requests of a connection that are sent without waiting for a response."""
 AT_ONCE = 20
 
 
@@ -21,7 +21,7 @@ def _framed(api: str, version: int, **fields: object) -> bytes:
 
 
 class _Asker:
-    """Sends the next burst when the last one is answered."""
+    """Sends the next burst of requests when the last one is answered."""
 
     def __init__(self, burst: list[bytes]) -> None:
         self._burst = burst
@@ -39,7 +39,7 @@ class _Asker:
 
 
 async def metadata(bootstrap: str, connections: int, seconds: float) -> Result:
-    """Metadata of all topics, on so many connections."""
+    """Metadata of all topics, on this number of connections."""
     burst = [_framed("Metadata", 1, topics=None)] * PIPELINED
     askers = [_Asker(burst) for _ in range(connections)]
     opened = []
@@ -54,7 +54,7 @@ async def metadata(bootstrap: str, connections: int, seconds: float) -> Result:
 
 
 async def connections(bootstrap: str, seconds: float) -> Result:
-    """Connections that ask for versions and go, many at once."""
+    """Connections that send ApiVersions and disconnect, many at the same time."""
     host, _, port = bootstrap.rpartition(":")
     ends = time.monotonic() + seconds
     request = _framed("ApiVersions", 0)

@@ -39,7 +39,7 @@ def listener_address(gateway: GatewayProcess, name: str) -> str:
 
 
 def fill(bootstrap: str, topic: str, size: int) -> None:
-    """With batches to be read."""
+    """Write batches, which the load then reads."""
     run_load(
         "kafka.produce", bootstrap=bootstrap, topic=topic, batch_records=size, in_flight=IN_FLIGHT, seconds=0,
         warm_up_s=0, batches=TAIL_BATCHES,
@@ -47,7 +47,7 @@ def fill(bootstrap: str, topic: str, size: int) -> None:
 
 
 def produce_cost(pids: list[int], bootstrap: str, topic: str, size: int, **more: Any) -> Result:
-    """With `cpu_us`: what each of the processes uses for a batch."""
+    """With `cpu_us`: the CPU time of each process for a batch."""
     return _cost(
         pids, "kafka.produce", bootstrap=bootstrap, topic=topic, batch_records=size, in_flight=IN_FLIGHT,
         seconds=SPAN_S, warm_up_s=WARM_UP_S, **more,
@@ -55,7 +55,7 @@ def produce_cost(pids: list[int], bootstrap: str, topic: str, size: int, **more:
 
 
 def tail_cost(pids: list[int], bootstrap: str, plain: str, topic: str, size: int, **more: Any) -> Result:
-    """The same of reading what was written last; the end is asked for at `plain`."""
+    """The same for reading the newest batches. The load finds the end offset at the address `plain`."""
     end = end_offset(plain, topic)
     return _cost(
         pids, "kafka.consume", bootstrap=bootstrap, topic=topic, batch_records=size, start=end - TAIL_BATCHES * size,

@@ -49,11 +49,11 @@ ADMIN, PASSWORD = "admin", "bench"
 TIMEOUT_S = 30.0
 BATCHES, REPEATS = 5_000, 9
 TOPIC = "orders"
-"""Of the code alone."""
+"""For the code alone."""
 
 
 def rights(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """Two gateways: one lets everybody do everything, one has ACLs, and quotas that nobody reaches."""
+    """Two gateways: one without an authorizer, one with ACLs, and with quotas that are never reached."""
     with ExitStack() as stack:
         gateways = {
             "without": stack.enter_context(gateway_on(work_dir, pulsar)),
@@ -85,7 +85,7 @@ def _guarded_sections() -> dict[str, dict[str, Any]]:
 
 
 def _set_rights(gateway: GatewayProcess) -> None:
-    """All for those who do not log in, among many ACLs of others; and quotas."""
+    """ACLs that allow everything to clients without a login, among many ACLs of others; and quotas."""
     admin = AdminClient({
         "bootstrap.servers": listener_address(gateway, "admin"), "security.protocol": "sasl_plaintext",
         "sasl.mechanism": "PLAIN", "sasl.username": ADMIN, "sasl.password": PASSWORD,
@@ -109,7 +109,7 @@ def _set_rights(gateway: GatewayProcess) -> None:
 
 
 def _in_turns(gateways: dict[str, GatewayProcess], size: int) -> list[tuple[float, float]]:
-    """µs a batch without and with, of each round."""
+    """µs a batch without and with them, for each round."""
     topics = {}
     for name, gateway in gateways.items():
         topics[name] = unique_topic("bench")
@@ -128,13 +128,13 @@ def _in_turns(gateways: dict[str, GatewayProcess], size: int) -> list[tuple[floa
 
 
 def added_cost_us() -> float:
-    """What guard and meter add to a Produce request of one batch: the best of several, which nothing disturbed."""
+    """The time that guard and meter add to a Produce request of one batch: the shortest of several measurements."""
     without, guarded = produce_path(guarded=False), produce_path(guarded=True)
     return _best_us(guarded) - _best_us(without)
 
 
 def produce_path(*, guarded: bool) -> Callable[[], None]:
-    """One Produce request on its way through a connection's handlers; the last one answers at once."""
+    """One Produce request through the handlers of a connection; the last handler answers immediately."""
     state = SecurityState()
     for number in range(OTHER_ACLS):
         state.apply(acl_record(_acl(f"other-{number}", "User:other"), present=True))

@@ -1,4 +1,4 @@
-"""Two clusters in one gateway: how long the requests of one take while the other one floods."""
+"""Two clusters in one gateway: how long the requests of one take while the other one floods the gateway."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tests.support.names import unique_topic
 
 QUIET, FLOOD = "quiet", "flood"
 RATE, SPAN_S = 50, 4.0
-"""Records a second of the quiet one."""
+"""Records a second of the quiet cluster."""
 FLOOD_S = SPAN_S + 3.0
-"""It begins before, and ends behind."""
+"""The flood begins before the measurement, and ends after it."""
 FLOODS_BEFORE_S = 1.5
 ROUNDS = 2
 SIZE = 160
 PARTITIONS = 200
-"""That metadata names."""
+"""The number of partitions in a metadata response."""
 PRODUCE, FETCH, METADATA, CONNECTIONS = "produce", "fetch", "metadata", "connections"
 
 
 class _Place(NamedTuple):
-    """Where the flood goes."""
+    """The addresses that a flood goes to."""
 
     gateway: GatewayProcess
     address: str
@@ -42,9 +42,9 @@ class _Place(NamedTuple):
 
 
 def tenants(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """The quiet cluster alone, beside a flood of the other cluster, and beside the same flood of another gateway.
+    """The quiet cluster alone, with a flood of the other cluster, and with the same flood to another gateway.
 
-    The last says what it costs that all share a machine and a Pulsar.
+    The last case shows the cost of sharing a machine and a Pulsar.
     """
     with ExitStack() as stack:
         both = stack.enter_context(gateway_on(work_dir, pulsar, **_clusters()))
@@ -64,11 +64,11 @@ class _Round(NamedTuple):
     same: dict[str, float]
     elsewhere: dict[str, float]
     busy: float
-    """The flooded gateway, of a core."""
+    """CPU use of the flooded gateway, 1 is a core."""
 
 
 def _round(what: str, quiet: str, topic: str, places: list[_Place], same: _Place) -> _Round:
-    """p50 and p99 (ms) each time."""
+    """p50 and p99 in ms, for each case."""
     alone, found, busy = _latency(quiet, topic), {}, 0.0
     for place in places:
         before = cpu_seconds(place.gateway.pid)

@@ -1,4 +1,4 @@
-"""What TLS costs: none, in the gateway, and in haproxy before it."""
+"""What TLS costs: without it, in the gateway, and in a haproxy in front."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOUND_S = 20.0
 
 
 class _Way(NamedTuple):
-    """To the gateway."""
+    """A way to the gateway."""
 
     name: str
     address: str
@@ -47,7 +47,8 @@ class _Scene(NamedTuple):
 
 
 def tls(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """The ways in turns. Whoever ends TLS pays for it; haproxy costs its own part, too."""
+    """The ways in turns. The cost of TLS is in the process that terminates it; haproxy also costs something without
+    TLS."""
     with _scene(work_dir, pulsar) as scene:
         topic = unique_topic("bench")
         create_topic(scene.gateway.bootstrap, topic)
@@ -90,7 +91,7 @@ def _add_rows(figures: Figures, what: str, found: dict[str, list[Result]]) -> No
 
 
 def _handshakes(scene: _Scene, way: _Way) -> list[float]:
-    """ms of the gateway and of haproxy for a connection that asks for versions."""
+    """Milliseconds of CPU of the gateway and of haproxy, for a connection that sends ApiVersions."""
     payload = encode_request("ApiVersions", 0, {})
     request = len(payload).to_bytes(4, "big") + payload
     context = None if way.authority is None else ssl.create_default_context(cafile=way.authority)
@@ -135,7 +136,7 @@ def _scene(work_dir: Path, pulsar: PulsarStandalone) -> Iterator[_Scene]:
 
 @contextmanager
 def _haproxy(work_dir: Path, server: Issued, outside: str, inside: str) -> Iterator[ChildProcess]:
-    """One thread: it costs what it costs, however many there are."""
+    """haproxy with one thread: more threads do not change the cost."""
     both = work_dir / "haproxy.pem"
     both.write_bytes(server.certificate.read_bytes() + server.key.read_bytes())
     config = work_dir / "haproxy.cfg"
