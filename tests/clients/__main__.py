@@ -1,7 +1,7 @@
-"""Public clients on Apache Kafka and on the gateway, the results compared: `python -m tests.clients [CLIENT …]`.
+"""Public clients on Apache Kafka and on the gateway, with the results compared: `python -m tests.clients [CLIENT …]`.
 
-Writes docs/reports/conformance.md when all clients did all cases on servers of its own, or the file that `--report`
-names.
+Writes docs/reports/conformance.md when all clients ran all cases on the program's own servers, or the file that
+`--report` names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def report_file(options: argparse.Namespace) -> Path | None:
-    """Where the report of a run with these options goes: what ran only a part must not replace the whole."""
+    """The file for the report of this run. A partial run must not overwrite the complete report."""
     if options.report is not None:
         return Path(options.report)
     part = options.clients or options.cases or options.kafka or options.gateway
@@ -67,7 +67,7 @@ def report_file(options: argparse.Namespace) -> Path | None:
 def _try_clients(
     kinds: Sequence[ClientKind], cases: Sequence[Case], sides: Sequence[Side], work_dir: Path
 ) -> list[Results]:
-    """Several at a time: most of it is waiting."""
+    """Several clients at the same time: they wait most of the time."""
     run_id = f"c{uuid.uuid4().hex[:6]}"
 
     def try_client(number: int, kind: ClientKind) -> Results:

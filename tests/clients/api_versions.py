@@ -1,4 +1,4 @@
-"""Which versions of which APIs servers say they serve, by their own ApiVersions answers."""
+"""The versions of APIs that servers report in ApiVersions responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def advertised(bootstrap: str) -> Versions:
 
 @contextmanager
 def newest_kafka(work_dir: Path) -> Iterator[str]:
-    """The bootstrap address of a Kafka that is newer than the reference, for its table of versions alone."""
+    """The bootstrap address of a Kafka that is newer than the reference, only for its versions of APIs."""
     broker = KafkaBroker(work_dir, class_path=artifact_classpath("org.apache.kafka", "kafka_2.13", NEWEST_KAFKA))
     broker.start()
     try:

@@ -1,4 +1,5 @@
-"""The clients on trial, and how each becomes a command on this machine. Everything is built below `build/clients`."""
+"""The clients of the trial, and how to build and start each on this machine. Everything is built below `build/clients`.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ Command = Sequence[str]
 
 
 class NotAvailableError(Exception):
-    """A client cannot be had on this machine; the message says why."""
+    """A client cannot be installed on this machine; the message says why."""
 
 
 @dataclass(frozen=True)
 class ClientKind:
-    """`prepare` builds what is missing and returns the command that takes a bootstrap address."""
+    """`prepare` builds what is missing, and returns the command, whose argument is a bootstrap address."""
 
     name: str
     version: str
@@ -75,13 +76,13 @@ JAVA_VERSIONS = {
     "3.9.2": "v2_8",
     "4.3.0": "v2_8",
 }
-"""Version → folder of the Version.java that fits it."""
+"""Version → folder of the Version.java for it."""
 GO_MODULES = {
     "sarama": "github.com/IBM/sarama",
     "franz": "github.com/twmb/franz-go",
     "segmentio": "github.com/segmentio/kafka-go",
 }
-"""Folder of the driver → what it drives."""
+"""Folder of the driver → the client library."""
 CODECS = ("python-snappy", "lz4", "zstandard")
 
 
@@ -160,7 +161,7 @@ def _need(tool: str) -> None:
 
 
 def _run(command: Command, folder: Path = REPOSITORY) -> None:
-    """Raises NotAvailableError with the end of what the command said."""
+    """Raises NotAvailableError with the end of the command's output."""
     BUILD_DIR.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False, env={**os.environ}

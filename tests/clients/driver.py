@@ -1,4 +1,4 @@
-"""A client under trial: a small program around a public client library that obeys; see drivers/lines.py."""
+"""A client of a trial: a small program around a public client library that executes commands; see drivers/lines.py."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import deploy.local
 
 EXEC_BOUND = Path(deploy.local.__path__[0]) / "exec_bound.py"
 ANSWER_TIMEOUT_S = 60.0
-"""Beyond the timeout that an action is given itself."""
+"""Added to the timeout that an action has itself."""
 READ_BYTES = 1 << 16
 STOP_TIMEOUT_S = 10.0
 
 
 class ActionError(Exception):
-    """The client reported an error; the message is its own name for it."""
+    """The client reported an error; the message is the client's name of it."""
 
 
 class NotApplicableError(Exception):
@@ -30,11 +30,11 @@ class NotApplicableError(Exception):
 
 
 class DriverEndedError(Exception):
-    """The driver ended, or did not answer in time. It is gone."""
+    """The driver ended, or did not answer in time. Its process has ended."""
 
 
 class Driver:
-    """One process. `send` and `receive` apart let two clients act at the same time; `call` is both."""
+    """One process. With `send` and `receive`, two clients can act at the same time; `call` does both."""
 
     def __init__(self, command: Sequence[str], bootstrap: str, log_path: Path, env: Mapping[str, str]) -> None:
         bound = [sys.executable, str(EXEC_BOUND), str(os.getpid()), *command, bootstrap]
@@ -51,7 +51,7 @@ class Driver:
         return self.receive(ANSWER_TIMEOUT_S + arguments.get("timeout_ms", 0) / 1000)
 
     def error(self, do: str, **arguments: Any) -> str:
-        """The error that an action must end in."""
+        """The error that the action must end with."""
         try:
             result = self.call(do, **arguments)
         except ActionError as error:
@@ -81,7 +81,7 @@ class Driver:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End of input: clients leave in good order, or are killed after a time."""
+        """Close the input: clients shut down, or are killed after a time."""
         try:
             self._process.communicate(timeout=STOP_TIMEOUT_S)
         except (subprocess.TimeoutExpired, BrokenPipeError):
@@ -109,7 +109,7 @@ class Driver:
         return line
 
     def _read(self, deadline: float) -> bytes | None:
-        """None when time is up, empty at the end of the output."""
+        """A line; None when the deadline has passed, empty at the end of the output."""
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)

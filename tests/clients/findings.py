@@ -1,4 +1,4 @@
-"""What is known of results that are no pass: the explanations that the report adds to what the run found."""
+"""Explanations of results that are not a pass; the report adds them to the results of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 NOT_TRIED = {
     "Confluent.Kafka (.NET)": "Debian has no .NET SDK; the client wraps librdkafka, which is tried here",
 }
-"""Client → why it has no column."""
+"""Client → the reason why it has no column."""
 
 CAUSES: tuple[tuple[str, str, str], ...] = (
     (

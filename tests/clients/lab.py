@@ -1,4 +1,4 @@
-"""What a case has in hand: the client under trial on one side, a witness, and names that no other case uses."""
+"""What a case works with: the client of the trial on one side, a witness, and names that no other case uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.clients.driver import Driver, NotApplicableError
 
 READ_TIMEOUT_MS = 15_000
 QUIET_MS = 1_500
-"""How long nothing must come to believe that nothing comes."""
+"""If nothing arrives in this time, the case assumes that nothing will."""
 SESSION_TIMEOUT_MS = 10_000
 REBALANCE_TIMEOUT_MS = 40_000
 ROUND_MS = 1_000
@@ -58,13 +58,13 @@ class Client(Driver):
 
 @dataclass
 class Lab:
-    """Of one case with one client on one side."""
+    """What a case needs, for one client on one side."""
 
     client: Client
     witness: Client
-    """librdkafka, for what the client under trial cannot do or should not do itself."""
+    """librdkafka, for actions that the client of the trial cannot do or should not do itself."""
     start: Callable[[], Client]
-    """Another process of the client."""
+    """Starts another process of the client."""
     prefix: str
     side: Side
     _others: list[Client] = field(default_factory=list)
@@ -73,14 +73,14 @@ class Lab:
         return f"{self.prefix}-{suffix}"
 
     def topic(self, partitions: int = 1, suffix: str = "t", **configs: str) -> str:
-        """Made by the witness. Configurations are written with underscores."""
+        """Create a topic with the witness. Names of configurations are written with underscores."""
         name = self.name(suffix)
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         self.witness.call("create_topic", topic=name, partitions=partitions, configs=settings)
         return name
 
     def login(self, listener: str, mechanism: str | None = None, **changes: Any) -> dict[str, Any]:
-        """Raises NotApplicableError where the servers were not started here."""
+        """Raises NotApplicableError if the servers were not started for this run."""
         found = self.side.login(listener, mechanism, **changes)
         if found is None:
             raise NotApplicableError("the servers' users are not known")
@@ -98,12 +98,13 @@ class Lab:
 
 
 def expect(found: Any, expected: Any) -> None:
-    """Raises AssertionError, which names both."""
+    """Raises AssertionError, with both values."""
     assert found == expected, f"{found} instead of {expected}"
 
 
 def eventually(read: Callable[[], Any], expected: Any) -> None:
-    """Brokers agree on a change a moment after they have answered. Raises AssertionError."""
+    """Wait until `read` returns the expected value: brokers apply a change some time after they answer. Raises
+    AssertionError."""
     deadline = time.monotonic() + SETTLE_S
     while (found := read()) != expected:
         assert time.monotonic() < deadline, f"{found} instead of {expected}"
@@ -142,17 +143,17 @@ def record(
 
 
 def numbered(count: int, partitions: int = 1, prefix: str = "v") -> list[Record]:
-    """Records v0, v1, … with keys, dealt to the partitions in turn."""
+    """Records v0, v1, … with keys, distributed round-robin to the partitions."""
     return [record(b"%s%d" % (prefix.encode(), n), b"k%d" % n, n % partitions) for n in range(count)]
 
 
 def shown(records: Iterable[Record], *names: str) -> list[list[Any]]:
-    """What of records is compared: offset, key and value, or the fields that are named."""
+    """The fields of records that are compared: offset, key and value, or the named fields."""
     return [[each[name] for name in names or ("offset", "key", "value")] for each in records]
 
 
 def sent(records: Sequence[Record], offset: int = 0) -> list[list[Any]]:
-    """What `shown` must show of records that were produced to one partition, from this offset."""
+    """What `shown` must return for records that were produced to one partition, from this offset."""
     return [[offset + index, each["key"], each["value"]] for index, each in enumerate(records)]
 
 
@@ -165,10 +166,11 @@ def encoded(data: bytes | None) -> str | None:
 
 
 def poll_together(*polls: tuple[Client, dict[str, Any]]) -> list[Any]:
-    """Members of a group act at the same time, and go on until all have what they want: none can join alone.
+    """Members of a group poll at the same time, and continue until all have what they need: none can join alone.
 
-    Each comes with the records (`count`) or partitions (`assigned`) that it wants. None waits for the others between
-    its polls: old Java clients stay in a poll until the others have joined too, whatever its timeout.
+    Each poll names the number of records (`count`) or partitions (`assigned`) that its member needs. Members do not
+    wait for each other between polls: old Java clients stay in a poll until the others have joined, whatever its
+    timeout.
     """
     found: list[dict[str, Any]] = [{"records": [], "assigned": []} for _ in polls]
     deadline = time.monotonic() + REBALANCE_TIMEOUT_MS / 1000

@@ -1,4 +1,4 @@
-"""docs/reports/conformance.md: what one run found, client by client."""
+"""docs/reports/conformance.md: the results of one run for each client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNS = {PASS: "pass", FAIL: "**fail**", NOT_APPLICABLE: "n/a"}
 CAUSE_LENGTH = 160
 
 Results = dict[str, Any]
-"""Of one client: name, version, language, and its verdicts or why it is not available."""
+"""The results of one client: name, version, language, and its verdicts, or why it is not available."""
 
 HEAD = """\
 # Public clients
@@ -58,7 +58,7 @@ def report_sections(clients: Sequence[Results]) -> list[str]:
 
 
 def version_section(by_server: Mapping[str, Versions]) -> list[str]:
-    """API by API, what each server's ApiVersions answer says."""
+    """For each API, the versions in each server's ApiVersions response."""
     if not by_server:
         return []
     names = dict.fromkeys(name for versions in by_server.values() for name in versions)
@@ -90,7 +90,7 @@ def _summary(clients: Sequence[Results]) -> str:
 
 
 def _count(verdicts: Sequence[dict[str, Any]], feature: str) -> str:
-    """Passed of those that apply."""
+    """The number of passed cases, of those that apply."""
     results = Counter(each["result"] for each in verdicts if each["feature"] == feature)
     applicable = results[PASS] + results[FAIL]
     if not applicable:
@@ -99,7 +99,7 @@ def _count(verdicts: Sequence[dict[str, Any]], feature: str) -> str:
 
 
 def _details(clients: Sequence[Results]) -> list[str]:
-    """A table for each feature, with the clients that do not pass by name."""
+    """A table for each feature, with the names of the clients that do not pass."""
     lines = ["## Case by case\n"]
     cases: dict[str, dict[str, list[tuple[str, str]]]] = {}
     for client in clients:
@@ -113,14 +113,14 @@ def _details(clients: Sequence[Results]) -> list[str]:
 
 
 def _sorted_by_result(outcomes: Sequence[tuple[str, str]]) -> list[str]:
-    """How many pass, which fail, and to which it does not apply."""
+    """The number of passes, and the names of clients that fail, or to which the case does not apply."""
     by_result = {result: [client for client, each in outcomes if each == result] for result in SIGNS}
     failed, other = ", ".join(by_result[FAIL]), ", ".join(by_result[NOT_APPLICABLE])
     return [f"{len(by_result[PASS])} of {len(outcomes)}", failed, other]
 
 
 def _failures(clients: Sequence[Results]) -> list[str]:
-    """By cause: a line for the cause, then one for each client."""
+    """Failures by cause: a line for the cause, then one for each client."""
     met: dict[str, dict[str, list[str]]] = {}
     for client in clients:
         for each in client["verdicts"]:
@@ -148,7 +148,7 @@ def _inapplicable(clients: Sequence[Results]) -> list[str]:
 
 
 def _named(cases: Sequence[str]) -> str:
-    """The first, and how many more: *Case by case* has their names."""
+    """The first name, and the number of the others: *Case by case* has their names."""
     more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
     return f"{cases[0]}{more}"
 

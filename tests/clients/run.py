@@ -1,4 +1,4 @@
-"""Run the cases of one client on both sides."""
+"""Runs the cases of one client on both sides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAUSE_LENGTH = 120
 
 
 class Bench:
-    """One client on one side. The process of the client lives from case to case, until it ends or hangs."""
+    """One client on one side. The process of the client is used for many cases, until it ends or hangs."""
 
     def __init__(self, kind: ClientKind, command: Command, side: Side, run_id: str, work_dir: Path) -> None:
         self._kind = kind
@@ -67,7 +67,7 @@ class Bench:
 def run_cases(
     kind: ClientKind, command: Command, cases: Sequence[Case], sides: Sequence[Side], run_id: str, work_dir: Path
 ) -> Iterator[Verdict]:
-    """Both sides at the same time: most of it is waiting. They are Kafka and the gateway."""
+    """Run on both sides, Kafka and the gateway, at the same time: most of the time is waiting."""
     kafka, gateway = (Bench(kind, command, side, run_id, work_dir) for side in sides)
     with ThreadPoolExecutor(2) as pool, closing(kafka), closing(gateway):
         for case in cases:
@@ -76,7 +76,7 @@ def run_cases(
 
 
 def _described(failure: Exception) -> str:
-    """The error, and the line of the case that it came from."""
+    """The error, and the line of the case that raised it."""
     lines = [frame.line for frame in traceback.extract_tb(failure.__traceback__) if "/cases/" in frame.filename]
     text = str(failure) or "not as expected"
     return f"{text.splitlines()[0][:CAUSE_LENGTH]} in `{lines[-1] if lines else ''}`"

@@ -1,4 +1,4 @@
-"""What came of a case on both sides, and what that says."""
+"""The results of a case on both sides, and their comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_APPLICABLE = "n/a"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one case with one client on one side."""
+    """The result of one case with one client on one side."""
 
     result: Any = None
     error: str | None = None
@@ -30,7 +30,7 @@ class Verdict:
 
     @property
     def result(self) -> str:
-        """Kafka says what a client can do: what it cannot do there is not asked of the gateway."""
+        """Kafka shows what a client can do: a case that fails there is not required of the gateway."""
         if self.kafka.unsupported or self.kafka.error:
             return NOT_APPLICABLE
         if self.gateway.error or self.gateway.unsupported or self.gateway.result != self.kafka.result:
@@ -39,7 +39,7 @@ class Verdict:
 
     @property
     def cause(self) -> str:
-        """Of what is no pass."""
+        """The cause of a result that is not a pass."""
         if self.kafka.unsupported:
             return self.kafka.unsupported
         if self.kafka.error:

@@ -1,4 +1,5 @@
-"""Killed gateways, a killed and a stopped Pulsar, clients that misbehave: nothing is lost, others go on."""
+"""Killed gateways, a killed and a suspended Pulsar, clients that misbehave: nothing is lost, other clients are served.
+"""
 
 import os
 import random
@@ -36,7 +37,7 @@ MIB = 1024 * 1024
 ENDS = 3
 IDLE_CONNECTIONS = 10_000
 SPARE_FILES = 500
-"""Of the process's limit, left to the tests themselves."""
+"""Files of the process's limit that remain for the tests themselves."""
 BYTES_PER_IDLE_CONNECTION = 16 * 1024
 PAUSE_S = 5.0
 RECOVERY_S = 150.0
@@ -45,7 +46,7 @@ SECOND_S = 1_000
 
 @pytest.fixture(scope="module")
 def own_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
-    """May be killed and stopped; is running and ready when a test ends."""
+    """Tests may kill and suspend it. It is running and ready when a test ends."""
     with running(PulsarStandalone(tmp_path_factory.mktemp("own-pulsar"))) as server:
         yield server
 
@@ -64,7 +65,7 @@ def topic(gateway: GatewayProcess) -> str:
 
 
 class Traffic:
-    """One producer with acks=all on a topic of its own, and what it sent."""
+    """One producer with acks=all on a topic of its own, and the values that it sent."""
 
     def __init__(self, bootstrap: str, *, idempotent: bool) -> None:
         self._bootstrap = bootstrap
@@ -79,7 +80,7 @@ class Traffic:
         )  # fmt: skip
 
     def send(self) -> None:
-        """1,000 values on their way."""
+        """Send 1,000 values without waiting."""
         values = [b"value %d" % (len(self._sent) + number) for number in range(1_000)]
         self._sent += values
         self._acknowledged_before = self._sender.acknowledged
@@ -90,7 +91,8 @@ class Traffic:
         wait_for(lambda: self._sender.acknowledged > before, "some more records are acknowledged", RECOVERY_S)
 
     def check(self) -> None:
-        """Every acknowledged record is where its produce reply said; with idempotence the log is just what was sent."""
+        """Every acknowledged record is at the offset of its response. With idempotence, the log has exactly what was
+        sent."""
         self._sender.flush(RECOVERY_S)
         assert self._sender.errors == []
         log = read_all(self._bootstrap, self._topic)
@@ -102,12 +104,12 @@ class Traffic:
 
 
 def both_kinds(gateway: GatewayProcess) -> list[Traffic]:
-    """A plain and an idempotent producer: the same fault does for both."""
+    """A plain and an idempotent producer, for the same fault."""
     return [Traffic(gateway.bootstrap, idempotent=idempotent) for idempotent in (False, True)]
 
 
 def send_all(traffic: list[Traffic]) -> None:
-    """Some records of each are acknowledged when this returns, most of the others are on their way."""
+    """When this returns, some records of each producer are acknowledged, and most others are in flight."""
     for each in traffic:
         each.send()
     for each in traffic:
@@ -129,7 +131,7 @@ def test_a_gateway_ends(pulsar: PulsarStandalone, tmp_path: Path, end: Callable[
 
 @pytest.mark.timeout(400)
 def test_a_killed_pulsar(own_pulsar: PulsarStandalone, own_gateway: GatewayProcess, tmp_path: Path) -> None:
-    """And a gateway that is started meanwhile waits for it."""
+    """A gateway that is started in the meantime waits for Pulsar."""
     traffic = both_kinds(own_gateway)
     send_all(traffic)
     own_pulsar.kill()
@@ -202,7 +204,7 @@ def test_clients_that_never_read(pulsar: PulsarStandalone, tmp_path: Path) -> No
 
 
 def fetch_all(client: RawClient, topic: str) -> None:
-    """Ask for the whole log, and leave the answer where it is."""
+    """Fetch the whole log, and do not read the response."""
     wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50 * MIB}
     client.send(
         "Fetch", 4, replica_id=-1, max_wait_ms=SECOND_S, min_bytes=1, max_bytes=50 * MIB, isolation_level=0,
@@ -211,7 +213,7 @@ def fetch_all(client: RawClient, topic: str) -> None:
 
 
 def test_garbage(gateway: GatewayProcess, topic: str) -> None:
-    """Any bytes: the gateway closes the connection or answers; it goes on for others."""
+    """Any bytes: the gateway closes the connection or answers, and serves other clients."""
     chance = random.Random(7)
     with assigned(gateway.bootstrap, topic) as consumer:
         for number in range(200):
@@ -228,7 +230,7 @@ def test_garbage(gateway: GatewayProcess, topic: str) -> None:
 
 
 def exchange(bootstrap: str, data: bytes) -> None:
-    """Send, then read until the gateway closes the connection. Raises TimeoutError if it does not."""
+    """Send, then read until the gateway closes the connection. Raises TimeoutError if the gateway does not."""
     host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=15) as connection:
         try:

@@ -1,4 +1,4 @@
-"""Thousands of clients that do their worst: the gateway's memory stays bounded, and nothing acknowledged is lost."""
+"""Thousands of badly behaving clients: the gateway's memory stays bounded, and no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.raw_client import encode_request
 
 MB = 1024 * 1024
 MEMORY_MB = 512
-"""Resident memory at its peak: what a container for the gateway has to hold, without the kernel's socket buffers."""
+"""Peak resident memory: what a container for the gateway needs, without the kernel's socket buffers."""
 HALF_SENT, SLOW_READERS, LARGE_PRODUCERS, IDLE = 1_500, 1_000, 100, 2_400
 BATCH_BYTES = 900_000
 LOAD_S = 10.0
@@ -40,7 +40,7 @@ def gateway(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess
 
 
 def peak_mb(pid: int) -> float:
-    """The most that was ever resident."""
+    """The maximum of resident memory so far."""
     line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
@@ -70,7 +70,7 @@ def fetch(topic: str, partition: int, offset: int) -> bytes:
 
 
 class Mob:
-    """Clients without manners; the gateway may close their connections, and they do not come back."""
+    """Badly behaving clients. The gateway may close their connections; they do not reconnect."""
 
     def __init__(self, gateway: GatewayProcess, topic: str, partitions: int) -> None:
         self._host, port = gateway.bootstrap.split(":")
@@ -97,7 +97,7 @@ class Mob:
             writer.transport.abort()
 
     async def _send_half(self, number: int) -> None:
-        """A part of a request that says it will be large."""
+        """A part of a request that announces a large size."""
         async with self._connected() as writer:
             writer.write((50 * MB).to_bytes(4, "big") + b"\0" * 200_000)
             await asyncio.sleep(LOAD_S)

@@ -1,4 +1,4 @@
-"""Offsets are dense, and a produce reply names the offset at which the record is read: whatever happens in between."""
+"""Offsets are dense, and a record is read at the offset of its Produce response, whatever happens in between."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def topic(gateway: GatewayProcess) -> str:
 
 @pytest.fixture(scope="module")
 def rolling_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
-    """Begins a new ledger every few entries, deletes old ones soon, and may be restarted."""
+    """Begins a new ledger every few entries, deletes old ledgers early, and may be restarted."""
     settings = {
         "managedLedgerMaxEntriesPerLedger": str(ENTRIES_PER_LEDGER),
         "managedLedgerMinLedgerRolloverTimeMinutes": "0",
@@ -90,7 +90,7 @@ def test_while_ledgers_roll_over(rolling_pulsar: PulsarStandalone, rolling_gatew
     topic = unique_topic("rollover")
     create_topic(rolling_gateway.bootstrap, topic)
     expected = values(600)
-    # One record an entry: of several requests in flight, the gateway would make one entry.
+    # One request in flight, or the gateway would put several records into one entry.
     sender = Sender(rolling_gateway.bootstrap, topic, max_in_flight=1, batch_num_messages=1, linger_ms=0)
     with assigned(rolling_gateway.bootstrap, topic) as consumer:
         sender.send(expected)
@@ -106,7 +106,8 @@ def test_while_ledgers_roll_over(rolling_pulsar: PulsarStandalone, rolling_gatew
 def test_retention_passes_a_group_that_is_dead(
     rolling_pulsar: PulsarStandalone, rolling_gateway: GatewayProcess
 ) -> None:
-    """Its subscription holds nothing back, its commit stays where it was, and its next member hears what is gone."""
+    """The group's subscription does not stop retention, its commit stays, and its next member gets OFFSET_OUT_OF_RANGE.
+    """
     topic, bootstrap = unique_topic("retention"), rolling_gateway.bootstrap
     create_topic(bootstrap, topic, config={"retention.bytes": str(1 << 20)})
     commit(bootstrap, topic, topic, 0)
@@ -128,7 +129,7 @@ def test_retention_passes_a_group_that_is_dead(
 def test_deleted_records_stay_deleted(
     pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path
 ) -> None:
-    """Also for a gateway that knows the log, and one that opens it; offsets go on where they were."""
+    """Also at a gateway that has the log open, and at one that opens it. Offsets continue where they were."""
     produce(gateway.bootstrap, topic, [Record(value) for value in values(20)])
     with running(gateway_on(pulsar, tmp_path)) as other:
         assert watermarks(other.bootstrap, topic) == (0, 20)
@@ -217,7 +218,7 @@ def test_with_two_gateways_on_one_partition(
         ]
         for thread in threads:
             thread.start()
-        for _ in range(unloads):  # the first ones while the senders' first batches are on their way
+        for _ in range(unloads):  # the first unloads happen while the first batches of the senders are in flight
             Admin(pulsar).unload(partition_zero(topic))
         for thread in threads:
             thread.join(TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""While Pulsar is away from all gateways, they go on naming the same leaders."""
+"""While no gateway can reach Pulsar, all gateways advertise the same leaders."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tests.support.raw_client import connected
 PARTITIONS = 12
 FLEET = {"heartbeat_ms": 100, "lease_ms": 500, "dead_after_ms": 1_000}
 AWAY_S = 3.0
-"""Several times as long as it takes until a gateway is out of touch."""
+"""Several times the time after which a gateway has lost touch."""
 RECOVERY_S = 150.0
 
 
@@ -44,7 +44,7 @@ def partitions(gateway: GatewayProcess, topic: str) -> list[dict[str, Any]]:
 
 
 def leaders(gateway: GatewayProcess, topic: str) -> dict[tuple[int, int], int]:
-    """By partition and leader epoch."""
+    """Leaders by partition and leader epoch."""
     return {(each["partition_index"], each["leader_epoch"]): each["leader_id"] for each in partitions(gateway, topic)}
 
 
@@ -53,7 +53,7 @@ def leaders(gateway: GatewayProcess, topic: str) -> dict[tuple[int, int], int]:
 def test_one_leader_in_an_epoch(
     own_pulsar: PulsarStandalone, gateways: list[GatewayProcess], end: Callable[[PulsarStandalone], None]
 ) -> None:
-    """As in Kafka: a librdkafka client that hears of two may stay with the wrong one for five minutes."""
+    """As in Kafka: a librdkafka client that has seen two leaders may use the wrong one for five minutes."""
     topic = unique_topic("away")
     create_topic(gateways[0].bootstrap, topic, PARTITIONS)
     known = leaders(gateways[0], topic)

@@ -1,4 +1,4 @@
-"""Our Pulsar client and brokers of its own: killed, asking for tokens, speaking TLS."""
+"""The project's Pulsar client and brokers of its own: killed, with tokens, with TLS."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ TIMEOUT_S = 100
 
 @dataclass
 class Log:
-    """Receipts, entries and the end, as they come."""
+    """Receipts, entries and the end, in order of arrival."""
 
     receipts: asyncio.Queue[Position] = field(default_factory=asyncio.Queue)
     entries: asyncio.Queue[Entry] = field(default_factory=asyncio.Queue)
@@ -84,7 +84,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def secured(
     tmp_path_factory: pytest.TempPathFactory, certificate: tuple[Path, Path]
 ) -> Iterator[tuple[PulsarStandalone, int, int]]:
-    """A Pulsar that asks for tokens, and its TLS ports: binary, then HTTPS."""
+    """A Pulsar that requires tokens, and its TLS ports: binary, then HTTPS."""
     tls_ports = free_port("127.0.0.1"), free_port("127.0.0.1")
     settings = {
         "authenticationEnabled": "true",
@@ -203,7 +203,7 @@ def test_an_unknown_certificate_is_refused(secured: tuple[PulsarStandalone, int,
     asyncio.run(main())
 
 
-@pytest.mark.timeout(300)  # a bookie that was killed can take a minute until it is believed again
+@pytest.mark.timeout(300)  # brokers may need a minute to use a bookie again after it was killed
 def test_a_killed_broker_comes_back_with_everything_acknowledged(tmp_path: Path) -> None:
     server = PulsarStandalone(tmp_path / "pulsar")
     settings = PulsarSettings(

@@ -1,6 +1,6 @@
-"""Transactions while gateways, Pulsar and the way to them fail: nothing torn, lost, doubled or out of order is read.
+"""Transactions while gateways, Pulsar and their connections fail: no transaction is torn, lost, doubled or reordered.
 
-`make transactions` makes long trials of them: so many faults of each kind (TRANSACTION_ROUNDS), and 100,000 records
+`make transactions` runs longer trials: more faults of each kind (TRANSACTION_ROUNDS), and 100,000 records
 (COPIER_RECORDS), as in Kafka's own system test.
 """
 
@@ -30,7 +30,7 @@ WRITERS = 3
 ROUNDS = int(os.environ.get("TRANSACTION_ROUNDS", "1"))
 PAUSED_S = 8.0
 COMMITS = 5
-"""Of each writer, before and after a fault."""
+"""Commits of each writer before and after a fault."""
 RECOVERY_S = 120.0
 COPIED = int(os.environ.get("COPIER_RECORDS", "2000"))
 TRANSACTION_SIZE = 100 if COPIED < 10_000 else 500
@@ -45,7 +45,7 @@ def own_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStand
 
 @pytest.fixture(scope="module")
 def fleet(own_pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HaproxyFleet]:
-    """Two, so that what one of them led moves to the other."""
+    """Two gateways, so that the partitions of one move to the other."""
     work_dir = tmp_path_factory.mktemp("fleet")
     with haproxy_fleet(work_dir, own_pulsar.service_url, own_pulsar.admin_url, 2) as found:
         yield found
@@ -65,14 +65,14 @@ def killed(gateway: GatewayProcess) -> None:
 
 
 def stopped(gateway: GatewayProcess) -> None:
-    """It hands over what it leads."""
+    """The gateway hands over its partitions."""
     gateway.stop()
     gateway.start()
     gateway.wait_ready()
 
 
 def paused(gateway: GatewayProcess) -> None:
-    """Longer than its lease, so that another one leads when it goes on."""
+    """Suspended for longer than its lease, so that another gateway leads when it continues."""
     os.kill(gateway.pid, signal.SIGSTOP)
     try:
         time.sleep(PAUSED_S)
@@ -90,7 +90,7 @@ def trial(trouble: Callable[[], None], *bootstraps: str) -> None:
 
 
 def test_nothing_happens_on_kafka(kafka: KafkaBroker) -> None:
-    """What these clients tell of Apache Kafka is no violation."""
+    """The history of these clients on Apache Kafka has no violations."""
     trial(lambda: time.sleep(1.0), kafka.bootstrap)
 
 
@@ -107,7 +107,7 @@ def test_a_broker_of_kafka_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", [killed, stopped, paused])
 def test_gateways_fail(fleet: HaproxyFleet, fault: Callable[[GatewayProcess], None]) -> None:
-    """Each of them, so that leaders and coordinators are among them."""
+    """Every gateway fails, so that leaders and coordinators are among them."""
 
     def trouble() -> None:
         for _ in range(ROUNDS):

@@ -1,6 +1,6 @@
-"""`make regions`: every topology as processes here, faults under load, and docs/reports/regions.md of what was seen.
+"""`make regions`: every topology as processes of this machine, faults under load, and docs/reports/regions.md.
 
-`python -m tests.regions [TOPOLOGY…] [TRIAL…]` runs some of it, sync-small for instance what is planned for sync.
+`python -m tests.regions [TOPOLOGY…] [TRIAL…]` runs a part, for instance sync-small with the trials of sync.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.report import REPORTS
 
 Trial = Callable[[Lab], dict[str, str]]
 PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
-    # us is never lost: what it wrote while eu was away has its copies there alone.
+    # us is not lost in these trials: what it wrote while eu was away has copies in us only.
     ("sync", (
         stretched.lose_a_bookie,
         faults.pause_a_gateway,
@@ -38,7 +38,7 @@ PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
         faults.pause_a_region,
         faults.cut_a_region_off,
     )),
-    # What eu wrote meanwhile has its copies there alone: killed next, it would be missed.
+    # What eu wrote in the meantime has copies in eu only: if eu were killed next, these entries would be missing.
     ("sync", (faults.cut_between_regions,)),
     ("geo", (geo.write_in_both, geo.lose_a_region, geo.lose_a_region_with_a_tail, moving.clients_move)),
     ("combined", (geo.write_in_both, combined.lose_a_region)),
@@ -77,7 +77,7 @@ def main(wanted: Sequence[str]) -> int:
 
 
 def _planned(wanted: Sequence[str]) -> Iterator[tuple[str, Sequence[Trial]]]:
-    """What is named of it: topologies, trials of all topologies, or trials of those topologies."""
+    """The trials of these arguments: topologies, trials of all topologies, or trials of the named topologies."""
     shapes = [name for name in SHAPES if name in wanted] or [*dict(PLAN)]
     named = [name for name in wanted if name not in SHAPES]
     for shape in shapes:
@@ -94,7 +94,7 @@ class Run:
         self._networked = networked
 
     def trials(self, name: str, trials: Sequence[Trial]) -> None:
-        """Start a topology, and try these on it."""
+        """Start a topology, and run these trials on it."""
         start = time.monotonic()
         self._console.print(f"{name}: starting")
         with (

@@ -1,4 +1,5 @@
-"""Where BookKeeper has a topic's entries. Not asked of a broker, which tells what was so when it opened a ledger."""
+"""The bookies of a topic's entries, read from the metadata store: a broker shows those at the time of opening a ledger.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ TIMEOUT_S = 30.0
 
 
 def bookies_of(lab: Lab, topic: str) -> list[list[str]]:
-    """Of each segment of each of the topic's ledgers, the one that is written included."""
+    """The bookies of each segment of each of the topic's ledgers, including the current one."""
     ledgers = [int(ledger["ledgerId"]) for ledger in lab.internal_stats("eu", topic)["ledgers"]]
     return [segment for ledger in ledgers for segment in _segments(lab, ledger)]
 

@@ -1,4 +1,4 @@
-"""A trial of two stretched clusters that replicate to each other: what eu had acknowledged does not wait for eu."""
+"""A trial of two stretched clusters that replicate to each other: records that eu acknowledged do not wait for eu."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTITIONS = 2
 BEFORE_S = 5.0
 AFTER_S = 3.0
 HOME_S = 300.0
-"""Replicators wait longer and longer between their attempts."""
+"""Replicators wait longer after each failed attempt."""
 
 
 def lose_a_region(lab: Lab) -> Row:

@@ -1,6 +1,6 @@
-"""Trials of a stretched cluster whose parts stand still, or do not reach each other, and recover by themselves.
+"""Trials of a stretched cluster: nodes are suspended or cut off, and recover by themselves.
 
-A region is the one that serves the namespace.
+The region of these trials is the one that serves the namespace.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.support.names import unique_topic
 
 Row = dict[str, str]
 HOLD_S = 25.0
-"""How long a fault lasts at least: longer than sessions, leases, and the timeouts of requests."""
+"""The minimal duration of a fault: longer than sessions, leases, and the timeouts of requests."""
 BRIEF_S = 8.0
-"""Longer than leases and the timeouts of requests, but nobody has given up a connection yet."""
+"""Longer than leases and the timeouts of requests, but shorter than the timeouts of connections."""
 AFTER_S = 3.0
 WHOLE_S = 300.0
-"""Processes of a whole region may have to start."""
+"""All processes of a region may have to start."""
 
 
 def pause_a_broker(lab: Lab) -> Row:
@@ -71,7 +71,7 @@ def _endure(
     fault: Callable[[Traffic], AbstractContextManager[None]],
     hold_s: float = HOLD_S,
 ) -> Row:
-    """Clients go on within the fault and behind it, and all that they saw is as it should be."""
+    """Clients run during the fault and after it, and their history has no violations."""
     with Traffic(lab, name) as traffic:
         writer = traffic.writer
         began = time.monotonic()
@@ -85,7 +85,7 @@ def _endure(
         no_coordinator_s = traffic.probe.pause_s(began)
     whole_s = until(lambda: _serves_all(lab), "both regions serve everything again", WHOLE_S)
     history = traffic.check(lab.serving_region(traffic.topic))
-    lab.bring_home(traffic.topic)  # the next trial takes the same region away
+    lab.bring_home(traffic.topic)  # the next trial removes the same region
     return {
         "acknowledged": str(len(history.writes)),
         "lost": "0",
@@ -100,7 +100,7 @@ def _endure(
 
 
 def _serves_all(lab: Lab) -> bool:
-    """Brokers that were taken for dead need a moment until they are of use, even if nobody waits for them."""
+    """Brokers that were considered dead need a moment until they serve again, even if no client waits for them."""
     lab.start_ended()
     assert lab.are_all_registered()
     for region in ("eu", "us"):

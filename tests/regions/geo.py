@@ -1,4 +1,4 @@
-"""Trials of two clusters that replicate to each other: losing one under load, having it back, writing in both."""
+"""Trials of two clusters that replicate to each other: losing one under load, its return, and writing in both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lose_a_region_with_a_tail(lab: Lab) -> Row:
 
 
 def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: float) -> Row:
-    """`cut` is closed from `tail_s` before eu is killed until it is to come back."""
+    """`cut` is closed from `tail_s` before eu is killed until eu is started again."""
     topic = new_topic(lab, name)
     group = f"{topic}-group"
     writer = Writer(lab.only("eu"), topic, PARTITIONS)
@@ -86,7 +86,7 @@ def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: flo
 
 
 def new_topic(lab: Lab, name: str, partitions: int = PARTITIONS) -> str:
-    """In both clusters."""
+    """Create a topic in both clusters."""
     topic = unique_topic(name)
     create_topic(lab.only("eu"), topic, partitions)
     until(lambda: lab.internal_stats("us", topic, partitions - 1), "the topic is in us too")
@@ -94,7 +94,7 @@ def new_topic(lab: Lab, name: str, partitions: int = PARTITIONS) -> str:
 
 
 def history_in(lab: Lab, region: str, topic: str, writer: Writer, members: Members | None = None) -> History:
-    """Of one cluster, with a producer and a group there."""
+    """The history of one cluster, with a producer and a group there."""
     logs = {
         number: read_all_values(lab.only(region), topic, number) for number in range(lab.partitions(region, topic))
     }
@@ -104,7 +104,7 @@ def history_in(lab: Lab, region: str, topic: str, writer: Writer, members: Membe
 
 
 def _returns(lab: Lab, topic: str, group: str, expected: set[bytes]) -> int:
-    """How many of the records that the group had read in us it reads again in eu; it skips none."""
+    """The number of records that the group reads again in eu after it read them in us. It skips none."""
     last = Sender(lab.only("eu"), topic)
     last.send([b"last"])
     last.flush()
@@ -116,7 +116,7 @@ def _returns(lab: Lab, topic: str, group: str, expected: set[bytes]) -> int:
 
 
 SNAPSHOTS_S = 8.0
-"""For the group's place in us to reach eu."""
+"""The time in which the group's offsets in us reach eu."""
 
 
 def write_in_both(lab: Lab) -> Row:

@@ -1,4 +1,4 @@
-"""A topology as processes of this machine, with what a trial asks of it: clients by region, brokers, faults."""
+"""A topology as processes of this machine, with what a trial needs: clients by region, brokers, faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLL_S = 0.1
 
 
 class Lab:
-    """`eu` and `us` are regions, or what is called so. Without a `network`, nothing can be cut."""
+    """`eu` and `us` are regions, or clusters with these names. Without a `network`, nodes cannot be cut off."""
 
     def __init__(self, cluster: LocalCluster, network: Network | None = None) -> None:
         self.cluster = cluster
@@ -37,14 +37,14 @@ class Lab:
         self.system_namespace = cluster.topology.system_namespace
 
     def bootstrap(self, first: str) -> str:
-        """Of clients in a region: its haproxy, then the others."""
+        """The bootstrap addresses of clients in a region: its haproxy first, then the others."""
         return self.places.bootstrap(first=first)
 
     def only(self, region: str) -> str:
         return self.places.of(self.topology.of(Kind.HAPROXY, region=region)[0]).at()
 
     def broker(self, region: str) -> Place:
-        """One of the region, of the cluster that its gateways serve."""
+        """A broker of the region, of the cluster that its gateways serve."""
         cluster = self.topology.of(Kind.GATEWAY, region=region)[0].cluster
         return self.places.of(self.topology.of(Kind.BROKER, cluster=cluster, region=region)[0])
 
@@ -52,7 +52,7 @@ class Lab:
         return AdminApi(self.broker(region))
 
     def internal_stats(self, region: str, topic: str, partition: int = 0) -> dict[str, Any]:
-        """Of a partition, asked of a broker of the region; the broker that serves it answers."""
+        """Statistics of a partition. Any broker of the region redirects to the broker that serves it."""
         address = self.broker(region).at("http")
         path = f"/admin/v2/persistent/{self.namespace}/{topic}-partition-{partition}/internalStats"
         for _ in range(3):
@@ -73,9 +73,9 @@ class Lab:
         raise AssertionError(f"nobody serves {topic}")
 
     def unload(self, topic: str) -> None:
-        """Partition 0, by the broker that serves it."""
+        """Unload partition 0 at the broker that serves it."""
         for broker in self.topology.of(Kind.BROKER):
-            with contextlib.suppress(SetupError):  # it redirects
+            with contextlib.suppress(SetupError):  # the broker redirects
                 AdminApi(self.places.of(broker)).call("PUT", f"persistent/{self.namespace}/{topic}-partition-0/unload")
 
     def partitions(self, region: str, topic: str) -> int:
@@ -83,7 +83,7 @@ class Lab:
         return int(self.admin(region).call("GET", f"persistent/{namespace}/{topic}/partitions")["partitions"])
 
     def serving_broker(self, topic: str) -> Node:
-        """Of partition 0, as the first broker knows it that can tell."""
+        """The broker that serves partition 0, according to the first broker that answers."""
         found: list[Node] = []
 
         def ask() -> bool:
@@ -97,7 +97,7 @@ class Lab:
         return found[0]
 
     def _look_up(self, broker: Node, topic: str) -> str | None:
-        """host:port of the broker that serves it; None if this one cannot tell, having no session with ZooKeeper."""
+        """host:port of the broker that serves the topic; None if this broker has no session with ZooKeeper."""
         connection = http.client.HTTPConnection(self.places.of(broker).at("http"), timeout=10)
         try:
             connection.request("GET", f"/lookup/v2/topic/persistent/{self.namespace}/{topic}-partition-0")
@@ -108,7 +108,7 @@ class Lab:
         return str(json.loads(body)["brokerUrl"]).removeprefix("pulsar://") if response.status == 200 else None
 
     def leading_gateway(self, topic: str) -> Node:
-        """Of partition 0: found by the region whose haproxy it is reached by."""
+        """The leader of partition 0, identified by the region of the haproxy that it advertises."""
         brokers = list_topics(self.bootstrap("eu"), topic)
         address = brokers.brokers[brokers.topics[topic].partitions[0].leader].host
         proxy = next(node for node in self.topology.of(Kind.HAPROXY) if self.places.of(node).host == address)
@@ -121,12 +121,12 @@ class Lab:
         return "us" if region == "eu" else "eu"
 
     def gateways(self) -> dict[str, str]:
-        """Their own addresses, behind haproxy, by name."""
+        """The gateways' own addresses, without haproxy, by name."""
         return {node.name: self.places.of(node).at() for node in self.topology.of(Kind.GATEWAY)}
 
     @contextmanager
     def paused(self, target: str) -> Iterator[None]:
-        """A node or a region stands still, and goes on when the block ends."""
+        """Suspend a node or a region during the block."""
         self.cluster.signal(target, signal.SIGSTOP)
         try:
             yield
@@ -134,7 +134,7 @@ class Lab:
             self.cluster.signal(target, signal.SIGCONT)
 
     def cut(self, some: Callable[[Node], bool], others: Callable[[Node], bool]) -> AbstractContextManager[None]:
-        """Nothing passes between the nodes of the two kinds until the block ends. Clients reach all."""
+        """Drop all packets between the two groups of nodes during the block. Clients reach all nodes."""
         assert self.network is not None, "only a network of our own can be cut"
         nodes = self.topology.nodes
         return self.network.cut(filter(some, nodes), filter(others, nodes))
@@ -143,22 +143,23 @@ class Lab:
         return self.cut(lambda node: node.region == region, lambda node: node.region == other)
 
     def start_ended(self) -> None:
-        """As whoever looks after processes would: bookies end themselves when ZooKeeper has given them up.
+        """Start processes that have ended, as a supervisor would: bookies end when ZooKeeper considers them dead.
 
-        Raises StartError while their ZooKeeper has not found the others again: try later.
+        Raises StartError while their ZooKeeper has no quorum; the caller may retry.
         """
         for region in self.topology.regions:
             self.cluster.start(region)
 
     def bring_home(self, topic: str) -> None:
-        """Served from its primary region again: what was written meanwhile has its copies in the other one alone."""
+        """Let the primary region serve the topic again: entries written in the meantime have copies in the other region
+        only."""
         primary = self.topology.namespaces[self.namespace].primary
         if primary not in (None, self.serving_region(topic)):
             send_home(self.places)
             until(lambda: self.serving_region(topic) == primary, f"the namespace is served from {primary}")
 
     def are_all_registered(self) -> bool:
-        """Every broker knows of all of its cluster."""
+        """Every broker knows all brokers of its cluster."""
         for broker in self.topology.of(Kind.BROKER):
             known = AdminApi(self.places.of(broker)).call("GET", f"brokers/{broker.cluster}")
             if len(known) < len(self.topology.of(Kind.BROKER, cluster=broker.cluster)):
@@ -171,7 +172,7 @@ class Lab:
 
 @contextmanager
 def topology(name: str, folder: Path, *, networked: bool = False) -> Iterator[Lab]:
-    """Up, and deleted in the end. Its processes end with this one in any case."""
+    """Started for the block, then deleted. Its processes end with this process in any case."""
     described = load(name)
     network = Network(described) if networked else None
     if network is None:
@@ -189,7 +190,7 @@ def topology(name: str, folder: Path, *, networked: bool = False) -> Iterator[La
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> float:
-    """Seconds until the condition was true. Errors count as false: brokers come and go in a trial."""
+    """Seconds until the condition was true. Exceptions count as false: brokers fail and return during a trial."""
     start = time.monotonic()
     failure: Exception | None = None
     while time.monotonic() - start < timeout_s:
@@ -203,7 +204,7 @@ def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) ->
 
 
 class Writer:
-    """Numbered values to every partition of a topic, one to each at a time: NAME-PARTITION-NUMBER."""
+    """Writes numbered values to every partition of a topic, one at a time for each partition: NAME-PARTITION-NUMBER."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str = "w", **config: Any) -> None:
         self._name = name
@@ -227,12 +228,12 @@ class Writer:
 
     @property
     def offsets(self) -> dict[bytes, int]:
-        """Of all acknowledged values."""
+        """The offset of each acknowledged value."""
         return {value: offset for sender in self.senders for value, offset in sender.offsets.items()}
 
     @property
     def unplaced(self) -> set[bytes]:
-        """Acknowledged without an offset."""
+        """Values that were acknowledged without an offset."""
         return {value for sender in self.senders for value in sender.unplaced}
 
     @property
@@ -244,7 +245,7 @@ class Writer:
         return [sender.acknowledged for sender in self.senders]
 
     def write_until_acknowledged_anew(self, timeout_s: float = WAIT_S) -> float:
-        """Go on writing until every partition has taken what was written after this call; seconds."""
+        """Write until every partition has acknowledged a value that was sent after this call. Returns the seconds."""
         wanted = [self._value(partition, self._next) for partition in range(len(self.senders))]
         start = time.monotonic()
         while sum(self.acknowledged) == 0 or not self.offsets.keys() | self.unplaced >= set(wanted):
@@ -257,7 +258,7 @@ class Writer:
             sender.flush(timeout_s)
 
     def abandon(self) -> None:
-        """What is not acknowledged by now never will be."""
+        """Drop the values that are not acknowledged yet."""
         for sender in self.senders:
             sender.purge()
 

@@ -1,4 +1,4 @@
-"""A consumer group whose members poll and commit in threads, and remember what they have read and in which order."""
+"""A consumer group whose members poll and commit in threads, and record what they read, in order."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SHOWN = 5
 COORDINATOR_MOVES = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR
 )  # fmt: skip
-"""librdkafka reports these when it cannot look up what is committed, and then tries again."""
+"""Errors that librdkafka reports when it cannot fetch committed offsets; it retries."""
 
 
 class Members:
-    """What they were given, in the order in which it came."""
+    """The records that the members read, in order."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, *, count: int = 1, **config: Any) -> None:
         self.reads: list[Read] = []
         self.commits: list[Commit] = []
-        """Those that were answered."""
+        """Answered commits."""
         self._values: set[bytes] = set()
         self._topic = topic
         self._stop = threading.Event()
@@ -55,7 +55,7 @@ class Members:
             raise self._failure
 
     def abandon(self) -> None:
-        """Its servers are gone: closing would wait for them."""
+        """Leave without closing: closing would wait for servers that are dead."""
         self._abandoned = True
         self._stop.set()
 
@@ -74,7 +74,7 @@ class Members:
         return {read.value for read in [*self.reads] if read.offset < ends.get(read.partition, 0)}
 
     def await_values(self, wanted: set[bytes], timeout_s: float = WAIT_S) -> float:
-        """Until all of them were read; seconds."""
+        """Wait until all these values were read. Returns the seconds."""
         start = time.monotonic()
         while missing := wanted - self.values:
             if self._failure is not None:
@@ -92,14 +92,14 @@ class Members:
             time.sleep(POLL_S)
 
     def await_commits(self, partitions: int, timeout_s: float = WAIT_S) -> None:
-        """Until something was committed of every partition: nobody has to ask any more where it begins."""
+        """Wait until every partition has a committed offset, so that no start position depends on a default."""
         deadline = time.monotonic() + timeout_s
         while len({commit.partition for commit in self.commits.copy()}) < partitions:
             assert time.monotonic() < deadline, f"nothing was committed of some partition in {timeout_s:.0f} s"
             time.sleep(POLL_S)
 
     def await_quiet(self, quiet_s: float = 3.0) -> None:
-        """Until nothing came for a while."""
+        """Wait until no record has arrived for this time."""
         seen, since = self.read, time.monotonic()
         while time.monotonic() - since < quiet_s:
             if self.read != seen:
@@ -138,7 +138,7 @@ class Members:
         asked = time.monotonic()
         try:
             consumer.commit(offsets=wanted, asynchronous=False)
-        except KafkaException as error:  # who owns the partition then reads again
+        except KafkaException as error:  # the next owner of the partition reads the records again
             assert error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE
         else:
             answered = time.monotonic()
@@ -150,7 +150,7 @@ class _Member:
         self.name = name
         self.stint = 0
         self.since = 0.0
-        """When it was given its partitions."""
+        """The time of the latest assignment."""
 
     def assigned(self, _consumer: object, _partitions: object) -> None:
         self.stint += 1

@@ -1,4 +1,4 @@
-"""A trial of clients that move to the other cluster by themselves, while theirs is killed."""
+"""A trial of clients that move to the other cluster by themselves when their cluster is killed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def clients_move(lab: Lab) -> Row:
 
 @contextmanager
 def _java_member(bootstrap: str, group: str, topic: str) -> Iterator[Path]:
-    """What it reads is in the file, a line each."""
+    """A Java consumer. It writes each value that it reads to the file, one in a line."""
     with TemporaryDirectory(prefix="kafka-gateway-regions-java-") as folder:
         output = Path(folder) / "output"
         command = JavaClients(Path(folder)).group_member(bootstrap, group, topic, *JAVA_OPTIONS)

@@ -1,7 +1,8 @@
-"""A network of which a trial can cut any cable: each node in a network namespace of its own, and this one between them.
+"""A network in which a trial can cut any cable: each node has a network namespace, and this process routes between
+them.
 
-The trial runs in a namespace that is nobody else's (`enter_own`) and routes: packets from one node to another pass
-here, and a rule makes them vanish, without anybody being told. All of it is gone with the trial's last process.
+The trial runs in a namespace of its own (`enter_own`). Packets between nodes are routed here, and a rule drops them
+without any notice. The namespaces disappear with the trial's last process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from deploy.topology.description import Node, Topology
 
 PREFIX = "10.213"
 HERE = f"{PREFIX}.0.1"
-"""Where clients are; every node reaches it."""
+"""The address of clients; every node reaches it."""
 INSIDE = "KAFKA_GATEWAY_REGIONS_NETWORK"
 OWN = ["unshare", "--net", "--mount"]
 TIMEOUT_S = 20
@@ -28,13 +29,14 @@ FIRST_STEPS = (
     ("ip", "link", "set", "lo", "up"),
     ("mkdir", "-p", "/run/netns"),
     ("mount", "-t", "tmpfs", "none", "/run/netns"),
-    # Nobody answers DNS here: every name that Java asks for would take seconds.
+    # There is no DNS server here: Java would wait seconds for every name.
     ("mount", "--bind", "/dev/null", "/etc/resolv.conf"),
 )
 
 
 def enter_own(arguments: Sequence[str]) -> str | None:
-    """Run this program again in a network of its own, if that is not so already; or why it cannot be."""
+    """Run this program again in a network namespace of its own, if it is not in one already; or return why that fails.
+    """
     if INSIDE in os.environ:
         return None
     reason = _why_not()
@@ -53,14 +55,14 @@ def _why_not() -> str | None:
 
 
 def prepare() -> None:
-    """Once, in a network of our own."""
+    """Set up the trial's own namespace, once."""
     for step in FIRST_STEPS:
         _run(*step)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
 class Network:
-    """That of one topology."""
+    """The network of one topology."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -72,7 +74,7 @@ class Network:
         return host(self._topology, node, PREFIX)
 
     def connect(self) -> None:
-        """The interface here has the node's name, the one there is called cable."""
+        """The interface on this side has the node's name, the other one is called cable."""
         for node in self._topology.nodes:
             name, address, there = node.name, self.host(node), ("ip", "-n", node.name)
             _run("ip", "netns", "add", name)
@@ -88,12 +90,13 @@ class Network:
 
     def disconnect(self) -> None:
         for node in self._topology.nodes:
-            _run("ip", "link", "delete", node.name)  # at once: the kernel takes its time with the namespace
+            # Delete the interface explicitly: the kernel removes a namespace with delay.
+            _run("ip", "link", "delete", node.name)
             _run("ip", "netns", "delete", node.name)
 
     @contextmanager
     def cut(self, some: Iterable[Node], others: Iterable[Node]) -> Iterator[None]:
-        """Nothing passes between the two, either way, until the block ends."""
+        """Drop all packets between the two groups, in both directions, during the block."""
         pairs = [(self.host(one), self.host(other)) for one, other in itertools.product(some, others)]
         rules = [("from", source, "to", target, "blackhole") for pair in pairs for source, target in (pair, pair[::-1])]
         for rule in rules:

@@ -1,4 +1,4 @@
-"""What the trials of a run saw: a table on the terminal, and docs/reports/regions.md."""
+"""The results of the trials: a table on the terminal, and docs/reports/regions.md."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.table import Table
 from tests.support.report import head, table
 
 SHARED = ("acknowledged", "lost", "doubled", "read again", "writes stood still", "group without coordinator")
-"""What most trials measure has a column; the rest is listed behind."""
+"""Values that most trials measure have a column; the others follow in a list."""
 FAILED = "FAILED"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Of one trial; `values` is None when it failed."""
+    """The result of one trial; `values` is None when it failed."""
 
     topology: str
     name: str
@@ -31,7 +31,7 @@ class Seen:
 
     @property
     def fault(self) -> str:
-        """What happens in it, as its docstring says first."""
+        """A description of the trial: the first paragraph of its docstring."""
         return self.doc.partition("\n\n")[0].replace("\n", " ")
 
     @property
@@ -46,7 +46,7 @@ class Seen:
 
 
 class Report:
-    """Of the trials that were added, in their order."""
+    """A report of the trials that were added, in order."""
 
     def __init__(self) -> None:
         self._seen: list[Seen] = []

@@ -1,4 +1,4 @@
-"""A trial of gateways behind one address, which pass on what another one leads, and do not reach each other."""
+"""A trial of gateways behind a single address, which forward requests, and do not reach each other."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _is_gateway(node: Node) -> bool:
 
 @contextmanager
 def _single_address(lab: Lab, folder: Path) -> Iterator[str]:
-    """Two gateways more, of a namespace of their own, each where one of the topology's is."""
+    """Two additional gateways of a namespace of their own, on the hosts of two gateways of the topology."""
     port = free_port()
     with ExitStack() as stack:
         namespace = unique_topic("single")

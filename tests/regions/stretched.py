@@ -1,4 +1,4 @@
-"""Trials of a stretched cluster: losing a bookie, losing a region, and having it back."""
+"""Trials of a stretched cluster: losing a bookie, losing a region, and the region's return."""
 
 from __future__ import annotations
 

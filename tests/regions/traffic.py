@@ -1,4 +1,4 @@
-"""Real clients on a topic of a topology: an idempotent producer, a group, and a probe of who coordinates groups."""
+"""Real clients on a topic of a topology: an idempotent producer, a group, and a probe of the group's coordinator."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PARTITIONS = 4
 BEFORE_S = 3.0
 READ_TIMEOUT_S = 10
 SOCKET_TIMEOUT_MS = 6_000
-"""After so long without an answer, these clients look for another way; librdkafka's default is a minute."""
+"""These clients reconnect after this time without a response; librdkafka's default is a minute."""
 
 
 class Traffic:
-    """Of clients whose first region is `home`. A context manager."""
+    """Clients whose first region is `home`. A context manager."""
 
     def __init__(self, lab: Lab, name: str, home: str = "eu") -> None:
         self._lab = lab
@@ -47,13 +47,13 @@ class Traffic:
         self._stack.close()
 
     def finish(self) -> float:
-        """Until all is acknowledged and read; the seconds that the group took for it."""
+        """Wait until all is acknowledged and read. Returns the seconds that the group needed."""
         self.writer.flush()
         self.writer.check_no_errors()
         return self.members.await_values({*self.writer.offsets})
 
     def check(self, region: str) -> History:
-        """Nothing contradicts what Kafka promises, as clients of that region see it now."""
+        """Check that nothing contradicts Kafka's guarantees, as clients of that region see it now."""
         history = History(self.writer.writes, reads=[*self.members.reads], commits=[*self.members.commits])
         self.probe.add_to(history)
         bootstrap = self._lab.only(region)
@@ -67,7 +67,7 @@ class Traffic:
 
 
 def internal_appends(lab: Lab, region: str) -> list[Append]:
-    """Every entry that was ever written to the topic of groups; brokers that just came back may need a moment."""
+    """Every entry that was ever written to the groups' topic. Brokers that have just started may need a moment."""
     appends: list[Append] = []
 
     def read() -> bool:

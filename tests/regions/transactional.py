@@ -14,7 +14,7 @@ from tests.support.transactional_traffic import Traffic
 
 WRITERS, COMMITS = 3, 20
 WITHIN_S = 240.0
-"""Takeovers, and transactions that time out before their producers go on."""
+"""Time for takeovers, and for transactions that must time out before their producers continue."""
 
 
 def lose_a_region_with_transactions(lab: Lab) -> Row:

@@ -1,7 +1,7 @@
-"""`make soak`: hours of mixed load with restarts; what clients saw is checked, and memory has to stay flat.
+"""`make soak`: hours of mixed load with restarts. What clients saw is checked, and memory must not grow.
 
 `python -m tests.soak [--minutes 120]`. A gateway is restarted every 5 minutes, Pulsar every 20. Writes
-docs/reports/soak.md when it ran for two hours, or where `--report` says.
+docs/reports/soak.md after two hours, or the file that `--report` names.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ROUND_S = 90.0
 ROUND_TIMEOUT_S = 900.0
 WHOLE_MINUTES = 120.0
 WARM_UP = 0.25
-"""Of the samples: caches fill."""
+"""The part of the samples that is ignored, because caches fill."""
 FLAT_MB_PER_HOUR = 10.0
-"""A slope counts as growth when it is above this and above three times its standard error."""
+"""A slope is growth when it exceeds this value and three times its standard error."""
 QUIET_S = 90.0
-"""Clients have gone; logs and readers that nobody uses are still open."""
+"""Clients have disconnected, but unused logs and readers are still open during this time."""
 
 
 class Soak:

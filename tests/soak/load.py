@@ -1,6 +1,8 @@
-"""One round of mixed load: topics of every format, groups that come and go, and what a checker says of it.
+"""One round of mixed load: topics of every format, groups whose members change, and the violations that a checker
+found.
 
-`python -m tests.soak.load BOOTSTRAP SECONDS` prints it as JSON: a process of its own, of which no client is left.
+`python -m tests.soak.load BOOTSTRAP SECONDS` prints them as JSON. It is a process of its own, so that no client
+remains.
 """
 
 from __future__ import annotations
@@ -27,17 +29,17 @@ from tests.support.names import unique_topic
 PARTITIONS = 2
 PER_SECOND = 20
 FLUSH_S = 240.0
-"""Pulsar may be away for a minute and more, if the machine is busy."""
+"""Pulsar may be down for more than a minute, if the machine is busy."""
 PATIENCE: dict[str, Any] = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 500}
 IN_ORDER: dict[str, Any] = {"max.in.flight.requests.per.connection": 1}
-"""Without sequence numbers, a batch that is sent again would come behind its successors."""
+"""Without sequence numbers, a batch that is sent again would be written after its successors."""
 IDEMPOTENT: dict[str, Any] = {"enable.idempotence": True}
 MESSAGE_SETS: dict[str, Any] = {"api.version.request": False, **IN_ORDER}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to write a topic, and to read it."""
+    """A format of a topic, with the settings of its producer."""
 
     name: str
     producer: dict[str, Any]
@@ -49,8 +51,8 @@ class Kind:
         return "enable.idempotence" in self.producer
 
     def violations(self, history: History) -> list[str]:
-        """When a leader changes, librdkafka keeps the order of idempotent producers only: what is on its way to the old
-        one may be sent again behind what went to the new one."""
+        """When a leader changes, librdkafka keeps the order of idempotent producers only: a batch in flight to the old
+        leader may be sent again after batches that the new leader has written."""
         rules = violations(history, Allowed(copies=not self.is_idempotent))
         kept = (rule for name, rule in rules.items() if self.is_idempotent or name != "order")
         return [text for rule in kept for text in itertools.islice(rule, SHOWN)]
@@ -68,7 +70,8 @@ KINDS = (
 
 
 class Round:
-    """Load on new topics for so many seconds. Failures are texts: one topic's does not end the others."""
+    """Load on new topics for this number of seconds. A failure is recorded as text and does not end the other topics.
+    """
 
     def __init__(self, bootstrap: str, seconds: float) -> None:
         self.failures: list[str] = []
@@ -133,7 +136,7 @@ class Round:
         until(look, f"{topic} is read")
 
     def _churn(self) -> None:
-        """Topics that live for a moment, under a client that is writing to them."""
+        """Topics that are deleted soon after they are created, while a client writes to them."""
         end = time.monotonic() + self._seconds
         while time.monotonic() < end:
             topic = unique_topic("brief")
@@ -145,7 +148,7 @@ class Round:
             self.topics_deleted += 1
 
     def _create(self, topic: str, partitions: int, config: dict[str, str]) -> bool:
-        """A create whose answer was lost has succeeded all the same."""
+        """Create a topic. If the response was lost, the topic exists at the next attempt, which is a success."""
         if topic not in AdminClient({"bootstrap.servers": self._bootstrap}).list_topics(timeout=10).topics:
             create_topic(self._bootstrap, topic, partitions, config)
         return True

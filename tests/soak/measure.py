@@ -1,4 +1,4 @@
-"""What a gateway holds while it works, and what is left of it when its clients have gone."""
+"""The resources of a gateway under load, and after its clients have disconnected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sample:
 
 
 def sample(gateway: GatewayProcess) -> Sample:
-    """Sockets without those of /metrics itself."""
+    """Open sockets, without those of /metrics itself."""
     tasks = int(metric(gateway, "kafka_gateway_tasks"))
     return Sample(time.monotonic(), resident_bytes(gateway.pid) / MB, sockets(gateway.pid), tasks)
 
@@ -35,7 +35,7 @@ def sample(gateway: GatewayProcess) -> Sample:
 def sockets(pid: int) -> int:
     count = 0
     for each in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError):  # closed in the meantime
             count += each.readlink().name.startswith("socket:")
     return count
 
@@ -62,7 +62,7 @@ class Sampler:
 
 
 def slope_mb_per_hour(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Growth of resident memory by least squares, and its standard error."""
+    """The growth of resident memory by least squares, and its standard error."""
     times = [each.at_s / 3600 for each in samples]
     sizes = [each.resident_mb for each in samples]
     fit = statistics.linear_regression(times, sizes)

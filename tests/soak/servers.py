@@ -1,4 +1,4 @@
-"""A Pulsar and three gateways, two of which are restarted in turn; the third lives as long as the run."""
+"""A Pulsar and three gateways. Two gateways are restarted in turns; the third one runs all the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.gateway_process import GatewayProcess
 GATEWAY_EVERY_S = 300.0
 PULSAR_EVERY_S = 1_200.0
 READY_S = 300.0
-"""Pulsar took 75 s to start again on a machine that was ten times overcommitted."""
+"""Pulsar needed 75 s to restart on a machine with a load of ten times its cores."""
 HEAP_MB = 1_024
 
 
@@ -46,12 +46,12 @@ class Servers:
 
 
 class Faults:
-    """Restarts by the clock: each second one without warning."""
+    """Restarts at fixed times. Every second one is a SIGKILL."""
 
     def __init__(self, servers: Servers, gateway_every_s: float, pulsar_every_s: float) -> None:
         self.gateway_restarts = self.pulsar_restarts = 0
         self.failure: Exception | None = None
-        """Why no more is restarted. What its thread had started has ended with it (see `ChildProcess`)."""
+        """Why there are no more restarts. Servers that its thread started have ended with it (see `ChildProcess`)."""
         self._servers = servers
         self._every = gateway_every_s, pulsar_every_s
         self._stop = threading.Event()

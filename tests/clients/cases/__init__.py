@@ -1,4 +1,4 @@
-"""What is tried: functions of a lab, whose result must be the same on both sides. Docstrings are the report's rows."""
+"""The cases: functions of a lab, whose result must be the same on both sides. Docstrings are the rows of the report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    """In the order of FEATURES, and of their modules' lines."""
+    """All cases, in the order of FEATURES, and of the lines in each module."""
     return [case for module in FEATURES for case in _cases_of(module)]
 
 

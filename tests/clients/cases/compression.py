@@ -1,4 +1,4 @@
-"""Each codec both ways: the client writes and the witness reads, then the other way round."""
+"""Each codec in both directions: the client writes and the witness reads, and the other way round."""
 
 from __future__ import annotations
 

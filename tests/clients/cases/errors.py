@@ -1,4 +1,4 @@
-"""What clients report when the server refuses."""
+"""The errors that clients report when the server refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetching what the witness wrote, by position and without a group."""
+"""Fetching records of the witness, by position and without a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logging in: with every mechanism that the client has, and with what must be refused."""
+"""Logging in with every mechanism of the client, and logins that must be refused."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def unknown_user(lab: Lab) -> Any:
 def forged_token(lab: Lab) -> None:
     """OAUTHBEARER with a forged token is refused"""
     token = lab.login("SASL_TLS", "OAUTHBEARER")["token"]
-    _refused(lab, "SASL_TLS", "OAUTHBEARER", token=forged(token))  # KafkaJS only sees that it is cut off
+    _refused(lab, "SASL_TLS", "OAUTHBEARER", token=forged(token))  # KafkaJS sees only that the connection is closed
 
 
 def no_certificate(lab: Lab) -> None:
     """no certificate where one is wanted: refused"""
     nothing = {"certificate": None, "key": None, "key_store": None}
-    _refused(lab, "MUTUAL", None, **nothing)  # how a server's TLS says so is its own affair
+    _refused(lab, "MUTUAL", None, **nothing)  # the error depends on the server's TLS library
 
 
 def _produced_and_consumed(lab: Lab, listener: str, mechanism: str | None) -> Any:

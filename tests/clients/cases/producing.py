@@ -1,4 +1,4 @@
-"""Producing; what was written is read by the witness."""
+"""Producing; the witness reads the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups whose members come, go and die, and whose topics change."""
+"""Groups whose members join, leave and die, and whose topics change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.clients.lab import Client, Lab, expect, numbered, poll_together, valu
 FEATURE = "rebalances"
 SHORT_SESSION_MS = 6_000
 LONG_SESSION_MS = 45_000
-"""Longer than it takes to start a client on a busy machine."""
+"""Longer than the start of a client on a busy machine."""
 STAYS_MS = 3_000
 
 

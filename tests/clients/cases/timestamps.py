@@ -1,4 +1,4 @@
-"""Times of records, and the search by time."""
+"""Timestamps of records, and the search by timestamp."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def of_the_server(lab: Lab) -> Any:
 
 
 def _base_ms() -> int:
-    """An hour ago: not before retention."""
+    """An hour ago: within the retention time."""
     return int(time.time() - 3600) * 1000

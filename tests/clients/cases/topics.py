@@ -1,4 +1,4 @@
-"""Topics, made and changed by the client itself."""
+"""Topics that the client itself creates and changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions, and readers that see only what was committed."""
+"""Transactions, and readers that see committed records only."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.clients.lab import QUIET_MS, Client, Lab, Record, eventually, expect,
 FEATURE = "transactions"
 _TIMEOUT_MS = 20_000
 _SHORT_TIMEOUT_MS = 3_000
-"""Not over before the transaction has records, on a busy machine: a gateway aborts it in time, a broker later."""
+"""Long enough that the transaction has records on a busy machine: a gateway aborts on time, a broker later."""
 _TIMED_OUT_WITHIN_MS = 20_000
-"""A broker looks for such transactions every ten seconds."""
+"""A broker searches for such transactions every ten seconds."""
 
 
 def committed(lab: Lab) -> Any:
@@ -129,7 +129,7 @@ def _write(client: Client, topic: str, transaction: str, records: list[Record]) 
 
 
 def _committed(client: Client, topic: str, count: int, partition: int = 0) -> list[Record]:
-    """All of them, and one more if there is one."""
+    """All committed records, and one more if there is one."""
     found = client.fetch(topic, count, isolation="read_committed", partition=partition)
     after = max((each["offset"] for each in found), default=-1) + 1
     return found + client.fetch(topic, 1, after, isolation="read_committed", partition=partition, timeout_ms=QUIET_MS)

@@ -122,7 +122,7 @@ class Aiokafka:
         return len(records)
 
     async def _begun(self, transactional_id: str, timeout_ms: int) -> Any:
-        """To be made in the loop."""
+        """Must be called in the event loop."""
         ids = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
         producer = AIOKafkaProducer(**self._server, **ids)
         await producer.start()
@@ -226,7 +226,7 @@ class Aiokafka:
         return sorted(each[0] for each in found if each[0].startswith(prefix))
 
     def _consumer(self, group: str | None = None, **settings: Any) -> Any:
-        """To be made in the loop."""
+        """Must be called in the event loop."""
         config = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "none", **settings}
         return AIOKafkaConsumer(**self._server, **config)
 
@@ -275,7 +275,7 @@ class _Admin:
 
 
 class _Blocking:
-    """Coroutines as plain calls, for `serve`; the loop goes on between them, with the group's heartbeats."""
+    """Coroutines as plain calls, for `serve`. The loop runs between them, with the group's heartbeats."""
 
     def __init__(self, driver: Aiokafka) -> None:
         self._driver = driver

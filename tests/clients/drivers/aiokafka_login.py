@@ -1,4 +1,4 @@
-"""How aiokafka is told to log in."""
+"""Login settings of aiokafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server_settings(
     key: str | None,
     **_: Any,
 ) -> dict[str, Any]:
-    """From the arguments of log_in."""
+    """Settings from the arguments of log_in."""
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "security_protocol": security}
     if authority:
         settings["ssl_context"] = context = ssl.create_default_context(cafile=authority)

@@ -18,7 +18,8 @@ from tests.clients.drivers.lines import Unsupported, decoded, encoded, serve
 TIMEOUT_S = 30.0
 POLL_MS = 500
 JOINING_POLL_MS = 5_000
-"""Without an assignment: kafka-python 3 forgets a join if `poll` ends before SyncGroup is answered, on Kafka too."""
+"""For polls without an assignment: kafka-python 3 loses a join if `poll` ends before the SyncGroup response, on Kafka
+too."""
 MAJOR = int(kafka.__version__.split(".")[0])
 
 

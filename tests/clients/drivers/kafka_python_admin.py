@@ -1,4 +1,4 @@
-"""The admin clients of kafka-python: that of 1.4 and 2.0, which shows responses, and that of 3.0."""
+"""The admin clients of kafka-python: the one of 1.4 and 2.0, which returns responses, and the one of 3.0."""
 
 from __future__ import annotations
 
@@ -96,6 +96,6 @@ def _check(code: int) -> None:
 
 
 def _check_text(answer: str) -> None:
-    """Answers of 3.0 are OK or an error as text, such as "[Error 40] InvalidConfigurationError: …"."""
+    """Results of 3.0 are OK or an error as text, such as "[Error 40] InvalidConfigurationError: …"."""
     if named := re.search(r"\w+Error\b", answer.partition("] ")[2] or answer):
         raise getattr(errors, named[0])

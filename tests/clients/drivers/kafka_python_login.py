@@ -1,4 +1,4 @@
-"""How kafka-python is told to log in."""
+"""Login settings of kafka-python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server_settings(
     key: str | None,
     **_: Any,
 ) -> dict[str, Any]:
-    """From the arguments of log_in."""
+    """Settings from the arguments of log_in."""
     return {
         "bootstrap_servers": bootstrap,
         "security_protocol": security,

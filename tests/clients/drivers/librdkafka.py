@@ -38,7 +38,7 @@ class Librdkafka:
         return str(cause.name()) if isinstance(cause, ck.KafkaError) else type(error).__name__
 
     def log_in(self, bootstrap: str, security: str, mechanism: str | None, token: str | None, **rest: Any) -> None:
-        """A refusal is told to those who poll; asking for topics only fails."""
+        """A refused login is reported by `poll`; a metadata request would only time out."""
         settings = {name: rest[argument] for argument, name in LOGIN_SETTINGS.items() if rest[argument] is not None}
         self._config = {"bootstrap.servers": bootstrap, "security.protocol": security, "log_level": 3, **settings}
         if mechanism:
@@ -140,7 +140,7 @@ class Librdkafka:
 
     def _begun(self, transactional_id: str, timeout_ms: float) -> ck.Producer:
         ids = {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout_ms)}
-        # Its own default is longer than most transactions here may take.
+        # The default timeout is longer than most transactions of the cases may be.
         producer = ck.Producer({**self._config, **ids, "message.timeout.ms": int(timeout_ms), "linger.ms": 20})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()

@@ -56,7 +56,8 @@ class Unsupported(Exception):
 
 def serve(driver: Any) -> None:
     """Actions are the methods of `driver`; its `error_name` names what they raise."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what clients print is none
+    # Standard output is for answers only; the prints of clients go to standard error.
+    answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         print(json.dumps(_answer(driver, json.loads(line))), file=answers, flush=True)
 
