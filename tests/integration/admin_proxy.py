@@ -1,4 +1,4 @@
-"""Pulsar's admin API through a proxy that a test can make refuse requests, or hold them up."""
+"""Pulsar's admin API behind a proxy that can refuse or delay requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 TIMEOUT_S = 60.0
 Verdict = Callable[[str, str], bool]
-"""Of a request by method and path: whether Pulsar gets it."""
+"""Method and path of a request → whether Pulsar gets it."""
 
 
 class AdminProxy:

@@ -14,16 +14,16 @@ START_TIMEOUT_S = 10
 
 
 class BrokerProxy:
-    """Everything passes but commands that name a topic of ``unserved``.
+    """Forwards everything except commands that name a topic of ``unserved``.
 
-    Brokers name their own address in answers to lookups: only lookups come here, from whoever opens a log.
+    Brokers return their own address in responses to lookups. So only lookups come here, when a log is opened.
     """
 
     def __init__(self, service_url: str) -> None:
         address = urlsplit(service_url)
         self._broker = (address.hostname, address.port)
         self.unserved: set[str] = set()
-        """Parts of names."""
+        """Parts of topic names."""
         self.dropped = 0
         self.service_url = ""
         self._writers: set[asyncio.StreamWriter] = set()

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) as the tests use it: by topic and partition, every wait bounded."""
+"""confluent-kafka (librdkafka) for the tests: by topic and partition, with a timeout for every wait."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,18 +21,18 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.history import Write
 
 TIMEOUT_S = 60.0
-"""Far more than anything needs on an idle machine: what takes longer does not work."""
+"""Much more than any operation needs on an idle machine: one that takes longer has failed."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a client writes and reads back."""
+    """A record that a client writes and reads back."""
 
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int | None = None
-    """None lets the producer take the current time."""
+    """None: the producer uses the current time."""
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
@@ -42,19 +42,19 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[s
 
 
 def list_topics(bootstrap: str, topic: str) -> Any:
-    """The cluster, and this topic."""
+    """Metadata of the cluster and this topic."""
     return AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, TIMEOUT_S)
 
 
 def delete_records(bootstrap: str, topic: str, before: int) -> None:
-    """Those of partition 0 before an offset."""
+    """Delete the records of partition 0 before an offset."""
     wanted = TopicPartition(topic, 0, before)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_records([wanted])[wanted].result(TIMEOUT_S)
 
 
 class Sender:
-    """A producer that remembers what became of each value; values are sent once each, to one partition.
+    """A producer that records the result of each value. Each value is sent once, to one partition.
 
     Options are librdkafka's, named with underscores.
     """
@@ -62,10 +62,10 @@ class Sender:
     def __init__(self, bootstrap: str, topic: str, *, partition: int = 0, **config: Any) -> None:
         self.sent: list[bytes] = []
         self.offsets: dict[bytes, int] = {}
-        """Of acknowledged values."""
+        """Offsets of acknowledged values."""
         self.unplaced: set[bytes] = set()
-        """Acknowledged without an offset: of an idempotent producer, librdkafka takes the answer to a later batch for
-        that to all before it."""
+        """Values that were acknowledged without an offset: for an idempotent producer, librdkafka takes the response to
+        a later batch as the response to all earlier ones."""
         self.errors: list[KafkaError] = []
         self._topic = topic
         self._partition = partition
@@ -74,7 +74,7 @@ class Sender:
         self._producer = Producer(options)
 
     def send(self, values: Iterable[bytes]) -> None:
-        """Hand values to librdkafka, which sends them from threads of its own."""
+        """Pass values to librdkafka, which sends them in its own threads."""
         for value in values:
             self.sent.append(value)
             self._producer.produce(self._topic, value, partition=self._partition, on_delivery=self._delivered)
@@ -82,7 +82,7 @@ class Sender:
 
     @property
     def writes(self) -> list[Write]:
-        """What was acknowledged."""
+        """The acknowledged values."""
         return [
             Write(self._partition, offset, value, f"producer {id(self)}", number)
             for number, value in enumerate(self.sent)
@@ -91,7 +91,7 @@ class Sender:
 
     @property
     def acknowledged(self) -> int:
-        """How many values are acknowledged by now."""
+        """The number of values that are acknowledged so far."""
         self._producer.poll(0)
         return len(self.offsets) + len(self.unplaced)
 
@@ -99,7 +99,7 @@ class Sender:
         assert self._producer.flush(timeout_s) == 0, f"some records met no fate in {timeout_s:.0f} s"
 
     def purge(self) -> None:
-        """Give up what is not acknowledged."""
+        """Drop the values that are not acknowledged."""
         self._producer.purge()
         self._producer.flush(0)
 
@@ -118,7 +118,7 @@ class Sender:
 
 
 def produce(bootstrap: str, topic: str, records: Sequence[Record], *, partition: int = 0, **config: Any) -> list[int]:
-    """The offsets that the produce replies gave, in the order of the records, -1 for acks=0.
+    """The offsets of the Produce responses, in the order of the records, -1 for acks=0.
 
     Options are librdkafka's, named with underscores.
     """
@@ -177,14 +177,14 @@ def consume(bootstrap: str, topic: str, count: int, **options: Any) -> list[Mess
 
 
 def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-    """Log start and end, asked of the broker."""
+    """Log start and end offsets, fetched from the broker."""
     with assigned(bootstrap, topic, partition=partition) as consumer:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
     return low, high
 
 
 def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
-    """Every value of a log that starts at 0 and has no gaps: a value's place in the list is its offset."""
+    """Every value of a log that starts at 0 and has no gaps: a value's position in the list is its offset."""
     low, high = watermarks(bootstrap, topic, partition)
     read = consume(bootstrap, topic, high, partition=partition)
     assert low == 0
@@ -193,7 +193,7 @@ def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
 
 
 def read_all_values(bootstrap: str, topic: str, partition: int = 0) -> list[tuple[int, bytes]]:
-    """Offsets and values of a log that may have gaps, as those of a replicated topic have."""
+    """Offsets and values of a log that may have gaps, for instance of a replicated topic."""
     found: list[tuple[int, bytes]] = []
     with assigned(bootstrap, topic, partition=partition, enable_partition_eof=True) as consumer:
         deadline = time.monotonic() + TIMEOUT_S
@@ -219,7 +219,7 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> li
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    """As a consumer that is no member."""
+    """Commit as a consumer that is no member."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
         consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)

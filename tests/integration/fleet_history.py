@@ -1,4 +1,4 @@
-"""Members of a group in processes of their own, and the history that they tell."""
+"""Members of a group in processes of their own, and the history that they record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.history import Commit, History, Lookup, Read, Share, Write
 
 
 class FleetMember:
-    """See fleet_member.py; what it tells is in a file."""
+    """See fleet_member.py; its output is in a file."""
 
     def __init__(self, output: Path, bootstrap: str, group: str, topic: str) -> None:
         self._output = output
@@ -65,7 +65,7 @@ class FleetMember:
 def history_of(
     bootstrap: str, topic: str, group: str, members: Sequence[FleetMember], writes: Sequence[Write], partitions: int
 ) -> History:
-    """All there is to know of a topic with one group, when everything is over."""
+    """The complete history of a topic with one group, at the end of a trial."""
     history = History([*writes])
     for member in members:
         member.add_to(history)

@@ -1,12 +1,12 @@
-"""One member of a consumer group, in a process of its own, that tells its life: one JSON object a line.
+"""One member of a consumer group, in a process of its own, that prints its events: one JSON object a line.
 
 `python -m tests.integration.fleet_member BOOTSTRAP GROUP TOPIC`. Events: `assigned` (generation, partitions, time),
-`read` (partition, offset and value of each record), `committed` (offsets by partition, with the time before the request
-and behind the answer). SIGTERM: it leaves.
+`read` (partition, offset and value of each record), `committed` (offsets by partition, with the times before the
+request and after the response). On SIGTERM, the member leaves.
 
-kafka-python 3.0.12 forgets a join that it has finished, if topics' metadata changed since it sent its subscription and
-`poll` ends between the answers to JoinGroup and SyncGroup; Apache Kafka shows it, too. So the subscription comes first,
-and all partitions are known before the first `poll`.
+kafka-python 3.0.12 loses a completed join if topics' metadata changed since it sent its subscription and `poll` ends
+between the responses to JoinGroup and SyncGroup, on Apache Kafka too. So the member subscribes first, and knows all
+partitions before the first `poll`.
 """
 
 import json
@@ -48,7 +48,7 @@ def main(bootstrap: str, group: str, topic: str) -> None:
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
     consumer.subscribe([topic], listener=Listener(consumer))
-    # Else it may assign nothing, and not notice that there is more.
+    # Otherwise the leader may assign nothing, and not notice later partitions.
     while not patiently(lambda: consumer.partitions_for_topic(topic)):
         time.sleep(POLL_MS / 1000)
     while not stopping:
@@ -61,7 +61,7 @@ def main(bootstrap: str, group: str, topic: str) -> None:
 
 
 def patiently(call: Callable[[], Any]) -> Any:
-    """None when a gateway goes down meanwhile: ask again, as Java does inside."""
+    """None when a gateway goes down during the call; the caller retries, as the Java client does internally."""
     try:
         return call()
     except (RetriableError, UnknownBrokerIdError) as error:
@@ -74,7 +74,7 @@ def commit(consumer: kafka.KafkaConsumer, offsets: dict[int, int]) -> None:
     try:
         consumer.commit(timeout_ms=5_000)
         tell("committed", offsets=offsets, asked=asked, answered=time.monotonic())
-    except KafkaError as error:  # lost the partition meanwhile, or nobody answered: who owns it reads again
+    except KafkaError as error:  # lost the partition, or got no response: the next owner reads the records again
         tell("refused", error=repr(error))
 
 

@@ -1,4 +1,5 @@
-"""A consumer group of real clients, each in a process of its own so that it can be killed, and what they read."""
+"""A consumer group of real clients, and what they read. Each client has a process of its own, so that it can be killed.
+"""
 
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def librdkafka_member(bootstrap: str, group: str, topic: str, *options: str) -> 
 
 
 class Member:
-    """See group_member.py; what it printed is in a file."""
+    """See group_member.py; its output is in a file."""
 
     def __init__(self, output: Path, command: list[str]) -> None:
         self._output = output
@@ -43,7 +44,7 @@ class Member:
 
     @property
     def values(self) -> list[str]:
-        """Whole lines: a killed member may leave half of one."""
+        """Complete lines only: a killed member may leave half a line."""
         return self._output.read_text().split("\n")[:-1]
 
     def leave(self) -> None:
@@ -52,7 +53,7 @@ class Member:
 
 
 class Group:
-    """Members on one topic, and everything that any of them has read."""
+    """Members on one topic, and all values that any of them has read."""
 
     def __init__(self, work_dir: Path, bootstrap: str, *options: str, partitions: int = PARTITIONS) -> None:
         self.name = self.topic = self.subscription = unique_topic("group")
@@ -72,7 +73,7 @@ class Group:
         self._stack.close()
 
     def add(self, count: int = 1, command: MemberCommand = librdkafka_member, *options: str) -> None:
-        """The options are added to those of the group."""
+        """Add members. The options are added to those of the group."""
         for _ in range(count):
             output = self._work_dir / f"member{len(self.members)}"
             own = (*self._options, *options)
@@ -86,7 +87,7 @@ class Group:
         self.partitions = partitions
 
     def send(self, count: int = RECORDS, topic: str | None = None) -> None:
-        """To the partitions in turn; to partition 0 of another topic."""
+        """Send to the partitions in turn; of another topic, to partition 0."""
         producer = Producer({"bootstrap.servers": self._bootstrap})
         for number in range(self._sent, self._sent + count):
             producer.produce(topic or self.topic, str(number), partition=0 if topic else number % self.partitions)
@@ -101,7 +102,7 @@ class Group:
             time.sleep(0.1)
 
     def await_everybody_reads(self) -> None:
-        """Send until each living member has something: it is part of the group then."""
+        """Send until each living member has read a record: then it is part of the group."""
         before = {member: len(member.values) for member in self.members}
         deadline = time.monotonic() + TIMEOUT_S
         while any(m.process.poll() is None and len(m.values) == before[m] for m in self.members):
@@ -110,7 +111,7 @@ class Group:
             time.sleep(0.2)
 
     def check_order(self) -> None:
-        """Each member got each partition's records in order, those left out that it got once more after a rebalance."""
+        """Each member read each partition's records in order, except those that it read again after a rebalance."""
         for member in self.members:
             last: dict[int, int] = {}
             for number in dict.fromkeys(map(int, member.values)):
@@ -123,5 +124,5 @@ class Group:
 
     @property
     def end_offsets(self) -> list[int]:
-        """While all is sent to the same partitions."""
+        """The end offsets. All values must have been sent to the same partitions."""
         return [len(range(partition, self._sent, self.partitions)) for partition in range(self.partitions)]

@@ -1,7 +1,7 @@
 """One member of a consumer group, in a process of its own so that it can be killed.
 
-`python -m tests.integration.group_member BOOTSTRAP GROUP TOPIC [OPTION=VALUE…]`, options being librdkafka's. Prints
-the value of each record, and commits what it has printed: a value that nobody prints was lost. On SIGTERM it leaves.
+`python -m tests.integration.group_member BOOTSTRAP GROUP TOPIC [OPTION=VALUE…]` with options of librdkafka. Prints the
+value of each record, and commits after printing: a value that no member prints was lost. On SIGTERM, the member leaves.
 """
 
 import signal
@@ -23,7 +23,7 @@ def main(bootstrap: str, group: str, topic: str, *options: str) -> None:
         "enable.auto.commit": False,
         **dict(option.split("=", 1) for option in options),
     }
-    if config.get("group.protocol") != "consumer":  # whose coordinator has them
+    if config.get("group.protocol") != "consumer":  # in the consumer protocol the coordinator has these settings
         config |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
@@ -33,13 +33,14 @@ def main(bootstrap: str, group: str, topic: str, *options: str) -> None:
         taken = [message for message in consumer.consume(BATCH_RECORDS, POLL_S) if message.error() is None]
         for message in taken:
             print((message.value() or b"").decode(), flush=True)
-        with suppress(KafkaException):  # nothing to commit, or a rebalance: the next one commits it
+        with suppress(KafkaException):  # nothing to commit, or a rebalance: the next commit includes it
             consumer.commit(asynchronous=False)
     _leave(consumer)
 
 
 def _leave(consumer: Consumer) -> None:
-    """In a cooperative rebalance, close alone once took over a minute; librdkafka had such a hang before (#4527)."""
+    """Unsubscribe first: `close` alone once took over a minute in a cooperative rebalance, like librdkafka's bug #4527.
+    """
     consumer.unsubscribe()
     while consumer.assignment():
         consumer.poll(POLL_S)

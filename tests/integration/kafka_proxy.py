@@ -1,4 +1,4 @@
-"""Kafka's protocol behind a proxy that sends some answers on late."""
+"""Kafka's protocol behind a proxy that delays some responses."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Answered = Callable[[ApiKey], Awaitable[None]]
 
 
 class KafkaProxy:
-    """Listens on `port` for the server at `server_port`, both on loopback. Answers keep their order."""
+    """Listens on `port` for the server at `server_port`, both on loopback. Responses keep their order."""
 
     def __init__(
         self, port: int, server_port: int, on_asked: Callable[[ApiKey], None], before_answer: Answered
     ) -> None:
-        """`on_asked` hears of each request; an answer is sent on when `before_answer` has returned."""
+        """`on_asked` is called with each request. A response is forwarded when `before_answer` has returned."""
         self._ports = port, server_port
         self._on_asked = on_asked
         self._before_answer = before_answer
         self.failures: list[Exception] = []
-        """Defects of the test."""
+        """Exceptions of the test's callbacks."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -95,6 +95,6 @@ class KafkaProxy:
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
-    """With its length in front."""
+    """A frame with its length."""
     size = await reader.readexactly(4)
     return size + await reader.readexactly(struct.unpack(">i", size)[0])

@@ -1,4 +1,4 @@
-"""Pulsar without the gateway: its own Python client and its admin REST API, the witnesses of interoperability."""
+"""Pulsar without the gateway: its own Python client and its admin REST API, to test interoperability."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ import pulsar
 from deploy.local.standalone import PulsarStandalone
 
 NAMESPACE = "kafka/default"
-"""Where a gateway keeps its topics unless it is told otherwise."""
+"""The gateway's default namespace."""
 TIMEOUT_S = 60.0
 
 
@@ -42,7 +42,7 @@ class Admin:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The decoded answer to ``/admin/v2/{path}``. Fails on any status above 299."""
+        """The decoded response of ``/admin/v2/{path}``. Fails on any status above 299."""
         connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT_S)
         try:
             content = None if body is None else json.dumps(body)
@@ -61,7 +61,7 @@ class Admin:
         self.topic("PUT", topic, "/partitions", partitions)
 
     def create(self, topic: str) -> None:
-        """Without partitions."""
+        """Create a topic without partitions."""
         self.topic("PUT", topic)
 
     def unload(self, topic: str) -> None:
@@ -69,7 +69,7 @@ class Admin:
         self.topic("PUT", topic, "/unload")
 
     def truncate(self, topic: str) -> None:
-        """Drop what the closed ledgers hold."""
+        """Delete the data of closed ledgers."""
         self.topic("DELETE", topic, "/truncate")
 
     def subscriptions(self, topic: str) -> list[str]:
@@ -82,7 +82,7 @@ class Admin:
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> Any:
-    """The first true answer of ``condition``, for what no event tells."""
+    """The first true result of ``condition``, for changes without an event."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"

@@ -1,4 +1,4 @@
-"""Entries as no client library writes them, chosen or random, and a producer that writes them to Pulsar."""
+"""Entries that no client library writes, chosen or random, and a producer that writes them to Pulsar."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OUR_NAMES = (
 
 @dataclass(frozen=True)
 class Odd:
-    """`count` is what the producer tells the broker, which counts offsets by it."""
+    """`count` is the number of messages in the Send command; the broker adds it to the index."""
 
     payload: bytes
     count: int = 1
@@ -43,7 +43,7 @@ class Odd:
 
     @property
     def fields(self) -> bytes:
-        """They come behind those that every entry has, and win."""
+        """These fields follow those of every entry, and override them."""
         metadata = MessageMetadata(**self.metadata)
         metadata.properties.extend(KeyValue(key=k.encode(), value=v.encode()) for k, v in self.properties.items())
         return metadata.SerializePartialToString()
@@ -97,7 +97,7 @@ _FIELDS: dict[str, Any] = {
     "txnid_most_bits": lambda random: random.choice(_INT64S),
     "compression": lambda random: random.randint(0, 4),
     "uncompressed_size": lambda random: random.choice([0, 1, 100, 2**31 - 1, 2**32 - 1]),
-    # Not -1: brokers (4.0.7) pass over entries that they read together when their counts add up to 0.
+    # Not -1: brokers (4.0.7) skip entries that they read together when the sum of their counts is 0.
     "num_messages_in_batch": lambda random: random.choice([-(2**31), 0, 1, 2, 3, 1_000, 2**31 - 1]),
     "num_chunks_from_msg": lambda random: random.choice(_COUNTS),
     "chunk_id": lambda random: random.choice(_COUNTS),
@@ -116,7 +116,7 @@ _FIELDS: dict[str, Any] = {
 
 
 class _Receipts:
-    """Waits until all is written."""
+    """Waits until all entries are written."""
 
     def __init__(self, count: int) -> None:
         self._left = count

@@ -1,4 +1,4 @@
-"""A request of each API, about a topic that the gateway knows and one that it does not."""
+"""A request of each API, about a topic that the gateway knows and one that it does not know."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Fields = dict[str, Any]
 
 TOPIC = 2
 KNOWN, UNKNOWN = NAMES = ["<known>", "<unknown>"]
-"""What stands for the two topics."""
+"""Placeholders for the two topics."""
 _SET = 0
 
 
 def requests(api: str, known: str, unknown: str) -> list[tuple[int, Fields]]:
-    """Version and fields of each."""
+    """Version and fields of each request."""
     return [(version, _named(fields, known, unknown)) for version, fields in REQUESTS[api]]
 
 

@@ -1,4 +1,4 @@
-"""Our Pulsar client and admin client on a real broker, and what their listeners hear."""
+"""The project's Pulsar client and admin client on a real broker, and listeners that record events."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ class PulsarAddresses(Protocol):
 
 @dataclass
 class Sends:
-    """What became of a producer's sends."""
+    """The results of a producer's sends."""
 
     receipts: dict[int, Position] = field(default_factory=dict)
     errors: dict[int, PulsarError] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Sends:
 
 
 class Entries:
-    """A reader's entries, then its end."""
+    """The entries of a reader, then its end."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Entry | PulsarError] = asyncio.Queue()
@@ -80,7 +80,7 @@ class Entries:
 
 
 class Operations:
-    """What operators do by the admin API, and the gateway does not."""
+    """Operations of the admin API that operators use, and the gateway does not."""
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._http = AdminHttp(settings)
@@ -90,7 +90,7 @@ class Operations:
         await self._http.request("PUT", topic_path(topic, "unload"))
 
     async def truncate(self, topic: str) -> None:
-        """Drop the data of every closed ledger, consumed or not."""
+        """Delete the data of every closed ledger, consumed or not."""
         await self._http.request("DELETE", topic_path(topic, "truncate"))
 
     async def compact(self, topic: str) -> None:
@@ -107,7 +107,7 @@ class Operations:
 
 @dataclass
 class Cluster:
-    """Both our clients on one broker, and the addresses for the native one."""
+    """Both clients of the project on one broker, and the addresses for the native client."""
 
     settings: PulsarSettings
     client: PulsarClient
@@ -115,7 +115,7 @@ class Cluster:
     operations: Operations
 
     async def new_topic(self) -> str:
-        """One partition, as the gateway makes them."""
+        """A topic with one partition, as the gateway creates topics."""
         topic = f"persistent://{NAMESPACE}/t-{secrets.token_hex(6)}"
         await self.admin.topics.create_partitioned(topic, 1, {})
         return f"{topic}-partition-0"

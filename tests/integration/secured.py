@@ -1,4 +1,4 @@
-"""A gateway with a listener of each kind of security, and what clients are told to get in."""
+"""A gateway with a listener of each security protocol, and the settings of clients."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ USER, PASSWORD = "alice", "canary-secret-of-alice"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 SASL_LISTENERS = {"sasl": "SASL_PLAINTEXT", "sasl_tls": "SASL_SSL"}
 TLS_LISTENERS = {"tls": "SSL", "mutual": "SSL"}
-"""`mutual` wants certificates of clients."""
+"""`mutual` requires client certificates."""
 TOKEN_LIFETIME_S = 3_600
 
 
 class Secured:
-    """Its `gateway` is not started yet."""
+    """The `gateway` is not started yet."""
 
     def __init__(
         self, pulsar: PulsarStandalone, folder: Path, *, max_reauth_ms: int = 3_600_000, **sections: dict[str, Any]
@@ -51,7 +51,7 @@ class Secured:
             listeners.append(listener)
         tokens = {"public_key_file": str(self.issuer.public_key_file)}
         self.gateway = gateway_on(
-            # Gateways of other tests have no such listeners.
+            # Gateways of other tests have no such listeners, so this one has a namespace of its own.
             pulsar, folder / "gateway", pulsar={"namespace": unique_topic("secured")},
             kafka={"host": HOST, "port": free_port(), "listeners": listeners},
             security={"users": {USER: PASSWORD}, "tokens": tokens, "max_reauth_ms": max_reauth_ms}, **sections,
@@ -79,7 +79,7 @@ class Secured:
         return config | more
 
     def java(self, listener: str, mechanism: str = "", *, password: str = PASSWORD) -> Path:
-        """A file of properties. PKCS12 is what all versions read."""
+        """A properties file. All versions of Java can read PKCS12."""
         properties = {"security.protocol": self.protocols[listener]}
         if listener != "sasl":
             properties |= _store("ssl.truststore", self.authority.trust_store)

@@ -1,4 +1,4 @@
-"""Servers that a test has to itself, because it stops, kills or configures them."""
+"""Servers for a single test, because it stops, kills or configures them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ Server = TypeVar("Server", PulsarStandalone, KafkaBroker, GatewayProcess)
 
 @contextmanager
 def running(server: Server) -> Iterator[Server]:
-    """Started, ready, and stopped in the end."""
+    """Started and ready at the beginning of the block, and stopped at its end."""
     server.start()
     try:
         server.wait_ready()
@@ -27,12 +27,12 @@ def running(server: Server) -> Iterator[Server]:
 
 
 def gateway_on(pulsar: PulsarStandalone, work_dir: Path, /, **sections: dict[str, Any]) -> GatewayProcess:
-    """Not started yet; ``sections`` are those of its configuration."""
+    """A gateway that is not started yet; ``sections`` are those of its configuration."""
     return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
 
 
 def lone_gateway_on(pulsar: PulsarStandalone, work_dir: Path) -> GatewayProcess:
-    """Not started yet; the only one of its namespace, so that nothing is led by another."""
+    """A gateway that is not started yet. It is the only one of its namespace, so it leads everything."""
     return gateway_on(pulsar, work_dir, pulsar={"namespace": unique_topic("alone")})
 
 

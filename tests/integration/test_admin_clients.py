@@ -22,7 +22,7 @@ from tests.integration.native import wait_for
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
-ca: Any = confluent_kafka.admin  # its types say less than it has
+ca: Any = confluent_kafka.admin  # the type hints of the module are incomplete
 START_MS = 1_900_000_000_000
 PARTITIONS = 4
 EACH = 3
@@ -32,16 +32,16 @@ OF_THE_SERVER = {
     "orig_broker_id", "orig_broker_name", "partition_size", "port", "producer_id", "replica_nodes", "replicas",
     "topic_id", "total_bytes", "usable_bytes",
 }  # fmt: skip
-"""Fields that each server fills on its own."""
+"""Fields with different values on each server."""
 OF_THE_GATEWAY = "entry.format"
-"""A topic's configuration that Kafka does not have."""
+"""A topic configuration that Kafka does not have."""
 
 Answers = dict[str, Any]
 Conversation = Callable[[str, str], Answers]
 
 
 class Calls:
-    """Calls an admin client's methods, and keeps what came back as plain, comparable values."""
+    """Calls an admin client's methods, and keeps the results as plain, comparable values."""
 
     def __init__(self, admin: Any) -> None:
         self.answers: Answers = {}
@@ -56,7 +56,7 @@ class Calls:
 
 
 def plain(value: Any) -> Any:
-    """What a client returned or raised, without what differs from server to server."""
+    """What a client returned or raised, without values that differ from server to server."""
     if isinstance(value, Future):
         return plain(value.exception(TIMEOUT_S) or value.result())
     if isinstance(value, dict):
@@ -188,7 +188,7 @@ def _confluent_groups(call: Calls, bootstrap: str, group: str, partitions: list[
 
 
 def has_coordinators(bootstrap: str, group: str) -> bool:
-    """A new Kafka makes its topic of offsets when it is asked first, and leads it a moment later."""
+    """A new Kafka creates its offsets topic at the first request, and leads it a moment later."""
     try:
         committed(bootstrap, group, group)
     except ck.KafkaException as error:

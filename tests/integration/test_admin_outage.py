@@ -1,6 +1,6 @@
-"""Pulsar's admin API fails, its brokers do not: every request is answered in time, and what is configured is applied.
+"""Pulsar's admin API fails, its brokers do not: every request is answered in time, and configurations are applied.
 
-A failing part is a row with an error, or an answer with one; no connection is closed for it.
+A failure is an error in a row or in the response. The gateway does not close the connection.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def create(client: RawClient, name: str, **configs: str) -> None:
     }  # fmt: skip
 
     def is_created() -> bool:
-        """The gateway waits half a second for Pulsar, which a busy machine may need: asked again, the topic exists."""
+        """The gateway waits half a second for Pulsar. A busy machine may need more time; at a retry, the topic exists.
+        """
         (row,) = client.call("CreateTopics", 5, topics=[topic], timeout_ms=5_000, validate_only=False)["topics"]
         assert row["error_code"] in {0, REQUEST_TIMED_OUT, TOPIC_ALREADY_EXISTS}, row
         return bool(row["error_code"] != REQUEST_TIMED_OUT)
@@ -69,7 +70,7 @@ def create(client: RawClient, name: str, **configs: str) -> None:
 
 @pytest.mark.parametrize("api", [api.name for api in APIS.values()])
 def test_every_request_is_answered_in_time(scene: Scene, client: RawClient, api: str) -> None:
-    """On the connection that it came by, which then goes on."""
+    """On the connection of the request, which can still be used."""
     known, unknown = unique_topic("known"), unique_topic("unknown")
     create(client, known)
     client.call("Metadata", 9, topics=None)
@@ -90,7 +91,7 @@ def test_all_topics_are_as_they_were_listed(scene: Scene, client: RawClient) -> 
 
 
 def test_one_topic_that_fails_is_one_row(scene: Scene, client: RawClient) -> None:
-    """A topic that the gateway has not seen before."""
+    """The gateway has not seen the topic before."""
     bad, good = unique_topic("bad"), unique_topic("good")
     scene.proxy.passes = lambda method, path: bad not in path
     for name in (bad, good):
@@ -106,7 +107,7 @@ def test_one_topic_that_fails_is_one_row(scene: Scene, client: RawClient) -> Non
 
 
 def test_configurations_are_applied_when_pulsar_is_back(scene: Scene, client: RawClient) -> None:
-    """The client was told of a failure, or left; a gateway that was killed in between is replaced by another one."""
+    """The client got an error, or disconnected. A gateway that was killed in between is replaced by another one."""
     topic = unique_topic("configured")
     create(client, topic)
     scene.proxy.passes = lambda method, path: not path.endswith("/retention")

@@ -30,7 +30,7 @@ async def topic(bootstrap: str) -> str:
 
 
 async def write(bootstrap: str, topic: str, count: int, **config: Any) -> list[int]:
-    """Records to partition 0; some without a key, others without a value. Returns their offsets."""
+    """Write records to partition 0, some without a key, others without a value. Returns their offsets."""
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=5, **config) as producer:
         sent = [
             await producer.send(

@@ -1,4 +1,4 @@
-"""How clients come to one of several clusters, by its own users and its host name; and that it is closed again."""
+"""How clients choose one of several clusters, by its own users and its host name; and how a cluster is closed again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def make_user(admin: AdminClient, user: str, password: str) -> None:
 
 
 def test_users_of_a_cluster(gateway: GatewayProcess) -> None:
-    """They are nobody elsewhere, and the one that another cluster made under the same name is another one."""
+    """Users of a cluster are unknown elsewhere, and a user with the same name in another cluster is another user."""
     admin = logged_in(gateway, "login", "alice", "a")
     topic = unique_topic()
     admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(TIMEOUT_S)
@@ -99,7 +99,7 @@ def test_users_of_a_cluster(gateway: GatewayProcess) -> None:
 
 
 def test_a_host_name(gateway: GatewayProcess, authority: Authority) -> None:
-    """Clients are sent to the name by which they came, so that they stay in the cluster."""
+    """Clients are redirected to the name that they connected to, so that they stay in the cluster."""
     topic = unique_topic()
     admin = logged_in(gateway, "login", "alice", "a")
     admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(TIMEOUT_S)
@@ -112,7 +112,7 @@ def test_a_host_name(gateway: GatewayProcess, authority: Authority) -> None:
 
 
 def test_a_cluster_that_nobody_uses_is_closed(gateway: GatewayProcess) -> None:
-    """With its tasks and its metrics; who comes again finds it as it was."""
+    """With its tasks and its metrics. A client that connects again finds its data."""
     cluster = gateway.config["kafka"]["clusters"][1]["namespace"]
 
     def rows() -> list[str]:

@@ -1,4 +1,4 @@
-"""One fleet, several clusters: each listener has a namespace of its own, and nothing of one is seen by the other."""
+"""One fleet, several clusters: each listener has a namespace of its own, and clusters see nothing of each other."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def clusters_of(tenant: str) -> dict[str, Any]:
 
 
 def listeners(tenant: str, advertised: int) -> list[dict[str, Any]]:
-    """`single` is the one address of all gateways for the second cluster."""
+    """`single` is the address of all gateways for the second cluster."""
     return [
         {"name": "first", "host": HOST, "port": free_port(), "cluster": f"{tenant}/first"},
         {"name": "second", "host": HOST, "port": free_port(), "cluster": f"{tenant}/second"},
@@ -82,7 +82,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 def gateways(
     pulsar: PulsarStandalone, issuer: Issuer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[GatewayProcess]]:
-    """Two. Who ends one starts it again."""
+    """Two gateways. A test that ends one starts it again."""
     tmp_path, tenant, single = tmp_path_factory.mktemp("clusters"), unique_topic("tenant"), free_port()
     own = {"namespace": unique_topic("own")}
     with ExitStack() as stack:
@@ -167,7 +167,7 @@ def test_names_are_a_clusters_own(gateways: list[GatewayProcess]) -> None:
     assert only in groups_of(gateways, "second") - groups_of(gateways, "first")
 
     one = transactionally(first, transactional_id, topic, b"one")
-    other = transactionally(second, transactional_id, topic, b"other")  # and fences nobody
+    other = transactionally(second, transactional_id, topic, b"other")  # and fences no other producer
     one.commit_transaction(TIMEOUT_S)
     other.abort_transaction(TIMEOUT_S)
     assert [value for _, value in read_all_values(first, topic)] == [b"0", b"one"]
@@ -226,7 +226,7 @@ def test_internal_topics_are_where_no_client_writes(gateways: list[GatewayProces
 
 
 def test_one_address_for_all_gateways(gateways: list[GatewayProcess]) -> None:
-    """Requests that another gateway answers are about the client's cluster there."""
+    """Another gateway answers forwarded requests for the client's cluster."""
     topic, group = unique_topic(), unique_topic("g")
     second, single = address(gateways[0], "second"), address(gateways[0], SINGLE)
     create_topic(single, topic, PARTITIONS)
@@ -275,7 +275,7 @@ def test_a_namespace_that_is_missing_is_refused(gateways: list[GatewayProcess]) 
 def test_nobody_leads_what_a_gateway_does_not_serve(
     gateways: list[GatewayProcess], pulsar: PulsarStandalone, tmp_path: Path
 ) -> None:
-    """One without the cluster, as gateways of before are, would take its clients for its own."""
+    """A gateway without the cluster, for instance an older version, would treat the cluster's clients as its own."""
     topic = unique_topic()
     bootstrap = address(gateways[0], "first")
     create_topic(bootstrap, topic, PARTITIONS)
@@ -301,7 +301,7 @@ def test_a_user_is_in_its_own_cluster(gateways: list[GatewayProcess], mechanism:
     create_topic(address(gateways[0], "second"), topic)
     assert topic in logged_in(gateways[0], "alice", "a", mechanism).list_topics(timeout=TIMEOUT_S).topics
     assert topic not in logged_in(gateways[0], "bob", "b", mechanism).list_topics(timeout=TIMEOUT_S).topics
-    for wrong in (("carol", "c"), ("alice", "b")):  # carol has to say which
+    for wrong in (("carol", "c"), ("alice", "b")):  # the user carol must name a cluster
         with pytest.raises(KafkaException):
             logged_in(gateways[0], *wrong, mechanism).list_topics(timeout=3)
 
@@ -325,7 +325,7 @@ def test_a_token_names_a_cluster_which_is_opened_everywhere(gateways: list[Gatew
 
 
 def test_usage_is_told_in_a_topic(gateways: list[GatewayProcess], pulsar: PulsarStandalone) -> None:
-    """By each gateway, for each cluster; the newest counts."""
+    """Each gateway writes it for each cluster; the newest record counts."""
     kafka, own = gateways[0].config["kafka"], gateways[0].config["pulsar"]["namespace"]
     second = kafka["clusters"][1]["namespace"]
     told: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Compacted topics on a real Pulsar: its own compaction, and what Kafka and native clients read then."""
+"""Compacted topics on a real Pulsar: its own compaction, and what Kafka clients and native clients then read."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def part(topic: str) -> str:
 
 
 def read_from(gateway: GatewayProcess, topic: str, offset: int) -> Found:
-    """Offset to key and value, from ``offset`` up to where the consumer says that the partition ends."""
+    """Offset → key and value, from ``offset`` to the end of the partition according to the consumer."""
     low, _ = watermarks(gateway.bootstrap, topic)
     assert low == 0, "compaction leaves the log's start where it was"
     settings = {"group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error"}
@@ -55,7 +55,7 @@ def read_from(gateway: GatewayProcess, topic: str, offset: int) -> Found:
 
 
 def compact(admin: Admin, topic: str) -> None:
-    """Until its result is in use; the status may still be that of the compaction before."""
+    """Wait until the result is in use; the status may still be that of the previous compaction."""
 
     def compacted_ledger() -> int:
         found: int = admin.topic("GET", part(topic), "/internalStats")["compactedLedger"]["ledgerId"]
@@ -72,7 +72,7 @@ def write(gateway: GatewayProcess, topic: str, *pairs: tuple[bytes, bytes | None
 
 
 def test_compaction(pulsar: PulsarStandalone, tmp_path: Path) -> None:
-    """By the only gateway of its namespace: it forgets at once what another would show for a while."""
+    """In a namespace with one gateway: another gateway would show the removed records for a while."""
     topic, admin = unique_topic("compacted"), Admin(pulsar, "kafka/compacted")
     with running(gateway_on(pulsar, tmp_path, pulsar={"namespace": "compacted"})) as gateway:
         create_topic(gateway.bootstrap, topic, config=COMPACT)
@@ -112,7 +112,7 @@ def test_compaction(pulsar: PulsarStandalone, tmp_path: Path) -> None:
 
 
 def drop_uncompacted(admin: Admin, topic: str) -> None:
-    """As retention does in its time: only what compaction left is there."""
+    """Like retention: only the compacted records remain."""
     admin.unload(part(topic))
     wait_for(lambda: len(admin.ledgers(part(topic))) > 1, "the topic is loaded again, with a new ledger")
     admin.truncate(part(topic))
@@ -127,7 +127,7 @@ def test_records_without_a_key_are_refused(gateway: GatewayProcess) -> None:
 
 
 def test_messages_for_native_consumers(pulsar: PulsarStandalone, gateway: GatewayProcess) -> None:
-    """``entry.format=pulsar``: a message for each record; and all that Kafka knows comes back to Kafka."""
+    """``entry.format=pulsar``: a message for each record, and Kafka clients read all that Kafka clients wrote."""
     topic = unique_topic("messages")
     create_topic(gateway.bootstrap, topic, config={"entry.format": "pulsar"})
     records = [Record(b"value %d" % number, b"key %d" % number, HEADERS, 1_000 + number) for number in range(5)]
@@ -151,7 +151,7 @@ def test_messages_for_native_consumers(pulsar: PulsarStandalone, gateway: Gatewa
 
 
 def test_a_topic_with_record_batches_does_not_become_compacted(gateway: GatewayProcess, admin: Admin) -> None:
-    """Pulsar cannot compact what is there: better say so than keep it for ever."""
+    """Pulsar cannot compact existing record batches, so the change is refused: they would stay for ever."""
     topic = unique_topic("late")
     create_topic(gateway.bootstrap, topic, config={"retention.ms": "60000"})
     for policy in ("compact", "delete"):

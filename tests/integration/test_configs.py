@@ -1,4 +1,4 @@
-"""Configurations of topics, altered by a client, as Pulsar then has them."""
+"""Configurations of topics that a client changed, as Pulsar shows them."""
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -15,7 +15,7 @@ TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 
 
 def alter(gateway: GatewayProcess, topic: str, **changes: str | None) -> None:
-    """Set what has a value, delete the others."""
+    """Set those with a value, delete the others."""
     entries = [
         ConfigEntry(
             name.replace("_", "."),
@@ -38,7 +38,7 @@ def described(gateway: GatewayProcess, topic: str, name: str) -> tuple[str | Non
 
 
 def test_groups_have_times_of_their_own(gateway: GatewayProcess) -> None:
-    """Kafka's own tools for it came with Kafka 4."""
+    """Kafka has tools for it since version 4."""
     group, client = unique_topic("group"), RawClient(gateway.bootstrap)
     setting = {"name": "consumer.heartbeat.interval.ms", "config_operation": 0, "value": "7000"}
     resource = {"resource_type": GROUP, "resource_name": group}

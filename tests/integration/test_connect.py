@@ -1,4 +1,5 @@
-"""Kafka Connect with an exactly-once source (KIP-618): a file becomes records once, though the worker is killed."""
+"""Kafka Connect with an exactly-once source (KIP-618): each line of a file becomes one record, though the worker is
+killed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.support.transactional_copier import committed_values
 
 KILLS = 2
 CHUNK = 50
-"""What is appended at once: the source makes a transaction of it."""
+"""Lines that are appended together: the source writes them in one transaction."""
 PART = 6 * CHUNK
 LINES = PART * (KILLS + 1)
 WITHIN_S = 90.0

@@ -1,6 +1,5 @@
-"""Groups of the consumer protocol (KIP-848), whose members the gateway tells what is theirs. The reference's preview of
-it knows less than these clients ask for, so they meet the gateway alone.
-"""
+"""Groups of the consumer protocol (KIP-848), whose members get their assignment from the gateway. The reference has a
+preview of the protocol that lacks parts that these clients need, so they use the gateway only."""
 
 import time
 from collections.abc import Iterator
@@ -63,7 +62,7 @@ def test_members_of_two_clients_come_leave_and_die(
 def test_an_application_moves_to_the_consumer_protocol_and_back(
     own_gateway: GatewayProcess, java_clients: JavaClients, tmp_path: Path, assignor: str
 ) -> None:
-    """Member by member, of two clients, while it reads; and the gateway dies on the way."""
+    """Member by member, with two clients, while it reads; the gateway is killed in between."""
     classic = f"partition.assignment.strategy={assignor}"
     with Group(tmp_path, own_gateway.bootstrap) as group:
         group.add(2, librdkafka_member, classic)
@@ -95,7 +94,7 @@ def test_an_application_moves_to_the_consumer_protocol_and_back(
 
 
 def _type_of(bootstrap: str, group: str) -> str:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must live until the answer is there
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # the client must exist until the response arrives
     listed = admin.list_consumer_groups().result(TIMEOUT_S)
     return next(str(each.type.name) for each in listed.valid if each.group_id == group)
 
@@ -103,7 +102,7 @@ def _type_of(bootstrap: str, group: str) -> str:
 def test_topics_grow_and_appear_and_the_gateway_dies(
     own_gateway: GatewayProcess, java_clients: JavaClients, tmp_path: Path
 ) -> None:
-    """Members that read what matches a regular expression."""
+    """Members with a regular expression as subscription."""
     with Group(tmp_path, own_gateway.bootstrap, CONSUMER_PROTOCOL) as group:
         group.subscription = f"^{group.topic}.*"
         group.add()
@@ -126,7 +125,7 @@ def test_topics_grow_and_appear_and_the_gateway_dies(
 
 
 def test_a_static_member_restarts(gateway: GatewayProcess) -> None:
-    """It gets its partitions back, and nobody else's move."""
+    """It gets its partitions back, and no partition of another member moves."""
     topic = unique_topic("static")
     create_topic(gateway.bootstrap, topic, 4)
     first, second = (_static_member(gateway.bootstrap, topic, f"i{number}") for number in range(2))

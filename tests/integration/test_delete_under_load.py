@@ -1,4 +1,4 @@
-"""A topic is deleted while many write to it: nothing of it comes back, and another one can have its name."""
+"""A topic is deleted while many producers write to it: it does not come back, and a new topic can have its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS, ROUNDS = 4, 3
 
 @contextmanager
 def native_writers(server: PulsarStandalone, topic: str) -> Iterator[None]:
-    """One on each partition; they connect again for ever."""
+    """One writer on each partition; they reconnect for ever."""
     client = native.Client(server.service_url, logger=native.ConsoleLogger(native.LoggerLevel.Error))
     names = [f"{full_name(topic)}-partition-{number}" for number in range(PARTITIONS)]
     try:

@@ -1,4 +1,4 @@
-"""`kafka-gateway dev --secure`: one command, and clients get in with the files that it writes, and nobody without."""
+"""`kafka-gateway dev --secure`: one command, and clients can connect only with the files that it writes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_secrets_are_for_the_owner(dev: Dev) -> None:
 
 
 def test_it_starts_again(dev: Dev) -> None:
-    """With the same authority and key: clients keep their files."""
+    """With the same authority and key, so that clients keep their files."""
     before = dev.librdkafka
     dev.process.stop()
     dev.process.log_path.unlink()

@@ -1,4 +1,4 @@
-"""Several gateways of one namespace: all know who leads; that moves when a gateway comes, goes, dies or sleeps."""
+"""Several gateways of one namespace: all know the leaders, which change when a gateway starts, stops, dies or hangs."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ RACKS = ("first", "second")
 
 @pytest.fixture(scope="module")
 def gateways(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[GatewayProcess]]:
-    """Two, in a namespace of their own. Who ends one starts it again."""
+    """Two gateways in a namespace of their own. A test that ends one starts it again."""
     tmp_path = tmp_path_factory.mktemp("fleet")
     namespace = {"namespace": unique_topic("fleet")}
     with ExitStack() as stack:
@@ -121,7 +121,8 @@ def test_all_agree_and_the_wrong_one_says_so(gateways: list[GatewayProcess]) -> 
 def test_the_cluster_id_is_the_namespaces(
     gateways: list[GatewayProcess], pulsar: PulsarStandalone, tmp_path: Path
 ) -> None:
-    """All gateways of a namespace have the same, after a restart too, and those of another namespace another."""
+    """All gateways of a namespace have the same one, also after a restart; gateways of another namespace have another
+    one."""
     first, second = gateways
     cluster_id = metadata(first)["cluster_id"]
     assert metadata(second)["cluster_id"] == cluster_id
@@ -136,7 +137,8 @@ def test_the_cluster_id_is_the_namespaces(
 
 @pytest.mark.parametrize("rack", [*RACKS, "elsewhere"])
 def test_consumers_read_from_their_own_rack(gateways: list[GatewayProcess], rack: str) -> None:
-    """KIP-392: a gateway of the consumer's rack reads what another one leads, up to its end, and on."""
+    """KIP-392: a gateway of the consumer's rack serves partitions that another gateway leads, up to the end and beyond.
+    """
     topic, each_leads = unique_topic("racks"), 3
     create_topic(gateways[0].bootstrap, topic, 32)
     by_leader: dict[int, list[int]] = {}
@@ -157,7 +159,7 @@ def test_consumers_read_from_their_own_rack(gateways: list[GatewayProcess], rack
     after = [metric(each, "kafka_gateway_request_latency_seconds_count", api="Fetch") for each in gateways]
     fetches = dict(zip(RACKS, (late - early for late, early in zip(after, before, strict=True)), strict=True))
     others = {name: count for name, count in fetches.items() if name != rack}
-    if rack in fetches:  # each partition that another gateway leads is asked of that one once
+    if rack in fetches:  # each partition of another leader is requested from that leader once
         assert all(count <= 2 * len(chosen) for count in others.values()), fetches
         assert fetches[rack] > 2 * len(chosen)
     else:
@@ -165,7 +167,8 @@ def test_consumers_read_from_their_own_rack(gateways: list[GatewayProcess], rack
 
 
 def test_a_deleted_topic_is_gone_everywhere(gateways: list[GatewayProcess]) -> None:
-    """Whoever deletes it: of another one with its name, the gateway that led it knows nothing old."""
+    """It does not matter which gateway deletes it: its leader keeps nothing of it for a new topic with the same name.
+    """
     topic, bootstrap = unique_topic("fleet"), gateways[0].bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for values in ([b"old"] * 5, [b"new"]):
@@ -203,7 +206,7 @@ def kill(gateway: GatewayProcess) -> None:
 
 @pytest.mark.parametrize("end", [stop, kill])
 def test_records_of_one_who_ends(gateways: list[GatewayProcess], end: Callable[[GatewayProcess], None]) -> None:
-    """Nothing is lost, and of idempotent producers nothing doubled, by one gateway that ends and comes back."""
+    """No record is lost, and none of an idempotent producer is doubled, when a gateway ends and returns."""
     first, second = gateways
     topic = unique_topic("fleet")
     create_topic(first.bootstrap, topic, PARTITIONS)
@@ -232,7 +235,7 @@ def test_records_of_one_who_ends(gateways: list[GatewayProcess], end: Callable[[
 
 
 def test_workers(pulsar: PulsarStandalone, tmp_path: Path) -> None:
-    """Two on one machine: one that dies comes back, and all end together."""
+    """Two workers on one machine: one that dies is restarted, and all end together."""
     first, *_ = ports = free_ports(2)
     sections: dict[str, dict[str, Any]] = {
         "kafka": {"host": HOST, "port": first},
@@ -274,7 +277,7 @@ def brokers(bootstrap: str) -> set[int]:
 
 @pytest.mark.parametrize("fault", ["killed", "asleep"])
 def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault: str) -> None:
-    """The group goes on at the other gateway: no commit is lost or moved back, no partition owned twice."""
+    """The group continues at the other gateway: no commit is lost or moved back, no partition has two owners."""
     first, second = gateways
     bootstrap = f"{first.bootstrap},{second.bootstrap}"
     topic = unique_topic("fleet")

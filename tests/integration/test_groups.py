@@ -1,4 +1,4 @@
-"""Consumer groups of real clients: members come, leave and die while records flow, gateways too."""
+"""Consumer groups of real clients: members join, leave and die while records arrive, and gateways do, too."""
 
 import signal
 import subprocess
@@ -132,7 +132,7 @@ def test_nobody_writes_to_internal_topics(bootstrap: str) -> None:
 
 
 def test_nobody_deletes_or_grows_internal_topics(gateway: GatewayProcess) -> None:
-    """Apache Kafka lets one do that, and loses its groups."""
+    """Apache Kafka permits it, and loses its groups."""
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
     topic = "__consumer_offsets"
     with pytest.raises(KafkaException, match="Invalid topic"):
@@ -153,7 +153,7 @@ def own_gateway(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayPro
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_commits_survive_a_restart(own_gateway: GatewayProcess, how: str) -> None:
     create_topic(own_gateway.bootstrap, "t")
-    for group in range(8):  # on all partitions of the internal topic
+    for group in range(8):  # groups on all partitions of the internal topic
         commit(own_gateway.bootstrap, f"g{group}", "t", 100 + group)
     getattr(own_gateway, how)()
     own_gateway.start()
@@ -182,7 +182,8 @@ def test_members_survive_a_killed_gateway(own_gateway: GatewayProcess, tmp_path:
 def test_two_gateways_are_one_coordinator(
     own_gateway: GatewayProcess, pulsar: PulsarStandalone, tmp_path: Path
 ) -> None:
-    """Clients find the one that coordinates their group from either; commits go on when a second one comes and goes."""
+    """Clients find their group's coordinator at either gateway; commits continue when a second gateway joins and
+    leaves."""
     create_topic(own_gateway.bootstrap, "t")
     commit(own_gateway.bootstrap, "g", "t", 10)
     with running(gateway_on(pulsar, tmp_path / "second", pulsar=own_gateway.config["pulsar"])) as second:

@@ -1,4 +1,4 @@
-"""Clients that know nothing of the gateways but haproxy: by an address for each of them, or by one for all."""
+"""Clients that reach the gateways through haproxy only: by an address for each gateway, or by a single address."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ GATEWAYS = 3
 PARTITIONS = 8
 MOVED_S = 10.0
 SEND_PAUSE_S = 0.05
-"""Between two records of a steady producer."""
+"""The time between two records of a steady producer."""
 UNKNOWN_TOPIC_ID = 100
 NO_CREATION = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 
 
 @pytest.fixture(scope="module")
 def fleet(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HaproxyFleet]:
-    """Who ends a gateway starts it again."""
+    """A test that ends a gateway starts it again."""
     with haproxy_fleet(tmp_path_factory.mktemp("haproxy"), pulsar.service_url, pulsar.admin_url, GATEWAYS) as started:
         yield started
 
 
 def leaders(fleet: HaproxyFleet, topic: str) -> list[int]:
-    """Node ids by partition, as they are told inside."""
+    """Node ids of leaders by partition, from the listener without haproxy."""
     with connected(fleet.inside(fleet.gateways[0])) as client:
         parts = client.call("Metadata", 9, topics=[{"name": topic}])["topics"][0]["partitions"]
     return [part["leader_id"] for part in sorted(parts, key=lambda part: int(part["partition_index"]))]
 
 
 def groups_of_two(fleet: HaproxyFleet) -> list[str]:
-    """Groups with different coordinators."""
+    """Two groups with different coordinators."""
     found: dict[int, str] = {}
     with connected(fleet.inside(fleet.gateways[0])) as client:
         while len(found) < 2:
@@ -116,7 +116,8 @@ def test_requests_that_span_leaders(fleet: HaproxyFleet) -> None:
 
 
 def check_fetches(client: RawClient, topic: str) -> None:
-    """A session over all partitions: all at once, then only what is new, and an empty answer after the wait."""
+    """A fetch session with all partitions: first all records, then only new ones, then an empty response after the
+    wait."""
     parts = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1_000_000} for number in range(PARTITIONS)]
     first = fetch(client, session_id=0, session_epoch=0, topics=[{"topic": topic, "partitions": parts}])
     rows = first["responses"][0]["partitions"]
@@ -146,7 +147,7 @@ def fetch(client: RawClient, *, max_wait_ms: int = 1_000, **fields: Any) -> dict
 
 
 def test_topics_are_written_to_by_their_ids(fleet: HaproxyFleet) -> None:
-    """All partitions in one request, which is split among their leaders, and an id of no topic."""
+    """All partitions in one request, which is split among their leaders, and an unknown topic id."""
     topic, unknown = unique_topic("ids"), uuid.uuid4()
     create_topic(fleet.single, topic, PARTITIONS)
     with connected(fleet.single) as client:
@@ -168,7 +169,7 @@ def test_topics_are_written_to_by_their_ids(fleet: HaproxyFleet) -> None:
 
 
 def test_kafka_python_without_acks(fleet: HaproxyFleet) -> None:
-    """acks=0 has no answers that could go astray; a group reads all partitions."""
+    """There are no responses to acks=0 that could get lost; a group reads all partitions."""
     topic = unique_topic("haproxy")
     create_topic(fleet.single, topic, PARTITIONS)
     sent = {b"%d" % number for number in range(400)}
@@ -181,7 +182,7 @@ def test_kafka_python_without_acks(fleet: HaproxyFleet) -> None:
         read: set[bytes] = set()
         deadline = time.monotonic() + TIMEOUT_S
         while read != sent and time.monotonic() < deadline:
-            # Long enough for a rebalance: kafka-python 3 may forget one that a poll ends in.
+            # Long enough for a rebalance: kafka-python 3 may lose a join in which a poll ends.
             read |= {record.value for records in consumer.poll(5_000).values() for record in records}
         assert read == sent
         consumer.commit()
@@ -239,7 +240,7 @@ class SteadyProducer:
         return {value.decode() for values in list(self.sent.values()) for value in list(values)}
 
     def stop(self) -> None:
-        """All that was sent is acknowledged."""
+        """Stop; then all records are acknowledged."""
         self._stopping.set()
         self._thread.join(TIMEOUT_S)
         assert self._producer.flush(TIMEOUT_S) == 0
@@ -247,7 +248,7 @@ class SteadyProducer:
 
 
 class Traffic:
-    """A topic with an idempotent producer and a group, by one of the fleet's addresses."""
+    """A topic with an idempotent producer and a group, through one of the fleet's addresses."""
 
     def __init__(self, stack: ExitStack, work_dir: Path, bootstrap: str, members: int) -> None:
         self.bootstrap = bootstrap
@@ -261,7 +262,7 @@ class Traffic:
         stack.callback(self.producer.stop)
 
     def wait_read(self) -> None:
-        """All that was sent up to now."""
+        """Wait until all records sent so far have been read."""
         sent = self.producer.values
         wait_for(lambda: self._read() >= sent, f"all of {self.topic} is read", TIMEOUT_S)
 
@@ -271,7 +272,7 @@ class Traffic:
         return {value for member in self.members for value in member.values}
 
     def check(self) -> None:
-        """Nothing is lost, and nothing doubled; consumers have seen nothing but rebalances."""
+        """No record is lost or doubled; consumers had no errors except rebalances."""
         self.producer.stop()
         self.wait_read()
         for member in self.members:
@@ -292,7 +293,7 @@ def restart(gateway: GatewayProcess) -> None:
 
 
 def test_gateways_come_and_go(fleet: HaproxyFleet, tmp_path: Path) -> None:
-    """All are restarted, one after the other, and one is killed, under producers and groups by both forms."""
+    """All gateways are restarted, one after the other, and one is killed, with producers and groups on both forms."""
     with ExitStack() as stack:
         traffic = [Traffic(stack, tmp_path, fleet.bootstrap, 1), Traffic(stack, tmp_path, fleet.single, 2)]
         plain_topic = unique_topic("plain")

@@ -1,4 +1,4 @@
-"""haproxy in front of TLS: it passes it on, or ends it and tells what the client's certificate says."""
+"""haproxy in front of TLS: it forwards TLS, or terminates it and passes on the subject of the client's certificate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ V2_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 
 
 class Behind:
-    """A gateway whose listeners all stand behind haproxy. `passed` ends TLS itself; haproxy does for the others."""
+    """A gateway behind haproxy with all listeners. The gateway terminates TLS of `passed`, haproxy that of the others.
+    """
 
     def __init__(self, pulsar: PulsarStandalone, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -144,7 +145,7 @@ def closes(behind: GatewayProcess, port: int, data: bytes) -> None:
 
 
 def test_a_header_that_does_not_speak_of_tls(behind: Behind) -> None:
-    """Version 1 cannot; version 2 has to say it."""
+    """Version 1 of the header has no TLS fields; version 2 must have them."""
     line = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
     request = struct.pack(">ihhih", 10, 18, 0, 1, -1)
     addresses = bytes([192, 0, 2, 7, 10, 0, 0, 1]) + struct.pack(">HH", 51_000, 9_092)

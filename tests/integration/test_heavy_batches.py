@@ -1,4 +1,4 @@
-"""Batches whose records are looked at one by one, for longer than the client's time: they are written all the same."""
+"""Batches whose records need validation for longer than the client's timeout: they are written nevertheless."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.raw_client import connected
 
 RECORDS = 400_000
 REQUEST_TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
-"""The batch is sent again, as clients do: Pulsar may not be done in so short a time."""
+"""Clients send the batch again: Pulsar may need longer than this short timeout."""
 
 
 @pytest.mark.parametrize("config", [{"entry.format": "pulsar"}, {"cleanup.policy": "compact"}])

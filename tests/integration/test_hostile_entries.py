@@ -1,4 +1,5 @@
-"""What native producers may write to a topic that Kafka clients read: others go on, and so does its reader."""
+"""Odd entries of native producers in a topic that Kafka clients read: other clients continue, and so does its reader.
+"""
 
 import asyncio
 import time
@@ -76,7 +77,7 @@ def hostile(pulsar: PulsarStandalone, gateway: GatewayProcess) -> Iterator[str]:
 
 
 def broker_connections(gateway: GatewayProcess) -> int:
-    """How many were made so far."""
+    """The number of connections opened so far."""
     return gateway.log_path.read_text().count('"state": "READY"')
 
 
@@ -106,7 +107,7 @@ def test_reading_may_start_anywhere(gateway: GatewayProcess, hostile: str) -> No
 
 
 def test_idempotent_producers_and_searches_by_time(gateway: GatewayProcess, hostile: str) -> None:
-    """Both read what is there."""
+    """Both read the existing entries."""
     with assigned(gateway.bootstrap, hostile) as reader:
         last = _until_last(reader)[-1].offset()
         for timestamp in (0, 1, int(time.time() * 1000) - 60_000):

@@ -1,4 +1,4 @@
-"""The log of the groups is trimmed by Pulsar behind the gateway's snapshots, and tells all that it told before."""
+"""Pulsar trims the groups' log up to the gateway's snapshots, and no offset is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support.names import unique_topic
 LOG = "__consumer_offsets-partition-0"
 SEGMENT_BYTES = 20_000
 COMMITS = 1_500
-"""More than five segments of them."""
+"""Entries for more than five segments."""
 LEDGER_ENTRIES = 100
 KEPT = [f"kept-{number}" for number in range(20)]
 GONE = "gone"
@@ -27,7 +27,7 @@ SNAPSHOTS = "kafka_gateway_internal_log_snapshots_total"
 
 @pytest.fixture(scope="module")
 def rolling_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
-    """Its ledgers are small, and old ones go soon."""
+    """Its ledgers are small, and old ones are deleted soon."""
     settings = {
         "managedLedgerMaxEntriesPerLedger": str(LEDGER_ENTRIES),
         "managedLedgerMinLedgerRolloverTimeMinutes": "0",
@@ -39,7 +39,7 @@ def rolling_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarS
 
 @pytest.fixture
 def gateway(rolling_pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess]:
-    """With a namespace of its own, and one partition for all groups."""
+    """A gateway with a namespace of its own, and one partition for all groups."""
     groups = {
         "offsets_topic_partitions": 1,
         "offsets_topic_segment_bytes": SEGMENT_BYTES,
@@ -58,7 +58,7 @@ def system(gateway: GatewayProcess, rolling_pulsar: PulsarStandalone) -> Admin:
 
 
 def commit_many(gateway: GatewayProcess, topic: str) -> int:
-    """The same partition's offset, in as many entries. Returns the last."""
+    """Commit the same partition's offset in this number of entries. Returns the last offset."""
     consumer = Consumer({"bootstrap.servers": gateway.bootstrap, "group.id": "busy", "enable.auto.commit": False})
     try:
         for offset in range(COMMITS):
@@ -69,7 +69,7 @@ def commit_many(gateway: GatewayProcess, topic: str) -> int:
 
 
 def trim(system: Admin) -> None:
-    """As when the retention is over, and Pulsar has compacted the log."""
+    """As after the retention time, when Pulsar has compacted the log."""
     system.topic("PUT", LOG, "/compaction")
     wait_for(lambda: system.topic("GET", LOG, "/compaction")["status"] == "SUCCESS", "compacted")
     system.topic("POST", "__consumer_offsets", "/retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
@@ -111,7 +111,7 @@ def test_what_is_overwritten_goes_and_what_counts_stays(gateway: GatewayProcess,
     check_state(gateway, topic, busy)
     restart(gateway)
     check_state(gateway, topic, busy)
-    # Pulsar's compacted view, which is read while the admin API does not answer, or the cursor has been deleted.
+    # The gateway reads Pulsar's compacted view while the admin API does not answer, or when the cursor was deleted.
     system.topic("DELETE", LOG, f"/subscription/{SUBSCRIPTION}?force=true")
     restart(gateway)
     check_state(gateway, topic, busy)

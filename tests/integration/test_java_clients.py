@@ -9,12 +9,12 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.java_clients import CLIENTS, Event, JavaClient, JavaClients
 from tests.support.names import unique_topic
 
-# As in RoundTrip.java.
+# The same as in RoundTrip.java.
 PARTITIONS = 2
 RECORDS_PER_PARTITION = 40
 RECORD_COUNT = PARTITIONS * RECORDS_PER_PARTITION
 TIMESTAMP_ORDINAL = 10
-"""The search is for the timestamp of the eleventh record, which is in partition 0 with every even one."""
+"""The search is for the timestamp of the eleventh record, which is in partition 0 like all with even numbers."""
 
 ADMIN_TIMEOUT_S = 30
 BY_VERSION = {client.version: client for client in CLIENTS}
@@ -42,7 +42,7 @@ def cache() -> dict[tuple[str, str], EventsByMode]:
 
 @pytest.fixture
 def round_trips(java_clients: JavaClients, bootstrap: str, cache: dict[tuple[str, str], EventsByMode]) -> RoundTrips:
-    """All round trips of one version, in one JVM: starting it takes most of the time."""
+    """All round trips of one version in one JVM, because its start takes most of the time."""
 
     def run(client: JavaClient) -> EventsByMode:
         key = (bootstrap, client.version)
@@ -109,7 +109,7 @@ def test_one_generation_reads_what_another_wrote(
     topic = produced[0]["topic"]
     events = java_clients.run(BY_VERSION[reader], bootstrap, [f"consume:{topic}:{RECORD_COUNT}"])
     consumed = _records(events, "consumed")
-    # Only what both know: 0.9 has no timestamps, and headers came with 0.11.
+    # Fields that both versions have: 0.9 has no timestamps, and 0.11 introduced headers.
     common = ["partition", "offset", "key", "value"]
     if BY_VERSION[writer].timestamps and BY_VERSION[reader].timestamps:
         common.append("timestamp")

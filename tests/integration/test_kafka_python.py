@@ -30,7 +30,7 @@ def topic(bootstrap: str) -> str:
 
 
 def write(bootstrap: str, topic: str, count: int, **config: Any) -> list[int]:
-    """Records to partition 0; some without a key, others without a value. Returns their offsets."""
+    """Write records to partition 0, some without a key, others without a value. Returns their offsets."""
     with closing(KafkaProducer(bootstrap_servers=bootstrap, linger_ms=5, **config)) as producer:
         sent = [
             producer.send(
@@ -107,7 +107,7 @@ def test_topics_are_administered(bootstrap: str, topic: str) -> None:
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         assert topic in admin.list_topics()
         admin.create_partitions({topic: NewPartitions(5)})
-        # Kafka's brokers learn what its controller has done a moment later.
+        # Kafka's brokers apply changes of the controller a moment later.
         wait_for(lambda: len(admin.describe_topics([topic])[0]["partitions"]) == 5, "five partitions are described")
         admin.delete_topics([topic])
         wait_for(lambda: topic not in admin.list_topics(), "the topic is not listed any more")
@@ -124,7 +124,7 @@ def test_topics_are_configured(bootstrap: str, topic: str) -> None:
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, changes)])
         expected = {"retention.ms": "7000", "cleanup.policy": "delete,compact"}
         deadline = time.monotonic() + TIMEOUT_S
-        while modified() != expected:  # Kafka's broker learns it from its controller
+        while modified() != expected:  # Kafka's broker applies changes of the controller later
             assert time.monotonic() < deadline, modified()
         bad = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "soon"})
         assert "Invalid value soon for configuration retention.ms" in str(admin.alter_configs([bad]))
@@ -132,7 +132,7 @@ def test_topics_are_configured(bootstrap: str, topic: str) -> None:
 
 
 def test_a_message_above_the_limit_is_refused(bootstrap: str, topic: str) -> None:
-    # An idempotent producer gives up after such an error.
+    # An idempotent producer cannot be used after such an error.
     settings = {"max_request_size": 4_000_000, "enable_idempotence": False}
     with closing(KafkaProducer(bootstrap_servers=bootstrap, **settings)) as producer:
         with pytest.raises(MessageSizeTooLargeError):

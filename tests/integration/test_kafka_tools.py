@@ -1,4 +1,4 @@
-"""Apache Kafka's own command-line tools print the same of the gateway as they do of Apache Kafka."""
+"""Apache Kafka's own command-line tools print the same for the gateway and for Apache Kafka."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ OF_THE_SERVER = (
     (r"\t1\d{12}\t", "\t<time>\t"),
     (r" +", " "),
 )
-"""What each server has of its own, and what stands for it."""
+"""Values that differ between the servers, and their placeholders."""
 
 
 class BothServers:
-    """Runs a tool on Apache Kafka and on the gateway at once. Fails if it ends or prints otherwise."""
+    """Runs a tool on Apache Kafka and on the gateway at the same time. Fails if exit code or output differ."""
 
     def __init__(self, kafka: KafkaTools, gateway: KafkaTools) -> None:
         self.gateway = gateway
@@ -47,7 +47,7 @@ class BothServers:
         self._threads = ThreadPoolExecutor(2)
 
     def __call__(self, tool: str, *arguments: str, reads: str = "") -> Printed:
-        """An argument NODE is the id of the server's only node. Returns what the gateway had the tool print."""
+        """An argument NODE is replaced by the id of the server's only node. Returns the output for the gateway."""
 
         def run(server: tuple[KafkaTools, str]) -> Printed:
             tools, node_id = server
@@ -77,7 +77,7 @@ def both(
 
 @pytest.fixture(scope="module")
 def topic(both: BothServers) -> str:
-    """Two partitions, and records that their keys distribute."""
+    """A topic with two partitions, and records that are distributed by key."""
     name = unique_topic("tools")
     assert both(TOPICS, "--create", "--topic", name, "--partitions", "2").status == 0
     lines = "".join(f"key {number}:value {number}\n" for number in range(RECORDS))

@@ -1,8 +1,8 @@
-"""Members of kafka-python whose answers come late, in the order that loses a join in version 3.0.12.
+"""Members of kafka-python whose responses are late, in the order that loses a join in version 3.0.12.
 
-The library forgets a join that it has finished if the topic's metadata changed since it sent its subscription and
-`poll` ends between the answers to JoinGroup and SyncGroup; with Apache Kafka, too. A member that subscribes before it
-waits for the topic's partitions is not concerned: the guide for migration says so, and `fleet_member` does it.
+The library loses a completed join if the topic's metadata changed since it sent its subscription and `poll` ends
+between the responses to JoinGroup and SyncGroup, also with Apache Kafka. A member that subscribes before it waits for
+the topic's partitions is not affected: the guide for migration says so, and `fleet_member` does it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.names import unique_topic
 RECORDS = 20
 READ_TIMEOUT_S = 60.0
 LOST_S = 10.0
-"""A join that took so long is lost: heartbeats and metadata go on, and nothing else is asked."""
+"""A join that takes this long is lost: heartbeats and metadata requests continue, and no other request is sent."""
 SUBSCRIBES_LATE = """
 import json, sys, time, kafka
 from tests.integration.fleet_member import POLL_MS
@@ -55,7 +55,7 @@ while True:
 
 
 class LateAnswers:
-    """From a JoinGroup on, answers to Metadata wait for the SyncGroup, whose answer comes two polls late."""
+    """From a JoinGroup on, Metadata responses wait for the SyncGroup, whose response arrives two polls late."""
 
     def __init__(self) -> None:
         self.joins_held = 0
@@ -82,7 +82,7 @@ def behind_proxy(pulsar: PulsarStandalone, folder: Path, late: LateAnswers) -> I
     port = free_port()
     gateway = gateway_on(
         pulsar, folder, kafka={"advertised_port": port}, pulsar={"namespace": unique_topic("late")}
-    )  # alone: a client is sent to no other
+    )  # the only gateway of its namespace, so that clients are not redirected to another one
     with running(gateway):
         proxy = KafkaProxy(port, gateway.config["kafka"]["port"], late.asked, late.before_answer)
         with proxy.running():
@@ -99,7 +99,7 @@ def member(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def read_count(process: subprocess.Popen[str], timeout_s: float) -> int:
-    """How many records the member reads until it has all, or the time is up."""
+    """The number of records when the member has read all, or at the timeout."""
     timer = threading.Timer(timeout_s, process.kill)
     timer.start()
     end = time.monotonic() + timeout_s

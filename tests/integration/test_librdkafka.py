@@ -150,7 +150,7 @@ def test_large_messages(bootstrap: str, topic: str, codec: str) -> None:
     values = [random.Random(number).randbytes(900_000) for number in range(12)]
     offsets = produce(bootstrap, topic, [Record(value) for value in values], compression_type=codec)
     assert offsets == [*range(12)]
-    # A fetch that is smaller than one message still brings it.
+    # A fetch that is smaller than one message returns it nevertheless.
     read = consume(bootstrap, topic, 12, fetch_message_max_bytes=10_000)
     assert [message.value() for message in read] == values
 

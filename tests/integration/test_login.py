@@ -1,4 +1,4 @@
-"""Clients that log in: by SASL with and without TLS, and by their certificates."""
+"""Clients that log in, by SASL with and without TLS, and by their certificates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ JAVA_CASES = [
     ("4.3.0", "mutual", ""),
 ]
 ALLOW_FILES = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls"
-"""Since Kafka 3.9.1 a property says which addresses of tokens may be used."""
+"""Since Kafka 3.9.1 a property lists the allowed URLs of tokens."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def secured(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) 
     found = Secured(pulsar, tmp_path_factory.mktemp("login"))
     with running(found.gateway):
         yield found
-    # Whatever went wrong or right, nobody's secret is in the log.
+    # No test leaves a secret in the log.
     log = found.gateway.log_path.read_text()
     assert PASSWORD not in log and "eyJ" not in log
 
@@ -59,7 +59,7 @@ def java_clients(tmp_path_factory: pytest.TempPathFactory) -> JavaClients:
 
 def new_topic(config: dict[str, Any], partitions: int = 1) -> str:
     topic = unique_topic("login")
-    admin = AdminClient(config)  # held, or it is closed before it answers
+    admin = AdminClient(config)  # the variable keeps the client open until it has the response
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_S)
     return topic
 
@@ -109,7 +109,7 @@ def test_a_token_as_password(secured: Secured) -> None:
 
 
 class Tokens(kafka.net.sasl.oauth.AbstractTokenProvider, AbstractTokenProvider):  # type: ignore[misc]
-    """Of kafka-python, and of aiokafka, whose method is a coroutine."""
+    """A token provider for kafka-python, and for aiokafka, whose method is a coroutine."""
 
     def __init__(self, secured: Secured) -> None:
         self.secured = secured
@@ -183,7 +183,7 @@ def test_java_logs_in(
 
 
 def test_java_tools_log_in(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """`--command-config` with each mechanism, a wrong password, and no login at all."""
+    """`--command-config` with each mechanism, with a wrong password, and without a login."""
     folder = tmp_path_factory.mktemp("tools")
     compile_tools(folder)
     topics = "org.apache.kafka.tools.TopicCommand"
@@ -204,11 +204,11 @@ def test_java_tools_log_in(secured: Secured, tmp_path_factory: pytest.TempPathFa
             assert printed.status == 1 and text in printed.text
 
 
-# Who does not get in
+# Refused logins
 
 
 def failure(config: dict[str, Any]) -> list[KafkaError]:
-    """What librdkafka says when it cannot connect."""
+    """The errors of librdkafka when it cannot connect."""
     errors: list[KafkaError] = []
     noted: dict[str, Any] = {**config, "error_cb": errors.append}
     admin = AdminClient(noted)

@@ -1,4 +1,4 @@
-"""Gateways that trust each other by certificates, behind one address where clients log in."""
+"""Gateways that authenticate each other by certificates, behind one address where clients log in."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ TLS_ALERT = b"\x15"
 
 
 def is_refused(port: int, context: ssl.SSLContext | None) -> bool:
-    """The connection closes, and there is no answer."""
+    """The connection is closed without a response."""
     plain = socket.create_connection((HOST, port), TIMEOUT_S)
     with contextlib.closing(plain):
         if context is None:

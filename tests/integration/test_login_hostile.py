@@ -1,4 +1,4 @@
-"""Clients that get in nowhere, and clients that get in and then behave badly, at a gateway on a real Pulsar."""
+"""Clients that fail to log in, and clients that log in and then misbehave, at a gateway on a real Pulsar."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_login_and_requests_in_one_segment(secured: Secured) -> None:
 
 
 def test_strangers_take_nobody_s_memory(secured: Secured) -> None:
-    """Each leaves a request half sent: together they are more than all requests may hold."""
+    """Each client leaves a request half sent: together they are more than the budget of all requests."""
     half = struct.pack(">i", 500 * 1024) + bytes(450 * 1024)
     with contextlib.ExitStack() as stack, connected(secured.address("sasl")) as client:
         log_in(client)
@@ -157,7 +157,7 @@ def test_who_takes_no_answers_under_tls_is_bounded(secured: Secured) -> None:
 
 
 def test_no_secret_is_told(secured: Secured) -> None:
-    """Whatever the tests before this one have sent, too."""
+    """Including everything that earlier tests have sent."""
     bearer = f"n,,\x01auth=Bearer {secured.issuer.token(USER)}\x01\x01".encode()
     for requests in ([handshake(), token(GOOD)], [handshake("OAUTHBEARER"), token(bearer)], *REFUSED.values()):
         with connected(secured.address("sasl")) as client:

@@ -1,4 +1,4 @@
-"""Sessions that end, and clients that come to harm: slow ones, large ones, many, and those that do not read."""
+"""Sessions that expire, and clients that are limited: slow ones, many large ones, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIB = 1024 * 1024
 UNREAD_BUDGET_BYTES = 32 * MIB
 DEAF_CLIENTS = 40
 MOST_BYTES = UNREAD_BUDGET_BYTES + 120 * MIB
-"""What they may add, with all that is not theirs. Each asks for 200 MiB."""
+"""The memory that these clients may add, including other allocations. Each requests 200 MiB."""
 READ_FROM = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 8 * MIB, "isolation_level": 0}
 
 
@@ -54,7 +54,7 @@ def logins(strict: Secured, outcome: str) -> float:
 
 
 def log_in(client: RawClient) -> int:
-    """How long the session lasts, in milliseconds."""
+    """The session's lifetime in milliseconds."""
     assert client.call("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == 0
     answer = client.call("SaslAuthenticate", 2, auth_bytes=f"\0{USER}\0{PASSWORD}".encode())
     assert answer["error_code"] == 0
@@ -76,12 +76,12 @@ def test_an_expired_session_serves_nothing(strict: Secured) -> None:
             log_in(client)
             assert client.call("Metadata", 1, topics=[])["brokers"]
             time.sleep(REAUTH_MS / 1000 + 0.2)
-        log_in(client)  # also behind the end of the session
+        log_in(client)  # also after the end of the session
         assert client.call("Metadata", 1, topics=[])["brokers"]
 
 
 def test_librdkafka_goes_on(strict: Secured) -> None:
-    """It does not log in again: it is disconnected, connects, and loses nothing."""
+    """It does not log in again: it is disconnected, reconnects, and loses nothing."""
     config = strict.librdkafka("sasl_tls", "SCRAM-SHA-256")
     topic = new_topic(config)
     failed: list[KafkaError] = []
@@ -113,13 +113,13 @@ def test_java_logs_in_again(strict: Secured, tmp_path_factory: pytest.TempPathFa
             "org.apache.kafka.tools.VerifiableProducer", "--topic", topic, "--max-messages", "600",
             "--throughput", "100", "--producer.config", str(strict.java("sasl_tls", "SCRAM-SHA-512")),
         )  # fmt: skip
-    # This tool does not try again: on a slow machine a session may end before the client begins the next.
+    # This tool does not retry: on a slow machine a session may expire before the client begins the next one.
     sent, lost = (done.text.count(f"producer_send_{outcome}") for outcome in ("success", "error"))
     assert sent + lost == 600 and sent > 0, done.text[-2_000:]
     assert logins(strict, "again") > before
 
 
-# Strangers
+# Clients before login
 
 
 def test_who_says_nothing_is_not_waited_for(strict: Secured) -> None:
@@ -158,11 +158,11 @@ def test_few_strangers_from_one_address(strict: Secured) -> None:
         log_in(client)
 
 
-# Who does not read
+# Clients that do not read
 
 
 def test_clients_that_do_not_read_under_tls(strict: Secured) -> None:
-    """They ask for gigabytes. What they leave unread is counted, and others are served all the while."""
+    """They request gigabytes. Unread responses count against the budget, and other clients are served all the time."""
     config = strict.librdkafka("tls")
     topic = new_topic(config)
     producer = Producer({**config, "message.max.bytes": 1_000_000})

@@ -1,4 +1,4 @@
-"""Topics that are deleted and made anew with Pulsar's own tools, behind the gateway's back."""
+"""Topics that Pulsar's own tools delete and create again, without the gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_old_log_hides_nothing(pulsar: PulsarStandalone, gateway: GatewayPro
     produce(gateway.bootstrap, topic, [Record(value) for value in old])
     assert read_all(gateway.bootstrap, topic) == old
     admin.topic("DELETE", topic, "/partitions?force=true")
-    if maker == "pulsar":  # it has no id of its own: that it was gone has to be seen
+    if maker == "pulsar":  # it has no id of its own, so the gateway must notice that it was deleted
         wait_for(lambda: is_unknown(gateway, topic), "the gateway knows that the topic is gone")
     admin.create_partitioned(topic, 1)
     new = [f"new{number}".encode() for number in range(3)]

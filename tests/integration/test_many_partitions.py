@@ -1,4 +1,4 @@
-"""Consumers of many partitions that nobody has used yet, behind a gateway that may open few readers at a time."""
+"""Consumers of many partitions that have not been used yet, at a gateway that may open few readers at the same time."""
 
 import time
 from collections import defaultdict
@@ -51,7 +51,7 @@ def lagging(cramped: GatewayProcess) -> str:
 
 
 def test_more_lagging_partitions_than_readers(cramped: GatewayProcess, lagging: str) -> None:
-    """Each partition is read to its end, in order, by one consumer of all of them."""
+    """One consumer of all partitions reads each to its end, in order."""
     found: dict[int, list[bytes | None]] = defaultdict(list)
     consumer = Consumer({"bootstrap.servers": cramped.bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
@@ -72,7 +72,7 @@ def test_more_lagging_partitions_than_readers(cramped: GatewayProcess, lagging: 
 
 
 def test_a_transaction_in_a_thousand_partitions(gateway: GatewayProcess) -> None:
-    """Every one of them gets its marker, though nobody has used them before."""
+    """Every partition gets its marker, although no client has used it before."""
     topic, transactional_id = unique_topic("wide"), unique_topic("transaction")
     create_topic(gateway.bootstrap, topic, WIDE)
     with connected(gateway.bootstrap) as client:

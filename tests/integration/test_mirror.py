@@ -1,4 +1,4 @@
-"""Committed offsets as Pulsar subscriptions. The witnesses are Pulsar's admin API and its own client."""
+"""Committed offsets as Pulsar subscriptions, checked with Pulsar's admin API and its own client."""
 
 import subprocess
 import sys
@@ -26,9 +26,9 @@ BATCHES, BATCH_RECORDS = 3, 10
 END = BATCHES * BATCH_RECORDS
 NO_OFFSET = -1001
 PROMPT_S = 5.0
-"""Bounds a slow machine; an update that the mirror tries has a timeout of twice that."""
+"""Enough on a slow machine; an update of the mirror has a timeout of twice this time."""
 SETTLED_S = 1.5
-"""Longer than commits are collected for: what should not happen would have."""
+"""Longer than commits are collected: an unexpected update would have happened."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def mirroring(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def topic(mirroring: GatewayProcess) -> str:
-    """One partition of three entries, ten records each."""
+    """A topic with one partition of three entries, ten records each."""
     name = unique_topic("mirror")
     create_topic(mirroring.bootstrap, name)
     write_entries(mirroring, name)
@@ -47,7 +47,7 @@ def topic(mirroring: GatewayProcess) -> str:
 
 
 def write_entries(gateway: GatewayProcess, topic: str) -> None:
-    """BATCHES of them. librdkafka would now and then make two batches of the records of one."""
+    """Write BATCHES entries. librdkafka would sometimes make two batches of one entry's records."""
     with connected(gateway.bootstrap) as client:
         for _ in range(BATCHES):
             partition = {"index": 0, "records": batch(records(BATCH_RECORDS))}
@@ -58,7 +58,7 @@ def write_entries(gateway: GatewayProcess, topic: str) -> None:
 
 
 class Subscription:
-    """What Pulsar's admin API tells of one."""
+    """A subscription as Pulsar's admin API shows it."""
 
     def __init__(self, pulsar: PulsarStandalone, topic: str, name: str) -> None:
         self._admin = Admin(pulsar)
@@ -67,14 +67,14 @@ class Subscription:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Empty if there is no such subscription."""
+        """Empty if the subscription does not exist."""
         stats = self._admin.call("GET", f"{self.topic}/stats?getPreciseBacklog=true")
         found: dict[str, Any] = stats["subscriptions"].get(self.name, {})
         return found
 
     @property
     def state(self) -> tuple[int | None, int | None]:
-        """(backlog in entries, the offset that the cursor carries)."""
+        """(backlog in entries, offset in the cursor's properties)."""
         cursors = self._admin.call("GET", f"{self.topic}/internalStats")["cursors"]
         cursor = cursors.get(quote_plus(self.name).replace("~", "%7E"), {})
         return self.stats.get("msgBacklog"), cursor.get("properties", {}).get("kafka.offset")
@@ -98,7 +98,7 @@ class Group:
 
 
 def follow(groups: Sequence[Group], rounds: Sequence[Sequence[tuple[int, int]]]) -> None:
-    """Each round has (offset, entries unread there) of each group."""
+    """Each round has (offset, unread entries after it) of each group."""
     for moves in rounds:
         for group, (offset, _) in zip(groups, moves, strict=True):
             group.commit(offset)
@@ -168,7 +168,7 @@ def test_native_consumer_holds_the_subscription(
         group = Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{offset}")
         client = native.Client(pulsar.service_url, logger=native.ConsoleLogger(native.LoggerLevel.Error))
         try:
-            # At the end: what Kafka clients wrote is no batch of messages that this client could read.
+            # At the end, because this client cannot read batches of Kafka clients.
             client.subscribe(f"persistent://{NAMESPACE}/{topic}-partition-0", group.name, kind)
             before = metric(mirroring, failures, error="ConsumerBusyError")
             started = time.monotonic()
@@ -185,7 +185,7 @@ def test_native_consumer_holds_the_subscription(
 
 
 def test_group_that_only_pulsar_knows(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
-    """Made by Pulsar's own tools, or geo-replication: there is no exact offset."""
+    """Created by Pulsar's own tools, or by geo-replication: there is no exact offset."""
     admin, path = Admin(pulsar), Subscription(pulsar, topic, "").topic
     ledger = admin.call("GET", f"{path}/internalStats")["ledgers"][0]["ledgerId"]
     for entry in range(BATCHES):
@@ -199,7 +199,7 @@ def test_group_that_only_pulsar_knows(mirroring: GatewayProcess, pulsar: PulsarS
 
 
 def test_new_partitions_are_new_to_groups(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
-    """Pulsar makes subscriptions like those of the first partition, at the end of what was written meanwhile."""
+    """Pulsar creates the subscriptions of the first partition on a new one, after messages that were written before."""
     group = Group(mirroring.bootstrap, pulsar, topic, topic)
     follow([group], [[(10, 2)]])
     admin = AdminClient({"bootstrap.servers": mirroring.bootstrap})
@@ -208,13 +208,13 @@ def test_new_partitions_are_new_to_groups(mirroring: GatewayProcess, pulsar: Pul
 
 
 def test_retention_counts_for_dead_groups_too(mirroring: GatewayProcess, pulsar: PulsarStandalone) -> None:
-    """That a subscription then holds nothing beyond it takes Pulsar minutes to show."""
+    """Pulsar needs minutes to show that the subscription does not stop retention."""
     policies = Admin(pulsar).call("GET", f"namespaces/{NAMESPACE}")
     assert policies["message_ttl_in_seconds"] == policies["retention_policies"]["retentionTimeInMinutes"] * 60
 
 
 def test_restart(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
-    """The topic of committed offsets is lost: groups go on where their subscriptions stand."""
+    """The topic of committed offsets is lost: groups continue at the positions of their subscriptions."""
     admin, groups = Admin(pulsar), {n: Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{n}") for n in (0, 15, 30)}
     follow([*groups.values()], [[(0, 3), (15, 2), (30, 0)]])
     mirroring.stop()
@@ -227,7 +227,7 @@ def test_restart(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str
 
 
 def test_settings(mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str) -> None:
-    """What happened while the mirror was off, is mirrored when it is on again, and now to replicated ones."""
+    """Commits while the mirror was off are mirrored when it is on again, then to replicated subscriptions."""
     group = Group(mirroring.bootstrap, pulsar, topic, topic)
     deleted = Group(mirroring.bootstrap, pulsar, topic, f"{topic}-deleted")
     follow([deleted], [[(10, 2)]])

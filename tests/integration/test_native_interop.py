@@ -1,4 +1,4 @@
-"""Pulsar's own clients and Kafka's on the same topics. What is native here never goes through the gateway."""
+"""Pulsar's own clients and Kafka's on the same topics. Native clients do not use the gateway."""
 
 import random
 import threading
@@ -36,7 +36,7 @@ COMPRESSIONS = {
 }
 FETCH_WAIT_MS = 20_000
 PROMPT_S = 5.0
-"""Bounds a slow machine, not the gateway; still far below what a fetch would wait without being woken."""
+"""Enough on a slow machine, but much less than the wait of a fetch that is not completed."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def admin(pulsar: PulsarStandalone) -> Admin:
 
 @pytest.fixture
 def topic(gateway: GatewayProcess) -> str:
-    """One partition, made by a Kafka client. Its Pulsar name is that of ``pulsar_name``."""
+    """A topic with one partition, created by a Kafka client. ``pulsar_name`` is its name in Pulsar."""
     name = unique_topic("interop")
     create_topic(gateway.bootstrap, name)
     return name
@@ -79,7 +79,7 @@ def test_single_native_messages(pulsar: PulsarStandalone, gateway: GatewayProces
 
 
 def test_native_messages_larger_than_an_entry(pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str) -> None:
-    """Their producer splits them; each piece has an offset, and the last one has the record."""
+    """The native producer splits them into chunks. Each chunk has an offset, and the last one has the record."""
     large = random.Random(5).randbytes(11 << 20)
     options = {"chunking_enabled": True, "batching_enabled": False, "compression_type": COMPRESSIONS["lz4"]}
     with assigned(gateway.bootstrap, topic) as waiting, producer(pulsar, pulsar_name(topic), **options) as writer:
@@ -152,7 +152,7 @@ def test_producers_take_turns(pulsar: PulsarStandalone, gateway: GatewayProcess,
 
 
 def test_producers_write_at_once(pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str) -> None:
-    """Whoever wins each entry, a produce reply names the offset at which the record is read."""
+    """Whatever the order of the entries, a Produce response has the offset at which the record is read."""
     ours = [b"kafka %d" % number for number in range(2_000)]
     theirs = [b"native %d" % number for number in range(2_000)]
 
@@ -261,7 +261,7 @@ def test_partitions_added_in_pulsar_are_seen_by_kafka(gateway: GatewayProcess, a
 
 
 def test_a_name_with_pulsars_partition_suffix(pulsar: PulsarStandalone, gateway: GatewayProcess) -> None:
-    """It is one topic of its own, and not a partition of the topic whose name comes before the suffix."""
+    """It is a topic of its own, not a partition of the topic whose name precedes the suffix."""
     base = unique_topic("suffix")
     topic = f"{base}-partition-1"
     create_topic(gateway.bootstrap, base, 2)

@@ -1,6 +1,6 @@
-"""Transactions of `transaction.version` 2 (KIP-890): no partition is added beforehand, and each end gives a new epoch.
+"""Transactions of `transaction.version` 2 (KIP-890): no partition is added beforehand, and each end raises the epoch.
 
-Expected is what Apache Kafka 4.2.0 answers. KAFKA_4=host:port asks a Kafka instead of the gateway, which proves it.
+The expected responses are those of Apache Kafka 4.2.0. With KAFKA_4=host:port the test runs on a Kafka, to prove them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Identity(NamedTuple):
 
 
 class Client:
-    """A transactional producer that speaks the newest versions."""
+    """A transactional producer with the newest versions."""
 
     def __init__(self, bootstrap: str) -> None:
         self.raw = RawClient(bootstrap)
         self.transactional_id = str(uuid.uuid4())
         self.topic = unique_topic("newer-transactions")
-        configs = [{"name": "segment.ms", "value": FOR_EVER_MS}]  # records are years old, and markers of today
+        configs = [{"name": "segment.ms", "value": FOR_EVER_MS}]  # the records are years old, markers are new
         wanted = {"name": self.topic, "num_partitions": 2, "replication_factor": 1, "assignments": []}
         (made,) = self.raw.call(
             "CreateTopics", 7, topics=[wanted | {"configs": configs}], timeout_ms=10_000, validate_only=False
@@ -97,7 +97,7 @@ class Client:
         return int(row["committed_offset"])
 
     def aborted(self, partition: int = 0) -> list[int]:
-        """The first offsets of aborted transactions, when all is decided."""
+        """The first offsets of aborted transactions, when all transactions have ended."""
         parts = [fetch_partition(11, partition, 0)]
         fields = fetch_fields(11, [{"topic": self.topic, "partitions": parts}], isolation_level=1)
 

@@ -1,6 +1,6 @@
-"""Versions of APIs that Kafka 3.9 does not have yet, with the answers that Apache Kafka 4.2.0 gives.
+"""Versions of APIs that Kafka 3.9 does not have, with the responses of Apache Kafka 4.2.0.
 
-KAFKA_4=host:port asks a Kafka instead of the gateway, which proves the expectations.
+With KAFKA_4=host:port the test runs on a Kafka instead of the gateway, to prove the expectations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.raw_client import RawClient
 
 NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT = 0, 3, 39, 85
 CORRUPT_MESSAGE, INVALID_RECORD, UNKNOWN_TOPIC_ID = 2, 87, 100
-NO_UUID = None  # kafka-python's for sixteen zero bytes
+NO_UUID = None  # kafka-python's value for sixteen zero bytes
 
 
 class Topic(NamedTuple):
@@ -100,7 +100,8 @@ def test_idempotent_batches_by_topic_id(topic: Topic) -> None:
     given = topic.client.call("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=1000)
 
     def sequenced(sequence: int) -> bytes:
-        content = [Record(b"x", timestamp_ms=int(time.time() * 1000))] * 2  # Kafka forgets producers of old records
+        # Kafka removes producers whose records are old.
+        content = [Record(b"x", timestamp_ms=int(time.time() * 1000))] * 2
         return bytes(batch(content, producer=(given["producer_id"], 0, sequence)))
 
     for sequence, expected in ((0, (NONE, 0)), (2, (NONE, 2)), (2, (NONE, 2)), (9, (45, -1)), (4, (NONE, 4))):

@@ -1,4 +1,4 @@
-"""What an operator sees: metrics, health, logs without record data, and a clear sentence when it cannot start."""
+"""For operators: metrics, health, logs without record data, and a clear error when the gateway cannot start."""
 
 import json
 import subprocess
@@ -24,13 +24,13 @@ SECRET = "a-secret-that-no-log-may-show"
 
 @pytest.fixture
 def observed(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess]:
-    """A gateway that nobody else uses: its counters are this test's."""
+    """A gateway of its own, so that its counters belong to this test."""
     with running(lone_gateway_on(pulsar, tmp_path)) as gateway:
         yield gateway
 
 
 def serve(config: Path) -> subprocess.CompletedProcess[str]:
-    """Run a gateway that is expected to end by itself."""
+    """Run a gateway that is expected to exit."""
     command = [sys.executable, "-m", "gateway.cli", "serve", "--config", str(config)]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
 
@@ -101,7 +101,7 @@ def test_not_ready_without_pulsar(tmp_path: Path) -> None:
 
 
 def test_logs_hold_no_record_data(pulsar: PulsarStandalone, tmp_path: Path) -> None:
-    """Whether records are taken, refused or garbled."""
+    """Whether records are accepted, refused or corrupt."""
     topic = unique_topic("logs")
     with running(lone_gateway_on(pulsar, tmp_path)) as gateway:
         create_topic(gateway.bootstrap, topic, config={"max.message.bytes": "50000"})
@@ -121,7 +121,7 @@ def test_logs_hold_no_record_data(pulsar: PulsarStandalone, tmp_path: Path) -> N
 
 
 def refused(bootstrap: str, topic: str, value: bytes) -> int:
-    """The error code that a record meets."""
+    """The error code of a produced record."""
     errors: list[KafkaError | None] = []
 
     def on_delivery(error: KafkaError | None, message: Message) -> None:

@@ -1,6 +1,6 @@
-"""Consumers of message sets (Fetch v0 to v3) and what no message set can hold: empty batches, however many in a row.
+"""Consumers of message sets (Fetch v0 to v3) and batches that no message set can hold: any number of empty batches.
 
-Kafka itself answers such a consumer with an empty set for as long as there are more of them than it asks for bytes.
+Kafka returns an empty set to such a consumer as long as the empty batches exceed the size of the fetch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the admin API of a real broker tells, keeps and does."""
+"""The admin API of a real broker: what it returns, stores and does."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""The authorizer `pulsar` beside a Pulsar with authorization on: what Pulsar refuses a role, the gateway refuses."""
+"""The authorizer `pulsar` with a Pulsar that has authorization on: both refuse the same operations to a role."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TIMEOUT_S = 20.0
 
 
 class Nobody:
-    """A listener that hears nothing of interest."""
+    """A listener that ignores all events."""
 
     def on_entry(self, entry: Entry) -> None: ...
 
@@ -61,7 +61,7 @@ def settings_of(pulsar: PulsarStandalone, role: str) -> PulsarSettings:
 
 
 async def is_allowed(attempt: Awaitable[Any]) -> bool:
-    """Whether the broker lets it be. Whatever was opened is closed with its client."""
+    """Whether the broker permits it. Opened producers and readers are closed with their client."""
     try:
         await attempt
     except PulsarError as error:
@@ -71,7 +71,7 @@ async def is_allowed(attempt: Awaitable[Any]) -> bool:
 
 
 def grant(root: Admin) -> None:
-    """Namespace, topics, a subscription."""
+    """Grants on a namespace, on topics, and on a subscription."""
     root.call("PUT", f"tenants/{TENANT}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
     root.call("PUT", f"namespaces/{NAMESPACE}", {})
     for name in TOPICS:
@@ -122,7 +122,7 @@ async def compare(pulsar: PulsarStandalone, authorizer: PulsarAuthorizer, role: 
 
 
 async def test_a_tenants_administrator_reads_the_grants(secured: PulsarStandalone) -> None:
-    """Only who the other administrators are it may not be told."""
+    """Pulsar may hide only the list of other administrators from it."""
     grant(Admin(secured, token=token("root")))
     admin = AdminClient(settings_of(secured, "gateway"))
     authorizer = PulsarAuthorizer(admin, TENANT, NAMESPACE, [])
@@ -170,7 +170,7 @@ def test_a_client_has_the_rights_of_its_token(secured: PulsarStandalone, tmp_pat
 
 
 async def reaches_the_gateways_state(pulsar: PulsarStandalone, role: str) -> bool:
-    """Whether a native client of the role may write or read it: it could name leaders, or grant itself rights."""
+    """Whether a native client of the role can write or read it: it could name leaders, or grant itself rights."""
     client = PulsarClient(settings_of(pulsar, role))
     try:
         allowed = []

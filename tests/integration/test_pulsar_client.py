@@ -1,4 +1,4 @@
-"""Our Pulsar client and a real broker, with the pulsar-client package as the witness on the other side."""
+"""The project's Pulsar client and a real broker, checked with the pulsar-client package."""
 
 import asyncio
 import contextlib
@@ -171,7 +171,7 @@ def test_unloads_while_sending_and_reading_lose_and_misplace_nothing(pulsar: Pul
     unloads, between, in_flight = 3, 200, 50
 
     async def send_until_closed(cluster: Cluster, producer: Producer, sends: Sends) -> list[bytes]:
-        """Sends, and unloads the topic on the way; returns what was sent."""
+        """Send messages, and unload the topic in between. Returns what was sent."""
         contents: list[bytes] = []
         unloading: asyncio.Task[None] | None = None
         while sends.closed is None:
@@ -185,7 +185,7 @@ def test_unloads_while_sending_and_reading_lose_and_misplace_nothing(pulsar: Pul
         return contents
 
     async def send_through(cluster: Cluster, topic: str, acknowledged: dict[Position, bytes]) -> None:
-        """What has no receipt when a producer ends is not sent again."""
+        """Messages without a receipt when a producer ends are not sent again."""
         predecessor: Producer | None = None
         sent = 0
         for _ in range(unloads):
@@ -194,7 +194,7 @@ def test_unloads_while_sending_and_reading_lose_and_misplace_nothing(pulsar: Pul
             contents = await send_until_closed(cluster, producer, sends)
             receipts = {number - sent: position for number, position in sends.receipts.items()}
             acknowledged.update({position: contents[n] for n, position in receipts.items()})
-            sent += len(contents)  # successors go on with the sequence ids
+            sent += len(contents)  # the next producers continue with the sequence ids
             predecessor = producer
 
     async def read_through(cluster: Cluster, topic: str, seen: dict[Position, tuple[int | None, bytes]]) -> None:
@@ -255,7 +255,7 @@ def test_a_newer_exclusive_producer_fences_the_older_one(pulsar: PulsarAddresses
 def test_a_name_is_taken_from_a_producer_whose_process_stands_still(
     pulsar: PulsarAddresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not from one that answers: it will close its producers itself."""
+    """The name of a producer that responds is not taken: it will close itself."""
 
     async def test(cluster: Cluster) -> None:
         topic, sends = await cluster.new_topic(), Sends()
@@ -266,7 +266,7 @@ def test_a_name_is_taken_from_a_producer_whose_process_stands_still(
         with pytest.raises(ProducerBusyError):
             await hasty.open_producer(topic, Sends(), name="gateway")
         assert not old.closed
-        # As a process that stands still: what it has sent is at the broker, or on its way, and pings are not answered.
+        # Like a suspended process: what it has sent is at the broker or in flight, and pings are not answered.
         monkeypatch.setattr(old.connection, "_handlers", {})
         await shut_out(other, topic, ["gateway"])
         with contextlib.suppress(PulsarError):
@@ -307,7 +307,7 @@ def test_acknowledgements_and_their_properties_are_kept(pulsar: PulsarAddresses)
         subscription = await cluster.client.open_subscription(topic, "group", ended.put_nowait)
         await subscription.ack_cumulative(sends.receipts[2], {"kafka.offset": 30})
         acknowledged = "{}:{}".format(*sends.receipts[2])
-        async with asyncio.timeout(TIMEOUT_S):  # the position moves a moment before the properties are there
+        async with asyncio.timeout(TIMEOUT_S):  # the position changes a moment before the properties
             while True:
                 cursor = (await cluster.admin.topics.internal_stats(topic)).cursors["group"]
                 if (cursor["markDeletePosition"], cursor["properties"]) == (acknowledged, {"kafka.offset": 30}):

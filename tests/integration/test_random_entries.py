@@ -1,4 +1,4 @@
-"""Random entries of native producers: clients of every age read past them, and all else about the topic works."""
+"""Random entries of native producers: clients of every version read past them, and all other operations work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lone(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def topic(pulsar: PulsarStandalone, lone: GatewayProcess) -> str:
-    """Its first and its last record are whole."""
+    """The first and the last record of the topic are valid."""
     name = unique_topic("random")
     create_topic(lone.bootstrap, name)
     produce(lone.bootstrap, name, [Record(b"first", timestamp_ms=1_000)])
@@ -63,7 +63,7 @@ def topic(pulsar: PulsarStandalone, lone: GatewayProcess) -> str:
 
 
 def fetch(client: RawClient, version: int, topic: str, topic_id: Any, offset: int, max_bytes: int) -> bytes:
-    """What the partition's records field holds."""
+    """The records field of the partition's response."""
     part = {
         "partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes, "log_start_offset": -1,
         "current_leader_epoch": -1, "last_fetched_epoch": -1,
@@ -80,7 +80,7 @@ def fetch(client: RawClient, version: int, topic: str, topic_id: Any, offset: in
 
 
 def behind(version: int, records: bytes, offset: int) -> int:
-    """Where a client goes on."""
+    """The next offset of a client."""
     if version in OLD:
         return max((message.offset + 1 for message in parse_message_set(records, 1 << 24)), default=offset)
     return max((end for _, _, end in batch_extents(records)), default=offset)
@@ -98,7 +98,7 @@ def test_every_client_reads_on(lone: GatewayProcess, topic: str, version: int, m
             found = fetch(client, version, topic, topic_id, offset, max_bytes)
             assert time.monotonic() < deadline, f"nothing comes at {offset} of {end}"
             if not found and max_bytes < SOME_BYTES:
-                max_bytes *= 2  # as old clients do, for which a batch does not come whole
+                max_bytes *= 2  # as old clients do when a batch is incomplete
             after = behind(version, found, offset)
             assert after > offset or not found
             offset = after

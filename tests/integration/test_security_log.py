@@ -25,7 +25,7 @@ ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "orders", "User:ann", "*", Ac
 
 
 class Member:
-    """What a gateway has of the log."""
+    """The log as one gateway reads it."""
 
     def __init__(self, settings: PulsarSettings, namespace: str) -> None:
         self.state = SecurityState()
@@ -95,7 +95,7 @@ async def test_the_log_goes_on_when_its_topic_moves(pulsar: PulsarStandalone, na
 
 
 async def until_written(one: Member, acl: Acl) -> None:
-    """As an administrator does who has got a retriable error."""
+    """Like an administrator who gets a retriable error."""
     async with asyncio.timeout(TIMEOUT_S):
         while acl not in one.state.acls:
             try:

@@ -1,4 +1,4 @@
-"""kafka-acls.sh and kafka-configs.sh print the same of the gateway as they do of Apache Kafka."""
+"""kafka-acls.sh and kafka-configs.sh print the same for the gateway and for Apache Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACLS, CONFIGS = "kafka.admin.AclCommand", "kafka.admin.ConfigCommand"
 
 
 class Both:
-    """Runs a tool on Apache Kafka and on the gateway. Fails if it ends otherwise, or prints other lines."""
+    """Runs a tool on Apache Kafka and on the gateway. Fails if exit code or lines differ."""
 
     def __init__(self, kafka: KafkaTools, gateway: KafkaTools) -> None:
         self._kafka = kafka
@@ -31,7 +31,7 @@ class Both:
 
 
 def _lines(text: str) -> list[str]:
-    """What they list has no order."""
+    """The output has no defined order."""
     return sorted(" ".join(sorted(line.replace(",", " ").split())) for line in text.splitlines() if line.strip())
 
 

@@ -1,6 +1,6 @@
 """Kafka Streams with exactly_once_v2: a word count whose process is killed, and that restores its counts elsewhere.
 
-STREAMS_LINES is how much it counts; `make transactions` counts more.
+STREAMS_LINES is the number of lines; `make transactions` counts more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_every_word_is_counted_once(bootstrap: str, tmp_path: Path) -> None:
             write(bootstrap, source, lines[LINES * part // (KILLS + 1) : LINES * (part + 1) // (KILLS + 1)])
             application.start()
             done = sum(expected.values()) * (part + 1) // (KILLS + 1)
-            # Killed in the middle of what it does; the last time, when all is done.
+            # Killed in the middle of its work; the last time, when all is done.
             await_counts(bootstrap, target, done if part == KILLS else done * 2 // 3, application)
             application.kill()
     assert counts(bootstrap, target) == {word: [*range(1, count + 1)] for word, count in expected.items()}
@@ -46,7 +46,7 @@ def write(bootstrap: str, topic: str, lines: list[str]) -> None:
 
 
 def counts(bootstrap: str, topic: str) -> dict[str, list[int]]:
-    """What a read_committed consumer is given of each word, in order."""
+    """All counts of each word that a read_committed consumer reads, in order."""
     found: dict[str, list[int]] = defaultdict(list)
     for partition in range(PARTITIONS):
         for message in committed_messages(bootstrap, topic, partition):

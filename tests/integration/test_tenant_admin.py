@@ -1,4 +1,4 @@
-"""A gateway with the rights of its tenant's administrator, and nothing more."""
+"""A gateway with the permissions of its tenant's administrator only."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ TENANT = "team"
 
 
 def token(role: str) -> str:
-    """A JSON web token (HS256) of Pulsar's form."""
+    """A JSON web token (HS256) in Pulsar's format."""
 
     def part(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""What a log knows of its transactions on a real Pulsar: with another leader, from old data, in each format."""
+"""The transactions of a log on a real Pulsar: with another leader, from old data, in each format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPACT = {"cleanup.policy": "compact"}
 
 @pytest.fixture(scope="module")
 def gateway(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """The only one of its namespace, to be restarted."""
+    """The only gateway of its namespace, which tests restart."""
     work_dir = tmp_path_factory.mktemp("transactions")
     with running(gateway_on(pulsar, work_dir, pulsar={"namespace": NAMESPACE})) as process:
         yield process
@@ -116,7 +116,7 @@ def test_pulsar_does_not_compact_by_itself(gateway: GatewayProcess, admin: Admin
 
 
 def test_the_gateway_that_only_reads_follows(gateway: GatewayProcess) -> None:
-    """A consumer waits for a commit; the answer comes with it."""
+    """A consumer waits for a commit; the response arrives with it."""
     topic = unique_topic("waits")
     create_topic(gateway.bootstrap, topic)
     one = Transactions(gateway.bootstrap, topic)
@@ -129,7 +129,7 @@ def test_the_gateway_that_only_reads_follows(gateway: GatewayProcess) -> None:
 
 
 def test_what_was_aborted_long_ago(gateway: GatewayProcess) -> None:
-    """More than one checkpoint tells of: the next leader follows several."""
+    """More aborted transactions than one checkpoint holds: the next leader reads several checkpoints."""
     topic = unique_topic("aborted")
     create_topic(gateway.bootstrap, topic)
     one, two = (Transactions(gateway.bootstrap, f"{topic}-{number}") for number in range(2))

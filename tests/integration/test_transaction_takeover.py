@@ -34,7 +34,7 @@ def gateways(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[list[GatewayP
 
 
 class Writer:
-    """Transactions of some values over all partitions, one after the other, each ended by chance."""
+    """Transactions of some values over all partitions, one after the other, each committed or aborted at random."""
 
     def __init__(self, bootstrap: str, topic: str, number: int, stop: threading.Event) -> None:
         self.committed: list[bytes] = []
@@ -53,7 +53,7 @@ class Writer:
                 while not self._stop.is_set():
                     self._transaction(producer)
             except KafkaException:
-                continue  # with a new producer, which ends what the last one left
+                continue  # with a new producer, which ends the last transaction of its predecessor
 
     def _transaction(self, producer: Producer) -> None:
         producer.begin_transaction()
@@ -96,7 +96,7 @@ def test_under_kills(gateways: list[GatewayProcess], config: dict[str, str]) -> 
         for writer in writers:
             writer.thread.join(2 * TIMEOUT_S)
     for number in range(PRODUCERS):
-        Transactions(bootstrap, f"{topic}-{number}").abort()  # what the last one left is ended
+        Transactions(bootstrap, f"{topic}-{number}").abort()  # ends the last transaction
 
     committed = {value for writer in writers for value in writer.committed}
     maybe = {value for writer in writers for value in writer.unknown}

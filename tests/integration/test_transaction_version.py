@@ -1,4 +1,5 @@
-"""`transaction.version` 2 (KIP-890): producing adds the partition, each end raises the epoch; the same of a Kafka 4."""
+"""`transaction.version` 2 (KIP-890): producing adds the partition, each end raises the epoch; the same as in Kafka 4.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ WAIT_S = 30.0
 TRANSACTION, TRANSACTIONAL = 1, 1 << 4
 NONE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED, TRANSACTION_ABORTABLE = 0, 47, 48, 90, 120
 RETRIABLE = {14, 15, 16, 51}
-"""The coordinator is loading, or its topic is being made, or the last transaction's markers are being written."""
+"""The coordinator is loading, its topic is being created, or the markers of the last transaction are being written."""
 
 
 @pytest.fixture(scope="module", params=["kafka 4", "gateway"])
@@ -56,7 +57,7 @@ class Producer:
     epoch: int = -1
 
     def ask(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
-        """Again while the answer says so."""
+        """Retry while the error is retriable."""
         deadline = time.monotonic() + WAIT_S
         while True:
             answer = self.client.call(api, version, transactional_id=self.name, **fields)
@@ -65,7 +66,7 @@ class Producer:
             time.sleep(0.02)
 
     def init(self, timeout_ms: int = 60_000) -> None:
-        """It goes on from what it has."""
+        """Continue from the current producer id and epoch."""
         answer = self.ask(
             "InitProducerId", 5, transaction_timeout_ms=timeout_ms, producer_id=self.id, producer_epoch=self.epoch
         )
@@ -73,7 +74,7 @@ class Producer:
         self.id, self.epoch = answer["producer_id"], answer["producer_epoch"]
 
     def write(self, topic: str, text: str, *, version: int = 12, partition: int = 0, sequence: int = 0) -> int:
-        """The error, if it stays."""
+        """The error code after all retries."""
         identity = (self.id, self.epoch, sequence)
         data = batch(records(1, prefix=text), attributes=TRANSACTIONAL, producer=identity)
         fields = produce_fields(version, {topic: {partition: data}}, transactional_id=self.name)
@@ -86,7 +87,7 @@ class Producer:
             time.sleep(0.02)
 
     def commit_offset(self, group: str, topic: str, offset: int, *, version: int = 5) -> int:
-        """The error, if it stays."""
+        """The error code after all retries."""
         rows = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": None}]
         fields = {"group_id": group, "topics": [{"name": topic, "partitions": rows}]}
         identity = {"transactional_id": self.name, "producer_id": self.id, "producer_epoch": self.epoch}
@@ -114,7 +115,7 @@ class Producer:
 @pytest.fixture
 def producer(client: RawClient) -> Producer:
     made = Producer(client, unique_topic("id"))
-    client.call("FindCoordinator", 4, key_type=TRANSACTION, coordinator_keys=[made.name])  # makes Kafka's topic
+    client.call("FindCoordinator", 4, key_type=TRANSACTION, coordinator_keys=[made.name])  # creates Kafka's topic
     made.init()
     return made
 
@@ -159,14 +160,14 @@ def test_a_late_batch_is_of_an_epoch_that_is_over(producer: Producer, topic: str
     assert producer.write(topic, "a") == NONE
     epoch = producer.epoch
     producer.finish(committed=True)
-    assert producer.write(topic, "next") == NONE  # all markers of the transaction before are written
+    assert producer.write(topic, "next") == NONE  # all markers of the previous transaction are written
     late = Producer(producer.client, producer.name, producer.id, epoch)
     assert late.write(topic, "late", sequence=1) == INVALID_PRODUCER_EPOCH
     assert late.end(committed=True)["error_code"] == PRODUCER_FENCED
 
 
 def test_who_was_too_slow_goes_on_with_the_next_epoch(producer: Producer, topic: str) -> None:
-    """Kafka 3.9 fences it: the epoch that aborts its transaction is not its own there."""
+    """Kafka 3.9 fences the producer: there, the epoch that aborts its transaction is not its own."""
     producer.init(timeout_ms=200)
     assert producer.write(topic, "a") == NONE
     deadline = time.monotonic() + WAIT_S
@@ -192,7 +193,7 @@ def test_older_clients_add_their_partitions(producer: Producer, topic: str) -> N
 
 
 def test_committing_offsets_adds_the_group(bootstrap: str, producer: Producer, topic: str) -> None:
-    """The next transaction follows at once: late markers would meet its offsets."""
+    """The next transaction follows immediately: late markers would affect its offsets."""
     group = unique_topic("group")
     for offset in range(6):
         assert producer.commit_offset(group, topic, offset) == NONE

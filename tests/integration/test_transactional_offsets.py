@@ -1,4 +1,4 @@
-"""Consume, transform, produce with librdkafka: the output and the offsets of the input count together or not at all."""
+"""Consume, transform, produce with librdkafka: output and input offsets are committed together or not at all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def member(bootstrap: str, group: str, topic: str) -> Iterator[Consumer]:
 
 
 def copy(consumer: Consumer, producer: Producer, target: str, messages: list[Message]) -> None:
-    """In the open transaction."""
+    """Write and commit offsets in the open transaction."""
     behind: dict[int, int] = {}
     for message in messages:
         partition, offset = message.partition(), message.offset()
@@ -67,7 +67,7 @@ def copy(consumer: Consumer, producer: Producer, target: str, messages: list[Mes
 
 
 def some(consumer: Consumer, timeout_s: float = TIMEOUT_S) -> list[Message]:
-    """What comes next, at most ROUND_RECORDS of it."""
+    """The next messages, at most ROUND_RECORDS."""
     found: list[Message] = []
     deadline = time.monotonic() + timeout_s
     while not found and time.monotonic() < deadline:
@@ -76,7 +76,7 @@ def some(consumer: Consumer, timeout_s: float = TIMEOUT_S) -> list[Message]:
 
 
 def rewind(consumer: Consumer) -> None:
-    """To what is committed, as clients do after an abort."""
+    """Seek to the committed offsets, as clients do after an abort."""
     for each in consumer.committed(consumer.assignment(), TIMEOUT_S):
         consumer.seek(TopicPartition(each.topic, each.partition, each.offset if each.offset >= 0 else OFFSET_BEGINNING))
 
@@ -107,7 +107,7 @@ def test_the_output_is_the_input_though_every_third_transaction_is_aborted(boots
 
 
 def test_a_copier_that_crashes_in_the_middle(bootstrap: str) -> None:
-    """Its successor reads nothing before the transaction is aborted, and everything after."""
+    """Its successor reads nothing before the transaction is aborted, and everything afterwards."""
     source, target = new_topics(bootstrap)
     values = [b"%d" % number for number in range(ROUND_RECORDS)]
     produce(bootstrap, source, [Record(value) for value in values])

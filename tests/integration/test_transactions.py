@@ -25,7 +25,7 @@ UNCOMMITTED: dict[str, Any] = {"isolation_level": "read_uncommitted"}
 
 
 def transactional(bootstrap: str, name: str, **config: Any) -> Producer:
-    """Its transactions are initialized."""
+    """A producer whose transactions are initialized."""
     settings = {f"{key.replace('_', '.')}": value for key, value in config.items()}
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, **settings})
     producer.init_transactions(TIMEOUT_S)
@@ -33,7 +33,7 @@ def transactional(bootstrap: str, name: str, **config: Any) -> Producer:
 
 
 def write(producer: Producer, topic: str, *values: bytes, partition: int = 0) -> None:
-    """Behind it, they are in the log."""
+    """When it returns, the values are in the log."""
     for value in values:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(TIMEOUT_S) == 0

@@ -1,4 +1,4 @@
-"""kafka-transactions.sh (KIP-664): what is listed and described, and a transaction that an operator aborts."""
+"""kafka-transactions.sh (KIP-664): the lists and descriptions of transactions, and one that an operator aborts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_is_open_and_what_is_complete(
     assert described["TopicPartitions"] == f"{topic}-0"
     [writing] = rows(tools, "describe-producers", "--topic", topic, "--partition", "0")
     assert (writing["ProducerId"], writing["CurrentTransactionStartOffset"]) == (listed["ProducerId"], "0")
-    # However short transactions may be, it does not hang: its coordinator knows it.
+    # Even with a very short maximum it does not count as hanging, because its coordinator knows it.
     assert rows(tools, "find-hanging", "--topic", topic, "--max-transaction-timeout", "0") == []
     producer.commit_transaction(TIMEOUT_S)
     [described] = rows(tools, "describe", "--transactional-id", name)
@@ -84,7 +84,7 @@ def test_what_is_open_and_what_is_complete(
 def test_an_operator_aborts_a_transaction(
     tools: KafkaTools, opened: tuple[str, Producer], bootstrap: str, topic: str
 ) -> None:
-    """The tool takes the coordinator's place in one partition; what the producer does later, counts as ever."""
+    """The tool acts as the coordinator in one partition. Later writes of the producer are normal."""
     _, producer = opened
     produce(bootstrap, topic, [Record(b"behind")])
     aborted = tools(COMMAND, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")

@@ -89,7 +89,7 @@ def test_a_transaction_over_all_gateways(fleet: list[GatewayProcess]) -> None:
 
 
 def ask(client: RawClient, api: str, version: int, **fields: Any) -> dict[str, Any]:
-    """Again while another transaction is being ended, or leaders move."""
+    """Retry while the previous transaction is being ended, or leaders change."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         answer = client.call(api, version, **fields)
@@ -103,7 +103,8 @@ def ask(client: RawClient, api: str, version: int, **fields: Any) -> dict[str, A
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_end_that_comes_late_ends_nothing(pulsar: PulsarStandalone, tmp_path: Path, number: int) -> None:
-    """A gateway is stopped while it has an EndTxn to pass on; its client asks another, and goes on (KAFKA-17754)."""
+    """A gateway is suspended while it forwards an EndTxn. Its client retries at another gateway, and continues
+    (KAFKA-17754)."""
     with fleet_of_two(pulsar, tmp_path, "single address") as gateways, ExitStack() as stack:
         stopped, other = gateways[number], gateways[1 - number]
         first = stack.enter_context(connected(f"{HOST}:{port(stopped)}"))
@@ -135,13 +136,13 @@ def test_an_end_that_comes_late_ends_nothing(pulsar: PulsarStandalone, tmp_path:
             [row] = second.call("DescribeTransactions", 0, transactional_ids=[name])["transaction_states"]
             return dict(row)
 
-        # The gateway that stood still was evicted, and comes back: the coordinator may move once more.
+        # The suspended gateway was evicted, and joins again: the coordinator may change once more.
         wait_for(lambda: not described()["error_code"], "the coordinator answers")
         assert described()["transaction_state"] == "Ongoing"
 
 
 def test_a_coordinator_dies_before_the_markers_are_written(pulsar: PulsarStandalone, tmp_path: Path) -> None:
-    """The transaction is committed: the next coordinator reads that, and has the markers written."""
+    """The transaction is committed: the next coordinator reads that, and lets the markers be written."""
     with fleet_of_two(pulsar, tmp_path, FORMS[0]) as gateways:
         topic, name = unique_topic("transactions"), unique_topic("id")
         create_topic(gateways[0].bootstrap, topic, partitions=16)

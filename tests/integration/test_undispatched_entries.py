@@ -1,4 +1,5 @@
-"""Entries that brokers keep to themselves at the end of a log: nobody waits for them, and offsets go on behind them."""
+"""Entries at the end of a log that brokers do not dispatch: no client waits for them, and offsets continue after them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def topic(lone: GatewayProcess) -> str:
 
 
 def bounds(lone: GatewayProcess, topic: str, end: int) -> tuple[int, int]:
-    """Once the end is the one expected: what others wrote a moment ago may be missing."""
+    """Log start and end, when the end is as expected: it may not include the newest entries of other writers yet."""
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         with suppress(KafkaException):  # on a busy machine the log may not be open in time
@@ -56,7 +57,7 @@ def bounds(lone: GatewayProcess, topic: str, end: int) -> tuple[int, int]:
 
 
 def append(pulsar: PulsarStandalone, lone: GatewayProcess, topic: str, entries: Sequence[Odd]) -> int:
-    """How many offsets they take."""
+    """The number of offsets of these entries."""
     asyncio.run(write(pulsar, f"{topic}-partition-0", entries, f"kafka/{lone.config['pulsar']['namespace']}"))
     return sum(odd.count for odd in entries)
 

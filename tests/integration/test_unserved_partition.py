@@ -1,4 +1,4 @@
-"""A partition that Pulsar does not serve: others go on, on the same connection of a client."""
+"""A partition that Pulsar does not serve: other partitions are served, on the same connection of a client."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.support.raw_client import RawClient, connected
 NOT_LEADER_OR_FOLLOWER = 6
 ROUNDS = 5
 ENOUGH_S = 25.0
-"""Less than two requests that wait for as long as clients do."""
+"""Less than two requests that wait for the clients' timeout."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def produce(client: RawClient, topic: str, partitions: list[int]) -> dict[int, i
 
 
 def fetch(client: RawClient, topic: str, offsets: dict[int, int]) -> dict[int, tuple[int, bool]]:
-    """Error code, and whether there is something, by partition."""
+    """For each partition, the error code and whether there are records."""
     partitions: list[dict[str, Any]] = [
         {"partition": number, "fetch_offset": offset, "partition_max_bytes": 10_000}
         for number, offset in offsets.items()
@@ -59,7 +59,7 @@ def fetch(client: RawClient, topic: str, offsets: dict[int, int]) -> dict[int, t
 
 
 def test_others_of_the_connection_go_on(gateway: GatewayProcess, proxy: BrokerProxy) -> None:
-    """Writes to it are answered with an error for which clients try again; and written when Pulsar serves it."""
+    """Writes to it get a retriable error, and succeed when Pulsar serves the partition."""
     topic = unique_topic("unserved")
     create_topic(gateway.bootstrap, topic, 2)
     proxy.unserved = {f"{topic}-partition-1"}

@@ -72,7 +72,7 @@ def upgrade(gateway: GatewayProcess) -> None:
 
 @contextmanager
 def sending(sender: Sender) -> Iterator[None]:
-    """Numbers, one after the other, until the block ends. All of them are acknowledged then."""
+    """Sends numbers, one after the other, during the block. At its end, all of them are acknowledged."""
     stopping = threading.Event()
 
     def send() -> None:
@@ -95,7 +95,7 @@ def sending(sender: Sender) -> Iterator[None]:
 def test_transactions_begin_when_all_gateways_serve_them(
     pulsar: PulsarStandalone, older_sources: Path, tmp_path: Path
 ) -> None:
-    """Until then, clients find no transaction coordinator and retry. A plain producer notices nothing of it all."""
+    """Until then, clients find no transaction coordinator and retry. A plain producer is not affected."""
     sections = {"pulsar": {"namespace": unique_topic("upgraded")}}
     gateways = []
     for number in range(2):

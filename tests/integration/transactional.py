@@ -21,7 +21,7 @@ class Transactions:
         self._producer.begin_transaction()
 
     def write(self, topic: str, *values: bytes, partition: int = 0, key: bytes | None = None) -> None:
-        """Stored when it returns."""
+        """Write the values. When it returns, they are stored."""
         failed: list[KafkaError] = []
         for value in values:
             self._producer.produce(
@@ -42,7 +42,7 @@ class Transactions:
 def read(
     bootstrap: str, topic: str, *, committed: bool = True, start: int = OFFSET_BEGINNING, partition: int = 0
 ) -> list[bytes | None]:
-    """All values up to where a consumer of that isolation says that the partition ends."""
+    """All values to the end of the partition as a consumer with this isolation level sees it."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False,
