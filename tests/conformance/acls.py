@@ -1,7 +1,7 @@
 """What the conformance tests of ACLs share: two servers with an authorizer, and the ACLs of a case.
 
-Both servers leave open what has no ACL (`allow.everyone.if.no.acl.found`), so that the one client that there is,
-`User:ANONYMOUS`, can make the topics and the ACLs of the cases.
+Both servers allow access to resources without ACLs (`allow.everyone.if.no.acl.found`), so that the only client,
+`User:ANONYMOUS`, can create the topics and the ACLs of the cases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KAFKA_SETTINGS = {
 
 @contextmanager
 def servers_with_acls(pulsar: PulsarStandalone, work_dir: Path) -> Iterator[Pair]:
-    """Ready for the cases: the cluster is open."""
+    """Two servers whose cluster is open."""
     authorization = {"authorizer": "acl", "allow_everyone_if_no_acl_found": True, "super_users": ["User:root"]}
     run = uuid.uuid4().hex[:6]
     gateway_of_its_own = gateway_on(
@@ -55,7 +55,7 @@ def servers_with_acls(pulsar: PulsarStandalone, work_dir: Path) -> Iterator[Pair
 
 
 def acl(name: str, operation: int, permission: int = ALLOW, **more: Any) -> dict[str, Any]:
-    """Of a topic, if nothing else is said."""
+    """An ACL, by default of a topic."""
     return {
         "resource_type": TOPIC, "resource_name": name, "resource_pattern_type": LITERAL, "principal": ME, "host": "*",
         "operation": operation, "permission_type": permission,
@@ -63,7 +63,7 @@ def acl(name: str, operation: int, permission: int = ALLOW, **more: Any) -> dict
 
 
 def acl_filter(name: str | None = None, **more: Any) -> dict[str, Any]:
-    """All ACLs of all resources, if nothing else is said."""
+    """A filter, by default for all ACLs of all resources."""
     return {
         "resource_type_filter": ANY, "resource_name_filter": name, "pattern_type_filter": ANY,
         "principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY,
@@ -71,7 +71,8 @@ def acl_filter(name: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def create(conversation: Conversation, *wanted: dict[str, Any]) -> None:
-    """Not compared. Kafka's broker hears from its controller a moment later that there is a new ACL."""
+    """Create ACLs. The response is not compared: Kafka's broker learns of a new ACL from its controller a moment later.
+    """
     answer = conversation.client.call("CreateAcls", 3, creations=list(wanted))
     assert not any(row["error_code"] for row in answer["results"]), answer
     for each in wanted:
@@ -79,12 +80,12 @@ def create(conversation: Conversation, *wanted: dict[str, Any]) -> None:
 
 
 def await_acls(conversation: Conversation, name: str, holds: Callable[[set[int]], bool]) -> None:
-    """Until the operations of a resource's ACLs are these."""
+    """Wait until the operations of a resource's ACLs satisfy `holds`."""
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         answer = conversation.client.call("DescribeAcls", 3, **acl_filter(name))
         if answer["error_code"] == CLUSTER_DENIED_CODE and name == "kafka-cluster":
-            return  # it may not be looked at any more
+            return  # the client may have no right to see it
         if holds({row["operation"] for resource in answer["resources"] for row in resource["acls"]}):
             return
         time.sleep(0.02)
@@ -92,12 +93,12 @@ def await_acls(conversation: Conversation, name: str, holds: Callable[[set[int]]
 
 
 def name_of(conversation: Conversation, kind: str) -> str:
-    """One that nobody else uses."""
+    """A name that no other case uses."""
     return f"{conversation.names.prefix}{kind}-{uuid.uuid4()}"
 
 
 def two_topics(conversation: Conversation, kind: str) -> tuple[str, str]:
-    """One where all is allowed, and one where all is denied."""
+    """A topic where all is allowed, and one where all is denied."""
     allowed, denied = conversation.topic(f"{kind}-allowed"), conversation.topic(f"{kind}-denied")
     conversation.start_here(allowed)
     create(conversation, acl(denied, ALL, DENY))
@@ -105,7 +106,7 @@ def two_topics(conversation: Conversation, kind: str) -> tuple[str, str]:
 
 
 def without_acls(conversation: Conversation, name: str) -> None:
-    """So that the next case may prepare the topic."""
+    """Delete the ACLs, so that the next case may prepare the topic."""
     conversation.client.call("DeleteAcls", 3, filters=[acl_filter(name)])
     await_acls(conversation, name, lambda found: not found)
 
@@ -115,7 +116,8 @@ def deny_all_of_cluster(operation: int) -> dict[str, Any]:
 
 
 ALL_OF_CLUSTER = acl("kafka-cluster", ALL, resource_type=CLUSTER)
-"""An ACL of the cluster takes all other rights in it: also Kafka's own, whose broker and controller are anonymous."""
+"""An ACL of the cluster removes all other access to it, also that of Kafka's own broker and controller, which are
+anonymous."""
 
 
 def _open_new_cluster(server: Server) -> None:
@@ -145,14 +147,14 @@ def open_cluster(conversation: Conversation) -> None:
 
 
 def denied_group(conversation: Conversation, operation: int = CREATE) -> str:
-    """A group with this right alone; Create means nothing to groups."""
+    """A group with this right only; Create has no effect on groups."""
     group = name_of(conversation, f"group-{operation}")
     create(conversation, acl(group, operation, resource_type=GROUP))
     return group
 
 
 def denied_transaction(conversation: Conversation, operation: int = CREATE) -> str:
-    """A transactional id with this right alone; Create means nothing to it."""
+    """A transactional id with this right only; Create has no effect on it."""
     transactional_id = name_of(conversation, f"transaction-{operation}")
     create(conversation, acl(transactional_id, operation, resource_type=TRANSACTIONAL_ID))
     return transactional_id

@@ -1,5 +1,5 @@
-"""Both servers, once a session. CONFORMANCE_KAFKA and CONFORMANCE_GATEWAY (host:port) use servers that already run;
-the same address in both compares Kafka with itself, which proves the normalisation."""
+"""Both servers, once a session. CONFORMANCE_KAFKA and CONFORMANCE_GATEWAY (host:port) use servers that already run.
+With the same address in both, Kafka is compared with itself, which proves the normalisation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.gateway_process import GatewayProcess
 
 @pytest.fixture(scope="session")
 def gateway_of_its_own(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """Nobody else has been in its namespace: the leader epochs of its partitions are those of a new Kafka cluster."""
+    """The only gateway that has used its namespace: its leader epochs are those of a new Kafka cluster."""
     with running(lone_gateway_on(pulsar, tmp_path_factory.mktemp("gateway"))) as server:
         yield server
 
@@ -37,6 +37,6 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 @pytest.fixture(scope="session")
 def pair_with_acls(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two others, with an authorizer."""
+    """Two other servers, with an authorizer."""
     with servers_with_acls(pulsar, tmp_path_factory.mktemp("acls")) as pair:
         yield pair

@@ -1,7 +1,7 @@
-"""The same conversation with Apache Kafka and with the gateway, and the comparison of what they said.
+"""The same conversation with Apache Kafka and with the gateway, and the comparison of the responses.
 
-A case is a function of a `Conversation` and a version. The decorator `case` runs it for every version of an API
-that Kafka serves, once with each server, and fails where the normalised answers differ.
+A case is a function of a `Conversation` and a version. The decorator `case` runs it for every version of an API that
+Kafka serves, once with each server, and fails where the normalised responses differ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.raw_client import (
     decode_response,
 )
 
-# Highest version of each API that Apache Kafka 3.9.2 serves; all start at 0. test_api_versions.py holds it true.
+# Highest version of each API that Apache Kafka 3.9.2 serves; all start at 0. Checked by test_api_versions.py.
 LAST_VERSION = {
     "Produce": 11,
     "Fetch": 17,
@@ -104,7 +104,7 @@ class Server:
 
 
 class Conversation:
-    """A connection to one server, and everything that the server said on it, normalised."""
+    """A connection to one server, and everything that the server sent on it, normalised."""
 
     def __init__(self, server: Server) -> None:
         self.names = server.names
@@ -125,7 +125,7 @@ class Conversation:
         return client
 
     def close(self) -> None:
-        """Leave nothing behind: a server holds a bounded number of fetch sessions, and keeps them for minutes."""
+        """Close everything: a server has a bounded number of fetch sessions, and keeps them for minutes."""
         for clean_up in self._at_close:
             clean_up()
         if self._fetch_sessions:
@@ -136,20 +136,21 @@ class Conversation:
             client.close()
 
     def at_close(self, clean_up: Callable[[], object]) -> None:
-        """What the case has to do in the end, however it ends; not part of the comparison."""
+        """Clean-up at the end of the case, however it ends; not part of the comparison."""
         self._at_close.append(clean_up)
 
     def say(self, answer: Any) -> None:
-        """Note something to compare."""
+        """Record a value for the comparison."""
         self.answers.append(answer)
 
     def call(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
-        """Ask, note the normalised answer for the comparison, and return it as it came."""
+        """Send a request, record the normalised response for the comparison, and return the original one."""
         correlation_id = self.client.send(api, version, **fields)
         return self.receive(api, version, correlation_id)
 
     def settle(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
-        """Ask; when it is Kafka, again until its coordinator is made and loaded, which only a new cluster needs."""
+        """Send a request. Kafka gets it again until its coordinator is created and loaded, which only a new cluster
+        needs."""
         deadline = time.monotonic() + SETTLED_WITHIN_S
         while True:
             answer = self.call(api, version, **fields)
@@ -159,7 +160,7 @@ class Conversation:
             time.sleep(0.05)
 
     def receive(self, api: str, version: int, correlation_id: int, client: RawClient | None = None) -> dict[str, Any]:
-        """Read one response and note it. A closed connection or bad bytes are answers too, noted and raised."""
+        """Read one response and record it. A closed connection or invalid bytes are recorded, too, and raised."""
         try:
             answer = (client or self.client).receive(api, version, correlation_id)
         except Exception as error:
@@ -170,14 +171,14 @@ class Conversation:
         return answer
 
     def outcome(self, client: RawClient | None = None) -> None:
-        """Note what follows on a connection without knowing its schema: a frame's bytes, or the close."""
+        """Record what follows on a connection without knowing its schema: the bytes of a frame, or the close."""
         try:
             self.say({"frame": (client or self.client).read_frame().hex()})
         except (ConnectionClosedError, TimeoutError) as error:
             self.say(_failure(error))
 
     def frame(self, api: str, version: int, payload: bytes, client: RawClient | None = None) -> None:
-        """Send a request as bytes; note the response, or the close."""
+        """Send a request as bytes; record the response, or the close."""
         peer = client or self.client
         peer.send_frame(payload)
         try:
@@ -219,7 +220,7 @@ class Conversation:
         return self._offset(topic, partition, -1)
 
     def start_here(self, topic: str, partition: int = 0) -> None:
-        """Count this case's offsets from the log's present end, so that cases can share a partition."""
+        """Count this case's offsets from the log's current end, so that cases can share a partition."""
         self.names.start_offset = self.end_offset(topic, partition)
 
     def _offset(self, topic: str, partition: int, timestamp: int) -> int:
@@ -253,7 +254,8 @@ class Conversation:
 
 
 class AnsweredBadlyError(Exception):
-    """The server closed, was silent, or sent undecodable bytes. Already noted: it ends the conversation."""
+    """The server closed the connection, was silent, or sent invalid bytes. It is recorded, and ends the conversation.
+    """
 
 
 class Pair:
@@ -265,7 +267,8 @@ class Pair:
         self.apply_table = apply_table
 
     def check(self, case_name: str, conversation: Callable[[Conversation], None]) -> None:
-        """Run the conversation with both. Fails on an unexpected difference, and on an expected one that is gone."""
+        """Run the conversation with both. Fails for an unexpected difference, and for an expected one that does not
+        occur."""
         expected = _answers(self.kafka, conversation)
         if RECORD_FILE:
             _record(RECORD_FILE, case_name, expected)

@@ -1,7 +1,7 @@
-"""Where the gateway answers otherwise than Apache Kafka 3.9.2, and why. Nothing else may differ.
+"""Differences between the gateway and Apache Kafka 3.9.2, with their reasons. Nothing else may differ.
 
-Each entry names cases by pattern and the paths in the answers that may differ there. A case that a pattern covers
-fails when a path outside the entry differs, and also when nothing differs any more: then the entry has to go.
+Each entry names cases by pattern, and the paths in the responses that may differ there. A case with an entry fails when
+another path differs, and also when nothing differs any more: then the entry must be removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Difference:
         return of_ours and _matches(case_name, self.case)
 
     def check(self, found: dict[str, tuple[Any, Any]]) -> None:
-        """Raises AssertionError when `found` (path to both values) is not what this entry describes."""
+        """Raises AssertionError when `found` (path → both values) does not match this entry."""
         assert found, f"no longer differs from Kafka, remove the entry: {self.case} ({self.reason})"
         more = {path: values for path, values in found.items() if not self._expects(path)}
         assert not more, f"differs in more than is listed ({self.reason}): {more}"
@@ -50,7 +50,7 @@ _STARTED_ONCE = "Kafka goes on telling when a transaction that has ended began"
 _NEWER_VERSION = "transaction.version 2, as in Kafka 4: whose transaction was aborted goes on with the next epoch"
 _FUTURE_EPOCH = "Kafka takes the batch of an epoch that nobody has, and can then never end the transaction"
 _ORDER_OF_CHECKS = "of two things that are wrong with a batch, Kafka names what the coordinator says"
-_WITH_MESSAGES = range(8, 12)  # the versions of Produce that name the bad records
+_WITH_MESSAGES = range(8, 12)  # the versions of Produce that name the invalid records
 _PRODUCED = ("[0].Produce.*", "[1].Fetch.*")
 
 DIFFERENCES: tuple[Difference, ...] = (

@@ -1,4 +1,4 @@
-"""The topic that Fetch and ListOffsets cases read, and how a Fetch request names it."""
+"""The topic that Fetch and ListOffsets cases read, and its form in Fetch requests."""
 
 from __future__ import annotations
 

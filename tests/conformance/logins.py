@@ -1,4 +1,4 @@
-"""What clients say and note when they log in; of the tests of SaslHandshake and SaslAuthenticate."""
+"""Requests and recorded responses of logins, for the tests of SaslHandshake and SaslAuthenticate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shake_hands(conversation: Conversation, mechanism: str, version: int = 1) ->
 
 
 def authenticate(conversation: Conversation, token: bytes, version: int = 2) -> dict[str, Any]:
-    """Notes the error with its text."""
+    """Records the error with its text."""
     answer = conversation.client.call("SaslAuthenticate", version, auth_bytes=token)
     conversation.say((answer["error_code"], answer["error_message"], answer.get("session_lifetime_ms")))
     return answer
@@ -43,7 +43,7 @@ def bearer(token: str, authorization_id: str = "") -> bytes:
 
 
 def then_metadata(conversation: Conversation) -> None:
-    """Whether the connection serves requests."""
+    """Record whether the connection serves requests."""
     conversation.client.send("Metadata", 1, topics=[])
     try:
         conversation.client.read_frame()
@@ -65,6 +65,6 @@ def scram(
 
 
 def signed(issuer: Issuer, role: str, **claims: Any) -> str:
-    """As Kafka wants tokens: with the key's id, times and a scope."""
+    """A token as Kafka requires it: with the key's id, times and a scope."""
     facts = {"sub": role, "iat": 1_700_000_000, "exp": 4_000_000_000, "scope": "x"} | claims
     return jwt.encode(facts, issuer.key, algorithm="RS256", headers={"kid": "one"})

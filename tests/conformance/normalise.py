@@ -1,4 +1,4 @@
-"""What two right servers may answer differently, taken out of an answer before it is compared."""
+"""Removes from a response what two correct servers may answer differently, before the comparison."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OFFSETS = {
 }
 OF_A_TRANSACTION = {"coordinator_epoch", "transaction_start_time_ms", "last_timestamp"}
 _UUID_TEXT = re.compile("-".join(f"[0-9a-f]{{{digits}}}" for digits in (8, 4, 4, 4, 12)))
-"""Member ids end so."""
+"""The end of member ids."""
 SORT_KEYS = (
     "first_offset",
     "name",
@@ -52,7 +52,7 @@ class Names:
 
 
 def normalise(value: Any, names: Names, field: str = "") -> Any:
-    """A copy of an answer with server-made values replaced by what they stand for."""
+    """A copy of a response in which placeholders replace the server's own values."""
     if isinstance(value, dict):
         plain = {key: normalise(item, names, key) for key, item in value.items() if key not in DROPPED}
         if plain.get("error_code") and "records" in plain:
@@ -125,9 +125,9 @@ def _says_more(path: str, kafka: Any, gateway: Any) -> bool:
 
 
 def differences(kafka: Any, gateway: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
-    """Path to (Kafka's value, the gateway's) for every part that is not the same on both sides.
+    """Path → (Kafka's value, the gateway's) for every part that differs.
 
-    A path reads like "[0].Fetch.responses[0].partitions[0].error_code". Lists of different lengths differ as a whole.
+    A path looks like "[0].Fetch.responses[0].partitions[0].error_code". Lists of different lengths differ as a whole.
     """
     if isinstance(kafka, dict) and isinstance(gateway, dict) and kafka.keys() & gateway.keys():
         pairs = [

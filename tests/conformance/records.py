@@ -1,6 +1,6 @@
-"""Record batches and message sets for the cases: built field by field, so that each field can also be wrong.
+"""Record batches and message sets for the cases, built field by field, so that each field can also be wrong.
 
-Reading back uses kafka-python's decoder, which shares no code with the gateway's.
+They are decoded with kafka-python, which shares no code with the gateway.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Record(NamedTuple):
 
 
 def records(count: int, *, size: int = 10, prefix: str = "r") -> list[Record]:
-    """Records of a known content, one millisecond apart."""
+    """Records with fixed content, one millisecond apart."""
     return [Record(f"{prefix}{n}".encode().ljust(size, b"."), f"k{n}".encode(), T0_MS + n) for n in range(count)]
 
 
@@ -62,7 +62,7 @@ def batch(
     max_timestamp_ms: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """A v2 record batch. `producer` is (id, epoch, first sequence); the named fields overrule the right values."""
+    """A v2 record batch. `producer` is (id, epoch, first sequence); the named fields replace the right values."""
     times = [record.timestamp_ms for record in content] or [-1]
     base_time = times[0]
     if body is None:
@@ -109,7 +109,7 @@ def message_set(content: Sequence[Record], magic: int, codec: int = NONE) -> byt
 
 
 def describe(data: bytes | None) -> Any:
-    """A record set as comparable values: its whole batches; or, when there is none, whether a part of one came."""
+    """A record set as comparable values: its complete batches; if there is none, whether it has an incomplete one."""
     if data is None:
         return None
     reader = MemoryRecords(bytes(data))
@@ -126,7 +126,7 @@ def _describe_batch(item: Any) -> dict[str, Any]:
         return _describe_old_lz4(item)
     try:
         content = [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(r.headers)) for r in item]
-    except Exception as error:  # every codec has an exception of its own
+    except Exception as error:  # each codec raises exceptions of its own
         return {"unreadable": type(error).__name__}
     if isinstance(item, LegacyRecordBatch):
         return {"magic": item.magic, "codec": item.compression_type, "records": content}
@@ -144,7 +144,7 @@ def _describe_batch(item: Any) -> dict[str, Any]:
 
 
 def _without_server_values(offset: int, time_ms: int, kind: int, key: bytes, value: bytes, headers: Any) -> Any:
-    """A transaction's marker: int16 version and int16 type; its value is int16 version and int32 coordinator epoch."""
+    """A transaction marker: int16 version and int16 type; its value is int16 version and int32 coordinator epoch."""
     epoch = "<coordinator epoch>" if len(value) == MARKER_VALUE_BYTES else value[2:]
     return (offset, "<time>" if time_ms > 0 else time_ms, kind, key, (value[:2], epoch), headers)
 
@@ -176,14 +176,14 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def _old_lz4(data: bytes) -> bytes:
-    """The LZ4 frame of 0.8 and 0.9 clients: its header checksum wrongly covers the magic number (KAFKA-3160)."""
+    """The LZ4 frame of clients 0.8 and 0.9: its header checksum wrongly covers the magic number (KAFKA-3160)."""
     frame = bytearray(lz4.frame.compress(data, block_linked=False, store_size=False))
     frame[6] = _xxh32(bytes(frame[:6])) >> 8 & 0xFF
     return bytes(frame)
 
 
 def _describe_old_lz4(item: LegacyRecordBatch) -> dict[str, Any]:
-    """kafka-python needs one more package for these frames: mend the checksum, then read the messages inside."""
+    """kafka-python needs one more package for these frames: correct the checksum, then read the messages inside."""
     frame = bytearray(item._buffer[V0_VALUE_OFFSET:])
     descriptor = bytes(frame[4:6])
     old_checksum = frame[6]

@@ -1,4 +1,4 @@
-"""The requests that many cases share, with the fields of the version asked for."""
+"""Requests that many cases share, with the fields of each version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_BYTES = 1 << 20
 
 
 def native_magic(version: int) -> int:
-    """The newest record format that a Produce or Fetch request of this version's time knew (Produce numbering)."""
+    """The newest record format when a Produce or Fetch request of this version was introduced (Produce numbering)."""
     return {0: 0, 1: 0, 2: 1}.get(version, 2)
 
 
@@ -38,7 +38,7 @@ def produce_fields(
 
 
 def produce(conversation: Conversation, version: int, topic: str, data: bytes | None, **more: Any) -> dict[str, Any]:
-    """Produce to partition 0 and compare the answer."""
+    """Produce to partition 0 and compare the response."""
     return conversation.call("Produce", version, **produce_fields(version, {topic: {0: data}}, **more))
 
 
@@ -59,7 +59,7 @@ def fetch_fields(
     session: tuple[int, int] = (0, -1),
     forgotten: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """A Fetch request. `session` is (id, epoch); (0, -1) asks for none."""
+    """A Fetch request. `session` is (id, epoch); (0, -1) requests none."""
     fields: dict[str, Any] = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "topics": topics}
     if version <= 14:
         fields["replica_id"] = -1
@@ -77,7 +77,7 @@ def fetch_fields(
 
 
 def read_back(conversation: Conversation, topic: str, partition: int = 0, *, from_offset: int | None = None) -> None:
-    """Compare what the partition holds since the case began."""
+    """Compare the records of the partition since the case began."""
     start = conversation.names.start_offset if from_offset is None else from_offset
     parts = [fetch_partition(READ_BACK_VERSION, partition, start)]
     fields = fetch_fields(READ_BACK_VERSION, [{"topic": topic, "partitions": parts}])
@@ -85,28 +85,28 @@ def read_back(conversation: Conversation, topic: str, partition: int = 0, *, fro
 
 
 def init_producer_id(conversation: Conversation) -> tuple[int, int]:
-    """A new producer's id and epoch."""
+    """The id and epoch of a new producer."""
     answer = conversation.settle("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0)
     conversation.names.producer_ids[answer["producer_id"]] = "<producer>"
     return answer["producer_id"], answer["producer_epoch"]
 
 
 def shared(conversation: Conversation, name: str = "produce", **configs: str) -> str:
-    """A topic that cases share; offsets count from its present end."""
+    """A topic that cases share; offsets count from its current end."""
     topic = conversation.topic(name, partitions=2, configs={key.replace("_", "."): v for key, v in configs.items()})
     conversation.start_here(topic)
     return topic
 
 
 def try_to_write(conversation: Conversation, version: int, data: bytes | None, **more: object) -> None:
-    """Produce to the shared topic, then compare what it holds."""
+    """Produce to the shared topic, then compare its records."""
     topic = shared(conversation)
     produce(conversation, version, topic, data, **more)
     read_back(conversation, topic)
 
 
 def await_coordinator(conversation: Conversation, transactional_id: str) -> None:
-    """Kafka makes its transaction coordinator when it is first asked for one; nothing of this is compared."""
+    """Kafka creates its transaction coordinator at the first request. Nothing of this is compared."""
     named = {"key": transactional_id, "key_type": 1}
     conversation.settle("FindCoordinator", 1, **named)
     conversation.settle(

@@ -1,4 +1,4 @@
-"""ACLs: their APIs, and what they let a client do with topics, configurations and the cluster; see acls.py."""
+"""ACLs: their APIs, and what they permit for topics, configurations and the cluster; see acls.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pair(pair_with_acls: Pair) -> Pair:
 
 
 def sorted_answer(conversation: Conversation) -> None:
-    """ACLs come in any order."""
+    """The order of ACLs is not defined."""
     answer = conversation.answers[-1]
     for row in answer.get("DescribeAcls", {}).get("resources", []):
         row["acls"].sort(key=repr)
@@ -296,7 +296,7 @@ def test_what_concerns_the_cluster(pair: Pair, api: str, operation: int, version
 
 @case("InitProducerId")
 def test_init_producer_id(conversation: Conversation, version: int) -> None:
-    """Who may write to some topic may be idempotent."""
+    """A client that may write to some topic may use an idempotent producer."""
     everything = acl("*", WRITE, DENY)
     create(conversation, deny_all_of_cluster(12))
     fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}

@@ -1,4 +1,4 @@
-"""What ACLs let a client do with records, groups and transactions; see acls.py."""
+"""What ACLs permit for records, groups and transactions; see acls.py."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def advertised(bootstrap: str) -> dict[int, tuple[int, int]]:
 
 
 def ours(conversation: Conversation, version: int, **fields: str) -> None:
-    """Compare everything but the list of APIs, which test_every_version_that_kafka_serves judges."""
+    """Compare everything except the list of APIs, which test_every_version_that_kafka_serves checks."""
     conversation.call("ApiVersions", version, **fields)
     noted = conversation.answers[-1]["ApiVersions"]
     noted["api_keys"] = bool(noted["api_keys"])
@@ -45,7 +45,7 @@ def test_known_version(conversation: Conversation, version: int) -> None:
 
 @case("ApiVersions", [5, 99, 32767])
 def test_unknown_version_is_answered_in_v0(conversation: Conversation, version: int) -> None:
-    """Error 35 with a v0 body that lists ApiVersions alone; the connection stays open."""
+    """Error 35 with a v0 body that lists ApiVersions only; the connection stays open."""
     payload = bytearray(encode_request("ApiVersions", 3, software(3)))
     payload[2:4] = version.to_bytes(2, "big")
     conversation.frame("ApiVersions", 0, bytes(payload))

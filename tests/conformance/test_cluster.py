@@ -55,7 +55,7 @@ def test_one_config_as_set(conversation: Conversation, version: int) -> None:
 
 @case("DescribeConfigs")
 def test_all_configs_of_a_topic(conversation: Conversation, version: int) -> None:
-    """Compared are the names; the values are each server's own."""
+    """The names are compared; the values differ on each server."""
     topic = conversation.topic("configs-plain")
     answer = describe(conversation, version, resource(TOPIC, topic))
     conversation.answers.pop()
@@ -64,7 +64,7 @@ def test_all_configs_of_a_topic(conversation: Conversation, version: int) -> Non
 
 @case("DescribeConfigs")
 def test_no_configs_of_a_topic(conversation: Conversation, version: int) -> None:
-    """An empty list of keys means the same as null in v0 and v1 to v4 alike."""
+    """An empty list of keys means the same as null, in v0 as in v1 to v4."""
     topic = conversation.topic("configs-plain")
     answer = describe(conversation, version, resource(TOPIC, topic, []))
     conversation.answers.pop()
@@ -103,7 +103,7 @@ def test_documentation(conversation: Conversation, version: int) -> None:
 
 @case("DescribeConfigs")
 def test_broker(conversation: Conversation, version: int) -> None:
-    """The broker's own settings differ; what must be there is what clients look at."""
+    """The broker's own settings differ; those that clients use must exist."""
     keys = ["auto.create.topics.enable", "num.partitions"]
     answer = describe(conversation, version, resource(BROKER, str(conversation.node_id()), keys))
     conversation.answers.pop()

@@ -1,5 +1,5 @@
-"""AlterConfigs (33), IncrementalAlterConfigs (44) and ListConfigResources (74), every version, and what DescribeConfigs
-(32) then says."""
+"""AlterConfigs (33), IncrementalAlterConfigs (44) and ListConfigResources (74), every version, and the result in
+DescribeConfigs (32)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def incremental(
 
 
 def hide_node_id(conversation: Conversation, kind: int) -> None:
-    """A broker is named by its id, which is each server's own."""
+    """A broker is named by its id, which differs on each server."""
     if kind in {BROKER, BROKER_LOGGER}:
         [[noted]] = [answer["responses"] for answer in conversation.answers[-1].values()]
         noted["resource_name"] = bool(noted["resource_name"])
@@ -54,7 +54,7 @@ def alter(
 
 
 def describe(conversation: Conversation, topic: str, expected: dict[str, str] | None = None) -> None:
-    """Compare the configurations of a topic, in Kafka once its broker has heard of those that are expected."""
+    """Compare the configurations of a topic, with Kafka after its broker has the expected ones."""
     resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": KEYS}
     deadline = time.monotonic() + SETTLED_WITHIN_S
     while True:
@@ -114,7 +114,7 @@ def test_append_and_subtract(conversation: Conversation, version: int) -> None:
     ids=lambda operations: " ".join(f"{name}:{operation}:{value}" for name, operation, value in operations),
 )
 def test_refused_operations(conversation: Conversation, version: int, operations: list[Operation]) -> None:
-    """One bad operation, and none is done."""
+    """If one operation is invalid, none is applied."""
     topic = altered_topic(conversation, 0, "refused")
     incremental(conversation, version, TOPIC, topic, *operations)
     describe(conversation, topic)

@@ -1,6 +1,5 @@
-"""Groups of the consumer protocol (KIP-848): ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69), and what the
-group APIs of before say to their members and about them.
-"""
+"""Groups of the consumer protocol (KIP-848): ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69), and the responses
+of the older group APIs to their members and about them."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ def beat(conversation: Conversation, version: int, group: str, member: str, epoc
 def join(
     conversation: Conversation, version: int, group: str, member: str, topics: list[str], **more: Any
 ) -> dict[str, Any]:
-    """The first heartbeat of a member, with all that it must have."""
+    """The first heartbeat of a member, with all required fields."""
     fields: dict[str, Any] = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": topics, "topic_partitions": []}
     return beat(conversation, version, group, member, JOIN, **(fields | more))
 
 
 def report(conversation: Conversation, version: int, group: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """The next heartbeat: the member has what it was assigned, and nothing else."""
+    """The next heartbeat: the member owns exactly what it was assigned."""
     owned = answer["assignment"]["topic_partitions"]
     return beat(conversation, version, group, answer["member_id"], answer["member_epoch"], topic_partitions=owned)
 
@@ -144,7 +143,7 @@ def test_generated_member_id(conversation: Conversation, version: int) -> None:
 
 @case("ConsumerGroupHeartbeat")
 def test_previous_epoch(conversation: Conversation, version: int) -> None:
-    """After a lost answer; a member that claims what it was not given is fenced."""
+    """After a lost response. A member that claims other partitions than its assignment is fenced."""
     group, topic = new_group(conversation), topic_of(conversation)
     first = join(conversation, version, group, "m1", [topic])
     join(conversation, version, group, "m2", [topic])
@@ -285,7 +284,7 @@ def test_delete_offsets(conversation: Conversation, version: int) -> None:
 
 @case("ConsumerGroupHeartbeat")
 def test_classic_members_of_a_consumer_group(conversation: Conversation, version: int) -> None:
-    """What they may still ask; joining is another case."""
+    """Requests that they may still send; joining is another case."""
     group, topic = new_group(conversation), topic_of(conversation)
     epoch = join(conversation, version, group, "m1", [topic])["member_epoch"]
     classic.heartbeat(conversation, 4, group, "m1", epoch)

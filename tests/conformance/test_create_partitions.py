@@ -16,7 +16,7 @@ def grow(
     *topics: tuple[str, int, list[list[int | None]] | None],
     validate_only: bool = False,
 ) -> bool:
-    """Compare the answer, and say whether all went well."""
+    """Compare the response, and return whether all succeeded."""
     asked = [
         {
             "name": name,
@@ -33,7 +33,7 @@ def grow(
 
 
 def count_partitions(conversation: Conversation, name: str, expected: int) -> None:
-    """Compare the partition count once it is the expected one, or when waiting is over."""
+    """Compare the partition count when it is the expected one, or after the wait."""
     deadline = time.monotonic() + READY_WITHIN_S
     found = -1
     while found != expected and time.monotonic() < deadline:

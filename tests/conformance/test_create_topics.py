@@ -30,7 +30,7 @@ def test_create(conversation: Conversation, version: int) -> None:
 
 @case("CreateTopics")
 def test_create_with_defaults(conversation: Conversation, version: int) -> None:
-    """-1 partitions and replicas: the server's own numbers, from v4 on."""
+    """-1 partitions and replicas: the server's defaults, from v4."""
     create(conversation, version, wanted(new_name(conversation, version, "default"), -1, -1))
 
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), v0 to v2, and what every other API says of the log afterwards."""
+"""DeleteRecords (key 21), v0 to v2, and the responses of every other API about the log afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conformance.test_list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST
 
 HIGH_WATERMARK = -1
 INSIDE_A_BATCH = 7
-"""Batches hold five records each: the second one begins at 5."""
+"""Batches have five records each: the second one begins at 5."""
 
 
 def delete(conversation: Conversation, version: int, *wanted: tuple[str, list[tuple[int, int]]]) -> None:
@@ -82,7 +82,7 @@ def test_empty_partition(conversation: Conversation, version: int, before: int) 
 @pytest.mark.parametrize("name", ["no-such-topic", "", ".", "a b", "__consumer_offsets"])
 def test_unknown_topic(conversation: Conversation, version: int, name: str) -> None:
     full = conversation.names.prefix + name if name == "no-such-topic" else name
-    conversation.settle("FindCoordinator", 0, key="group")  # has Kafka make its internal topic
+    conversation.settle("FindCoordinator", 0, key="group")  # Kafka creates its internal topic
     delete(conversation, version, (full, [(0, 0)]))
 
 

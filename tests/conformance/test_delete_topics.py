@@ -26,7 +26,7 @@ def fresh_topic(conversation: Conversation, version: int, label: str) -> str:
 
 @case("DeleteTopics")
 def test_delete(conversation: Conversation, version: int) -> None:
-    """Asked again at once, the topic is unknown; and it may be created again."""
+    """A retry finds no topic, and the name can be used again."""
     name = fresh_topic(conversation, version, "plain")
     conversation.topic_id(name.removeprefix(conversation.names.prefix))
     delete(conversation, version, name)

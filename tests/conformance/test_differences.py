@@ -1,4 +1,4 @@
-"""The table of expected differences, and what makes its entries fail."""
+"""The table of expected differences, and when an entry fails."""
 
 from __future__ import annotations
 

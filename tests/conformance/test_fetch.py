@@ -22,10 +22,10 @@ SHORT_WAIT_MS = 50
 def read(
     conversation: Conversation, version: int, offset: int, *, name: str = "fetch", limit: int = MAX_BYTES, **more: Any
 ) -> dict[str, Any]:
-    """Fetch partition 0 of a topic and compare the answer; when it is converted down, compare the records to the end.
+    """Fetch partition 0 of a topic and compare the response. When it is down-converted, compare the records to the end.
 
-    Kafka cuts a converted answer to the size that the batches had before, so where it ends says nothing.
-    Messages before the offset may come too, in a wrapper; clients drop them.
+    Kafka cuts a down-converted response to the original size of the batches, so its end has no meaning. A wrapper may
+    also have messages before the offset; clients drop them.
     """
 
     def request(at: int, **fields: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def read(
 def _to_the_end(
     conversation: Conversation, version: int, answer: dict[str, Any], request: Callable[[int], dict[str, Any]]
 ) -> list[Any]:
-    """The messages of the answer and of all that can be fetched after it."""
+    """The messages of the response and of all fetches after it."""
     found: list[Any] = []
     while batches := describe(answer["responses"][0]["partitions"][0]["records"])["batches"]:
         found += [(one["magic"], one["codec"], *record) for one in batches for record in one["records"]]
@@ -54,7 +54,7 @@ def _to_the_end(
 @case("Fetch")
 @pytest.mark.parametrize("offset", [0, 2, EACH, EACH + 1, END - 1])
 def test_from_an_offset(conversation: Conversation, version: int, offset: int) -> None:
-    """The batch that holds the offset comes whole, and all that follow."""
+    """The whole batch with the offset, and all later ones."""
     filled(conversation)
     read(conversation, version, offset)
 
@@ -88,7 +88,7 @@ def test_empty_partition(conversation: Conversation, version: int) -> None:
 @case("Fetch")
 @pytest.mark.parametrize("codec", CODECS)
 def test_each_codec(conversation: Conversation, version: int, codec: str) -> None:
-    """zstd needs v10: UNSUPPORTED_COMPRESSION_TYPE before, also where the batch would be converted down."""
+    """zstd needs v10: UNSUPPORTED_COMPRESSION_TYPE in older versions, also where the batch would be down-converted."""
     name = f"fetch-{codec}"
     filled(conversation, CODECS[codec], name)
     read(conversation, version, 0, name=name)
@@ -104,7 +104,7 @@ def test_down_conversion_from_mid_batch_limited(conversation: Conversation, vers
 
 @case("Fetch", range(5))
 def test_down_conversion_of_all_that_records_may_hold(conversation: Conversation, version: int) -> None:
-    """Headers are lost, keys and values null or empty, missing timestamps survive."""
+    """Headers are lost, keys and values may be null or empty, missing timestamps stay missing."""
     fresh = not conversation.has_topic("fetch-kinds")
     topic = conversation.topic("fetch-kinds")
     if fresh:
@@ -118,7 +118,7 @@ def test_down_conversion_of_all_that_records_may_hold(conversation: Conversation
 @case("Fetch")
 @pytest.mark.parametrize("limit", [0, 1, 60, 500, 900, MAX_BYTES])
 def test_partition_max_bytes(conversation: Conversation, version: int, limit: int) -> None:
-    """From v3 the first batch comes whole, however small the limit; before, it is cut."""
+    """From v3, the first batch is complete, however small the limit; in older versions it is cut."""
     filled(conversation)
     read(conversation, version, 2, limit=limit)
 
@@ -139,7 +139,7 @@ def test_negative_limits(conversation: Conversation, version: int, limit: int) -
 
 @case("Fetch", [3, 11, 17])
 def test_response_limit_over_several_partitions(conversation: Conversation, version: int) -> None:
-    """Only the first partition with data gets past the limit."""
+    """Only the first partition with data may exceed the limit."""
     filled(conversation)
     filled(conversation, ZSTD if version > 9 else LZ4, "fetch-second" if version > 9 else "fetch-third")
     second = "fetch-second" if version > 9 else "fetch-third"
@@ -167,7 +167,7 @@ def test_enough_bytes_end_the_wait(conversation: Conversation, version: int) -> 
 
 @case("Fetch")
 def test_woken_by_a_produce(conversation: Conversation, version: int) -> None:
-    """The fetch waits for a minute at most; a record on another connection answers it."""
+    """The fetch waits for a minute at most; a record from another connection completes it."""
     topic = conversation.topic("fetch-wake")
     conversation.start_here(topic)
     conversation.topic_id("fetch-wake")
@@ -186,7 +186,7 @@ def test_woken_by_a_produce(conversation: Conversation, version: int) -> None:
 
 @case("Fetch", [0, 4, 12, 17])
 def test_waiting_fetch_holds_back_the_next_answer(conversation: Conversation, version: int) -> None:
-    """Responses leave in the order of the requests, also when the first one waits."""
+    """Responses are sent in the order of the requests, also when the first one waits."""
     filled(conversation)
     topics = [named(conversation, version, "fetch", [fetch_partition(version, 0, END)])]
     waiting = fetch_fields(version, topics, max_wait_ms=SHORT_WAIT_MS, min_bytes=1)
@@ -200,7 +200,7 @@ def test_waiting_fetch_holds_back_the_next_answer(conversation: Conversation, ve
 @pytest.mark.parametrize("index", [2, -1, 2**31 - 1])
 def test_unknown_partition(conversation: Conversation, version: int, index: int) -> None:
     filled(conversation)
-    """The partition that exists goes on waiting for data."""
+    """The partition that exists still waits for data."""
     parts = [fetch_partition(version, 0, END), fetch_partition(version, index, 0)]
     topics = [named(conversation, version, "fetch", parts)]
     conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=SHORT_WAIT_MS, min_bytes=1))
@@ -253,7 +253,7 @@ def test_isolation_level(conversation: Conversation, version: int, level: int) -
 @case("Fetch", SINCE_V9)
 @pytest.mark.parametrize("epoch", [-1, 0, 1, 1000, -2])
 def test_current_leader_epoch(conversation: Conversation, version: int, epoch: int) -> None:
-    """Higher than the leader's is UNKNOWN_LEADER_EPOCH; -1 asks for no check."""
+    """A higher epoch than the leader's is UNKNOWN_LEADER_EPOCH; -1 requests no check."""
     filled(conversation)
     parts = [fetch_partition(version, 0, 0, current_leader_epoch=epoch)]
     topics = [named(conversation, version, "fetch", parts)]

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227), Fetch v7 to v17: only what changed travels."""
+"""Fetch sessions (KIP-227), Fetch v7 to v17: only changes are sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEW = (0, 0)
 
 
 class Session:
-    """A full fetch of a filled topic that opened a session, and the incremental ones after it."""
+    """A full fetch of a filled topic that creates a session, and the incremental fetches after it."""
 
     def __init__(self, conversation: Conversation, version: int, offset: int = END) -> None:
         filled(conversation)
@@ -131,7 +131,7 @@ def test_session_id_0_with_an_epoch(conversation: Conversation, version: int) ->
 
 @case("Fetch", VERSIONS)
 def test_close(conversation: Conversation, version: int) -> None:
-    """Epoch -1 closes the session and answers the request as a fetch without one."""
+    """Epoch -1 closes the session, and the request is answered as a fetch without a session."""
     session = Session(conversation, version)
     session.ask(-1, {0: 0})
     session.ask(1)

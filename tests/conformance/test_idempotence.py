@@ -1,4 +1,4 @@
-"""Idempotent producers (KIP-98): the answers to sequence numbers in and out of order."""
+"""Idempotent producers (KIP-98): responses to sequence numbers in and out of order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_duplicate_gets_the_first_answer(conversation: Conversation, version: in
 
 @case("Produce", VERSIONS)
 def test_duplicates_across_the_window(conversation: Conversation, version: int) -> None:
-    """Kafka remembers five batches; an older one is a DUPLICATE_SEQUENCE_NUMBER or out of order."""
+    """Kafka keeps five batches; an older one is a DUPLICATE_SEQUENCE_NUMBER or out of order."""
     producer = Producer(conversation, version)
     for sequence in range(WINDOW + 2):
         producer.write(sequence)
@@ -138,7 +138,7 @@ def test_epochs(conversation: Conversation, version: int) -> None:
     "identity", [(-1, 0, 0), (None, -1, 0), (None, 0, -1), (-1, -1, 0), (-2, 0, 0), (None, -5, 0)], ids=str
 )
 def test_half_an_identity(conversation: Conversation, version: int, identity: tuple[int | None, int, int]) -> None:
-    """None stands for an id that InitProducerId gave out."""
+    """None stands for an id from InitProducerId."""
     producer = Producer(conversation, version)
     chosen, epoch, sequence = identity
     data = batch([Record(b"v")], producer=(producer.id if chosen is None else chosen, epoch, sequence))

@@ -34,7 +34,7 @@ def ask(
 
 
 def out_of_order(conversation: Conversation) -> str:
-    """A topic whose timestamps go up and down: 10, 50, 30 | 20 | 60, 60 (compressed) | 40, after T0."""
+    """A topic whose timestamps rise and fall: 10, 50, 30 | 20 | 60, 60 (compressed) | 40, after T0."""
     fresh = not conversation.has_topic("list-times")
     topic = conversation.topic("list-times")
     if fresh:
@@ -134,7 +134,7 @@ def test_current_leader_epoch(conversation: Conversation, version: int, epoch: i
 
 @case("ListOffsets")
 def test_partition_named_twice(conversation: Conversation, version: int) -> None:
-    """From v1 on, both are INVALID_REQUEST."""
+    """From v1, both rows are INVALID_REQUEST."""
     parts = [partition(version, 0, LATEST), partition(version, 0, EARLIEST), partition(version, 1, LATEST)]
     ask(conversation, version, filled(conversation), parts)
 

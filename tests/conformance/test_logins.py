@@ -1,6 +1,6 @@
 """SaslHandshake (key 17) v0 and v1, SaslAuthenticate (key 36) v0 to v2: every way to log in, and to fail.
 
-Both servers have a listener with SASL besides their own, the same users, and the keys of the same tokens.
+Both servers have a listener with SASL in addition to their own, the same users, and the keys of the same tokens.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def gateway_with_sasl(
     }  # fmt: skip
     server = gateway_on(
         pulsar, tmp_path_factory.mktemp("gateway"),
-        pulsar={"namespace": f"logins-{uuid.uuid4().hex[:6]}"},  # else it would join the fleet of the other tests
+        pulsar={"namespace": f"logins-{uuid.uuid4().hex[:6]}"},  # otherwise it would join the fleet of the other tests
         kafka={"host": HOST, "port": free_port(HOST), "listeners": [listener]},
         security={"users": USERS, "tokens": {"jwks_file": str(key_set)}, "max_reauth_ms": REAUTH_MS},
     )  # fmt: skip
@@ -212,7 +212,7 @@ def test_first_messages(conversation: Conversation, version: int, token: bytes) 
 
 @case("SaslAuthenticate", [2])
 def test_a_user_that_scram_does_not_know(conversation: Conversation, version: int) -> None:
-    """Kafka tells so at once, the gateway when the client has tried to prove itself. The error is the same."""
+    """Kafka refuses immediately, the gateway after the client's proof. The error is the same."""
     shake_hands(conversation, SCRAM[1])
     answer = conversation.client.call("SaslAuthenticate", version, auth_bytes=b"n,,n=nobody,r=abc")
     if not answer["error_code"]:
@@ -243,7 +243,7 @@ def test_tokens_that_are_refused(conversation: Conversation, version: int, kind:
 def test_a_refusal_that_is_not_acknowledged(
     conversation: Conversation, version: int, said: bytes, issuer: Issuer
 ) -> None:
-    """Sarama spells the one byte in four characters."""
+    """Sarama writes the one byte as four characters."""
     shake_hands(conversation, "OAUTHBEARER")
     authenticate(conversation, bearer(signed(issuer, "alice")[:-8] + "AAAAAAAA"), version)
     authenticate(conversation, said, version)
@@ -318,7 +318,7 @@ def test_a_first_frame_of_a_size_that_is_not_allowed(conversation: Conversation,
     conversation.outcome()
 
 
-# Again
+# Logging in again
 
 
 @case("SaslAuthenticate", [0, 1, 2])
@@ -356,7 +356,7 @@ def test_again_with_another_mechanism(conversation: Conversation, version: int) 
 
 @case("SaslAuthenticate", [2])
 def test_again_at_once(conversation: Conversation, version: int) -> None:
-    """Not within a second of the last time; then a handshake is a request like others, and refused."""
+    """Not within a second of the last login; then a handshake is an ordinary request, and is refused."""
     for _ in range(2):
         shake_hands(conversation, "PLAIN")
         authenticate(conversation, plain("alice", USERS["alice"]), version)

@@ -1,4 +1,4 @@
-"""Frames that are no requests: which ones Kafka answers, and which ones close the connection."""
+"""Frames that are not requests: which ones Kafka answers, and which ones close the connection."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from tests.conformance.conversation import LAST_VERSION, Conversation, case
 from tests.support.raw_client import encode_request, message_class, request_header
 
-ONCE = [0]  # cases about frames rather than about a version of an API
+ONCE = [0]  # these cases are about frames, not about a version of an API
 METADATA = encode_request("Metadata", 4, {"topics": [], "allow_auto_topic_creation": False})
 APIS = {api: message_class(api, "Request").API_KEY for api in LAST_VERSION}
 
 
 def then_metadata(conversation: Conversation) -> None:
-    """Note whether the connection still serves requests."""
+    """Record whether the connection still serves requests."""
     conversation.frame("Metadata", 4, METADATA)
 
 
@@ -57,7 +57,7 @@ def test_truncated_request(conversation: Conversation, version: int, size: int) 
 @case("Metadata", ONCE)
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 104_857_601])
 def test_impossible_length(conversation: Conversation, version: int, size: int) -> None:
-    """104,857,600 bytes is the most that socket.request.max.bytes allows."""
+    """104,857,600 bytes is the limit of socket.request.max.bytes."""
     conversation.client.send_raw(struct.pack(">i", size) + bytes(64))
     conversation.outcome()
     still_serves_others(conversation)
@@ -112,7 +112,7 @@ def test_trailing_bytes(conversation: Conversation, version: int, api: str, numb
 
 
 def outcome_is_an_answer(conversation: Conversation) -> None:
-    """Note whether the next thing is a frame, but not its bytes; then whether the connection lives on."""
+    """Record whether a frame follows, without its bytes; then whether the connection still serves requests."""
     conversation.outcome()
     last = conversation.answers[-1]
     if "frame" in last:
@@ -124,7 +124,7 @@ def outcome_is_an_answer(conversation: Conversation) -> None:
 @pytest.mark.parametrize("count", [-1, -2, -(2**31), 2**31 - 1, 1000])
 @pytest.mark.parametrize("number", [0, 1, 4])
 def test_array_size_that_lies(conversation: Conversation, version: int, number: int, count: int) -> None:
-    """-1 is null, which Metadata understands from v1 on."""
+    """-1 is null, which Metadata accepts from v1."""
     body = struct.pack(">i", count) + (b"\x00" if number >= 4 else b"")
     conversation.client.send_frame(request_header(3, number, 1, "raw", flexible=False) + body)
     outcome_is_an_answer(conversation)
@@ -172,7 +172,7 @@ def test_client_id(conversation: Conversation, version: int, client_id: str | No
     "tags", [b"\x01\x05\x02ab", b"\x01\x05\x7fab", b"\xff\xff\xff\xff\x0f", b"\x02\x05\x00\x05\x00"]
 )
 def test_tagged_fields_of_the_header(conversation: Conversation, version: int, tags: bytes) -> None:
-    """Unknown tags are skipped; tags that do not fit are an error."""
+    """Unknown tags are skipped; malformed tags are an error."""
     header = request_header(3, 12, 1, "raw", flexible=False) + tags
     conversation.client.send_frame(header + b"\x01\x00\x00\x00")
     outcome_is_an_answer(conversation)

@@ -1,4 +1,4 @@
-"""Message sets v0 and v1 (magic 0 and 1), as Produce v0 to v2 bring them: wrappers, offsets, damage."""
+"""Message sets v0 and v1 (magic 0 and 1) in Produce v0 to v2: wrappers, offsets, corruption."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_unknown_codec_in_messages(conversation: Conversation, version: int, cod
 
 @case("Produce", [0])
 def test_old_lz4_frame_checksum(conversation: Conversation, version: int) -> None:
-    """KAFKA-3160: in v0 the checksum covers the magic number; the right one is taken in v1 only."""
+    """KAFKA-3160: in v0 the checksum covers the magic number; the correct checksum is accepted in v1 only."""
     try_to_write(conversation, version, message_set(records(3), 0, LZ4))
 
 

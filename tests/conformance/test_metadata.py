@@ -1,4 +1,4 @@
-"""Metadata (key 3), v0 to v12: topics by name and by id, and their creation in passing."""
+"""Metadata (key 3), v0 to v12: topics by name and by id, and automatic creation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ILLEGAL_NAMES = ["", ".", "..", "a b", "a/b", "ä", "x" * 250, "a:b", "a\x00b"]
 def ask(
     conversation: Conversation, version: int, names: list[str] | None, *, create: bool = False, **more: Any
 ) -> dict[str, Any]:
-    """Ask for topics of this run by name. Before v4 a request cannot forbid creation."""
+    """Request topics of this run by name. Before v4 a request cannot forbid creation."""
     topics = None if names is None else [{"name": name} for name in names]
     return conversation.call("Metadata", version, topics=topics, **(options(version, create) | more))
 
@@ -29,7 +29,7 @@ def options(version: int, create: bool) -> dict[str, Any]:
 
 
 def only_ours(conversation: Conversation) -> None:
-    """Other tests' topics may be in an answer about all topics."""
+    """A response about all topics may have topics of other tests."""
     noted = conversation.answers[-1]["Metadata"]
     noted["topics"] = [topic for topic in noted["topics"] if (topic["name"] or "").startswith("<run>metadata")]
 
@@ -85,7 +85,7 @@ def test_topic_named_twice(conversation: Conversation, version: int) -> None:
 
 @case("Metadata")
 def test_automatic_creation(conversation: Conversation, version: int) -> None:
-    """At first the topic is not there yet; a little later it is."""
+    """At first the topic does not exist; a little later it does."""
     name = f"{conversation.names.prefix}metadata-auto-{version}"
     created = conversation.client.call("Metadata", version, topics=[{"name": name}], **options(version, True))
     conversation.say(created["topics"][0]["name"] == name)

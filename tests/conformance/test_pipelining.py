@@ -1,7 +1,7 @@
-"""Requests that are sent before earlier ones of their connection are answered: each is handled behind those before it.
+"""Requests that are sent before earlier ones of their connection are answered: each is handled after the previous ones.
 
-Kafka reads a connection's next request when the one before is answered. What an answer tells is therefore never older
-than what an earlier one told.
+Kafka reads a connection's next request when the previous one is answered. So the information in a response is never
+older than in an earlier response.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LATEST = -1
 
 @case("Metadata", ONCE)
 def test_answers_come_in_order(conversation: Conversation, version: int) -> None:
-    """Produces with acks=0 in between have none."""
+    """A Produce with acks=0 in between has no response."""
     topic = conversation.topic("pipeline")
     conversation.start_here(topic)
     data = batch(records(1))
@@ -49,7 +49,7 @@ MIXED: tuple[tuple[str, int, dict[str, Any]], ...] = (
 
 
 def park_a_fetch(conversation: Conversation, topic: str) -> int:
-    """At the topic's end; its correlation id."""
+    """Send a fetch that waits at the topic's end. Returns its correlation id."""
     part = fetch_partition(11, 0, conversation.names.start_offset, MAX_BYTES)
     fields = fetch_fields(11, [{"topic": topic, "partitions": [part]}], max_wait_ms=WAIT_MS, min_bytes=1)
     return conversation.client.send("Fetch", 11, **fields)
@@ -57,7 +57,7 @@ def park_a_fetch(conversation: Conversation, topic: str) -> int:
 
 @case("Metadata", ONCE)
 def test_ends_behind_a_waiting_fetch_are_those_of_its_answer(conversation: Conversation, version: int) -> None:
-    """librdkafka takes an end before what it was given for a log that was cut back, and drops records for it."""
+    """If the log's end is lower than the last record that librdkafka got, it assumes truncation, and drops records."""
     topic = conversation.topic("pipelined-ends")
     conversation.start_here(topic)
     waiting = park_a_fetch(conversation, topic)

@@ -1,4 +1,4 @@
-"""Produce (key 0), v0 to v11: formats, codecs, acks, and every way in which a request can be wrong."""
+"""Produce (key 0), v0 to v11: formats, codecs, acks, and every kind of invalid request."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FAR_FUTURE_MS = 4_000_000_000_000
 @case("Produce")
 @pytest.mark.parametrize("codec", CODECS)
 def test_each_codec(conversation: Conversation, version: int, codec: str) -> None:
-    """zstd needs v7: UNSUPPORTED_COMPRESSION_TYPE before."""
+    """zstd needs v7: UNSUPPORTED_COMPRESSION_TYPE in older versions."""
     try_to_write(conversation, version, encode_records(records(3), native_magic(version), CODECS[codec]))
 
 
@@ -50,7 +50,7 @@ def test_each_codec(conversation: Conversation, version: int, codec: str) -> Non
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
 @pytest.mark.parametrize("stored", ["uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"])
 def test_compression_type(conversation: Conversation, version: int, stored: str, codec: str) -> None:
-    """The topic's codec counts."""
+    """The topic's codec is used."""
     topic = shared(conversation, f"compressed-{stored}", compression_type=stored)
     produce(conversation, version, topic, encode_records(records(3), native_magic(version), CODECS[codec]))
     read_back(conversation, topic)
@@ -105,7 +105,7 @@ def test_invalid_acks(conversation: Conversation, version: int, acks: int) -> No
 
 @case("Produce", [0, 2, 3, 8, 11])
 def test_acks_0_to_unknown_topic_closes_the_connection(conversation: Conversation, version: int) -> None:
-    """With no response to carry it, an error ends the connection."""
+    """There is no response for the error, so the connection is closed."""
     missing = conversation.names.prefix + "no-such-topic"
     data = encode_records(records(1), native_magic(version))
     conversation.client.send("Produce", version, **produce_fields(version, {missing: {0: data}}, acks=0))
@@ -207,7 +207,7 @@ def test_length_field_absurd(conversation: Conversation, version: int, length: i
 
 @case("Produce")
 def test_two_batches(conversation: Conversation, version: int) -> None:
-    """v3 and later take exactly one v2 batch a partition."""
+    """From v3, exactly one v2 batch for each partition is accepted."""
     try_to_write(conversation, version, batch(records(1)) + batch(records(2)))
 
 
@@ -273,7 +273,7 @@ WRONG_RECORDS = {
 @pytest.mark.parametrize("wrong", WRONG_RECORDS)
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_record_that_does_not_parse(conversation: Conversation, version: int, codec: str, wrong: str) -> None:
-    """The checksum and the compression are right."""
+    """The checksum and the compression are correct."""
     if codec == "zstd" and version < 7:
         pytest.skip("zstd needs v7")
     body = COMPRESSORS[CODECS[codec]](WRONG_RECORDS[wrong])
@@ -318,7 +318,7 @@ def test_unused_attribute_bits(conversation: Conversation, version: int, attribu
 @pytest.mark.parametrize("wrong", [T0_MS + 99, 0, -1, 2**63 - 1])
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_wrong_max_timestamp(conversation: Conversation, version: int, wrong: int, codec: str) -> None:
-    """The server finds the right one itself."""
+    """The server computes the correct one itself."""
     try_to_write(conversation, version, batch(records(2), CODECS[codec], max_timestamp_ms=wrong))
 
 

@@ -1,4 +1,4 @@
-"""Quotas: who has to wait, how long, and what of a request is refused."""
+"""Quotas: throttle times, and the requests that are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.raw_client import ConnectionClosedError, RawClient, decode_re
 
 OTHER_ADDRESS = "127.0.0.2"
 TOLERANCE_MS = 500
-"""What was used a moment before the answer is nearer to its end."""
+"""Use shortly before the response is closer to the end of the window."""
 
 
 class Limited:
@@ -76,7 +76,7 @@ def test_produced_bytes(conversation: Conversation, version: int) -> None:
 
 @case("Fetch", [4, 11, 12])
 def test_fetched_bytes(conversation: Conversation, version: int) -> None:
-    """The first fetch is within the bytes of a window; the second is empty, and has to wait."""
+    """The first fetch is within the bytes of a window; the second one is empty, and throttled."""
     topic = conversation.topic(f"quota-fetch-{version}")
     data = encode_records(records(50), 2)
     conversation.client.call("Produce", 7, **produce_fields(7, {topic: {0: data}}))
@@ -91,7 +91,7 @@ def test_fetched_bytes(conversation: Conversation, version: int) -> None:
 
 @case("CreateTopics", [5, 6])
 def test_created_partitions(conversation: Conversation, version: int) -> None:
-    """Strict from v6 on; before, who takes too much only waits."""
+    """From v6, creation is refused above the quota; in older versions the client is only throttled."""
     names = [f"{conversation.names.prefix}quota-{version}-{number}" for number in range(2)]
     rest = {"num_partitions": 20, "replication_factor": 1, "assignments": [], "configs": []}
     with limited(conversation, "controller_mutation_rate", 1) as client:
@@ -118,7 +118,8 @@ def test_deleted_partitions(conversation: Conversation, version: int) -> None:
 
 @case("ApiVersions", [0])
 def test_connections_of_an_address(conversation: Conversation, version: int) -> None:
-    """Those of ten seconds are welcome at once. The others hear nothing, and are closed within a second (KIP-612)."""
+    """The connections of ten seconds are accepted immediately. Others get no response, and are closed within a second
+    (KIP-612)."""
     entity: dict[str, str | None] = {"ip": OTHER_ADDRESS}
     set_quota(conversation, entity, op("connection_creation_rate", 1), 1)
     try:

@@ -1,6 +1,5 @@
-"""What read_committed gives (Fetch, key 1; ListOffsets, key 2): the last stable offset, aborted lists, markers for old
-versions, and what is left of it after DeleteRecords (21).
-"""
+"""read_committed (Fetch, key 1; ListOffsets, key 2): the last stable offset, aborted transactions, markers for old
+versions, and the rest after DeleteRecords (21)."""
 
 from __future__ import annotations
 
@@ -43,18 +42,19 @@ def fetch(
 @pytest.mark.parametrize("isolation", [READ_UNCOMMITTED, READ_COMMITTED])
 @pytest.mark.parametrize("offset", [0, 3, 5, 7, 9, 10, 11, 14, 15, 16, 18, 19])
 def test_isolation(conversation: Conversation, version: int, offset: int, isolation: int) -> None:
-    """Up to the last stable offset, with the aborted transactions of what is answered; past the end, out of range."""
+    """Up to the last stable offset, with the aborted transactions of the returned records; beyond the end, out of
+    range."""
     fetch(conversation, version, offset, isolation)
 
 
 @case("Fetch", WITH_ISOLATION)
 @pytest.mark.parametrize("offset", [0, 5, 8, 11])
 def test_one_batch_at_a_time(conversation: Conversation, version: int, offset: int) -> None:
-    """The limit is smaller than any batch: one comes."""
+    """The limit is smaller than any batch: one is returned."""
     fetch(conversation, version, offset, READ_COMMITTED, limit=1, max_bytes=1)
     part = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
     last = part["records"]["batches"][-1]["last offset"]
-    # Kafka's index is coarse: it also lists transactions that began after what it answers.
+    # Kafka's index is coarse: it also lists transactions that began after the returned records.
     part["aborted_transactions"] = [each for each in part["aborted_transactions"] if each["first_offset"] <= last]
 
 
@@ -84,7 +84,7 @@ def test_woken_by_the_end_of_a_transaction(conversation: Conversation, version: 
     producer.finish(committed=True)
     conversation.receive("Fetch", version, correlation_id, waiting)
     part = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
-    part["records"]["batches"] = part["records"]["batches"][:1]  # whether the marker came along is a matter of time
+    part["records"]["batches"] = part["records"]["batches"][:1]  # whether the marker is included depends on timing
     for moving in ("high_watermark", "last_stable_offset"):
         part.pop(moving)
 
@@ -92,7 +92,7 @@ def test_woken_by_the_end_of_a_transaction(conversation: Conversation, version: 
 @case("Fetch", range(4))
 @pytest.mark.parametrize("offset", [0, 6, 7, 8, 10, 11, 13, 17])
 def test_old_versions_over_markers(conversation: Conversation, version: int, offset: int) -> None:
-    """Converted down, markers vanish; a slice of markers alone is passed over. Kafka then sends a batch twice."""
+    """Down-conversion removes markers; a slice with nothing but markers is skipped. Kafka then sends a batch twice."""
     filled(conversation)
     test_fetch.read(conversation, version, offset, name=LOG)
     part = conversation.answers[-1]["Fetch"]["responses"][0]["partitions"][0]
@@ -119,7 +119,7 @@ def test_old_versions_over_markers_alone(conversation: Conversation, version: in
 
 @case("Fetch", [11, 12, 17])
 def test_isolation_in_a_session(conversation: Conversation, version: int) -> None:
-    """KIP-227: a session that has nothing new at first, then a commit, then an abort."""
+    """KIP-227: a session without new records at first, then a commit, then an abort."""
     name = "transactional-session"
     topic = one_segment(conversation, name)
     conversation.start_here(topic)
@@ -170,13 +170,13 @@ def test_list_offsets(conversation: Conversation, version: int, timestamp: int, 
     row = {"partition_index": 0, "timestamp": timestamp} | ({"current_leader_epoch": -1} if version >= 4 else {})
     fields = {"replica_id": -1, "isolation_level": isolation, "topics": [{"name": topic, "partitions": [row]}]}
     answer = conversation.call("ListOffsets", version, **fields)
-    if answer["topics"][0]["partitions"][0]["timestamp"] > T0_MS + 10**10:  # a marker's, of today
+    if answer["topics"][0]["partitions"][0]["timestamp"] > T0_MS + 10**10:  # a marker's timestamp, which is of today
         conversation.answers[-1]["ListOffsets"]["topics"][0]["partitions"][0]["timestamp"] = "<now>"
 
 
 @case("ListOffsets", [2, 5, 9])
 def test_no_offset_beyond_the_last_stable_one(conversation: Conversation, version: int) -> None:
-    """By time, too: a record that may still be aborted is not found."""
+    """The search by time, too: a record that may still be aborted is not found."""
     topic = one_segment(conversation, "transactional-times-2")
     conversation.start_here(topic)
     producer = Transactional(conversation)
@@ -197,7 +197,7 @@ def test_no_offset_beyond_the_last_stable_one(conversation: Conversation, versio
 @case("DeleteRecords")
 @pytest.mark.parametrize("before", [2, 4, 6, -1])
 def test_delete_records(conversation: Conversation, version: int, before: int) -> None:
-    """Below, within and behind an open transaction, and one that was aborted."""
+    """Before, within and after an open transaction, and an aborted one."""
     name = f"transactional-deleted-{before}-{version}".replace("--", "-last-")
     topic = one_segment(conversation, name, partitions=1)
     aborted, producer = Transactional(conversation), Transactional(conversation)

@@ -1,6 +1,6 @@
-"""Groups of several members: rebalances, static members, fencing, what comes from an old generation.
+"""Groups of several members: rebalances, static members, fencing, requests with an old generation.
 
-Member ids are random and answers name members in any order, so each case notes what does not depend on that.
+Member ids are random and responses list members in any order, so each case records what does not depend on them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Member:
         self.joined()
 
     def ask_to_join(self, *, protocol: str = "range", protocol_type: str = "consumer") -> None:
-        """Send the request; the coordinator may keep its answer back for long."""
+        """Send the request; the coordinator may delay its response."""
         fields: dict[str, Any] = {
             "group_id": self.group, "session_timeout_ms": 30_000, "member_id": self.member_id,
             "protocol_type": protocol_type, "protocols": [{"name": protocol, "metadata": METADATA}],
@@ -93,7 +93,7 @@ class Member:
         return int(self.client.call("Heartbeat", version, **self._identity(version >= 3))["error_code"])
 
     def hears(self, error: int) -> None:
-        """What another member did takes its time to be known."""
+        """The effect of another member's request may take time."""
         deadline = time.monotonic() + PATIENCE_S
         while (heard := self.beat()) != error and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -141,7 +141,7 @@ def state_of(conversation: Conversation, group: str) -> None:
 
 
 def two_members(conversation: Conversation, version: int) -> tuple[Member, Member]:
-    """A stable group whose leader came first."""
+    """A stable group whose leader is the first member."""
     group = new_group(conversation)
     first, second = (Member(conversation, version, group, name) for name in ("first", "second"))
     first.join()
@@ -197,7 +197,7 @@ def test_what_comes_from_an_old_generation(conversation: Conversation, version: 
 def test_commits_while_the_group_rebalances(conversation: Conversation, version: int) -> None:
     topic = conversation.topic("groups")
     first, second = two_members(conversation, version)
-    first.commits(topic)  # it waits for assignments
+    first.commits(topic)  # the member waits for assignments
     first.beats()
     second.ask_to_sync()
     first.sync()
@@ -244,7 +244,7 @@ def test_static_members(conversation: Conversation, version: int) -> None:
     first.sync()
     second.synced()
     again = Member(conversation, version, group, "second again", instance="second")
-    again.join()  # takes its place without a rebalance
+    again.join()  # replaces the old member without a rebalance
     first.beats()
     again.sync()
     second.beats()

@@ -1,4 +1,4 @@
-"""What is asked of replicas and their leaders: OffsetForLeaderEpoch (23), DescribeLogDirs (35), ElectLeaders (43),
+"""Requests about replicas and their leaders: OffsetForLeaderEpoch (23), DescribeLogDirs (35), ElectLeaders (43),
 AlterPartitionReassignments (45), ListPartitionReassignments (46), DescribeProducers (61), every version."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def epoch_end(
 @case("OffsetForLeaderEpoch")
 @pytest.mark.parametrize("epoch", [0, 1, 5, 2**31 - 1, -1, -2, -(2**31)])
 def test_end_of_epoch(conversation: Conversation, version: int, epoch: int) -> None:
-    """Of a partition with records, and of an empty one."""
+    """For a partition with records, and for an empty one."""
     epoch_end(conversation, version, (filled(conversation), [(0, epoch), (1, epoch)]))
 
 
@@ -83,7 +83,7 @@ def producers(conversation: Conversation, version: int, *asked: tuple[str, list[
 
 @case("DescribeProducers")
 def test_producers_of_a_partition(conversation: Conversation, version: int) -> None:
-    """Each idempotent producer with its last sequence and the latest time of its last batch."""
+    """Each idempotent producer with its last sequence and the maximal timestamp of its last batch."""
     topic = conversation.topic("producers", partitions=2)
     given = conversation.client.call("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=1000)
     for epoch, sequence, count in ((0, 0, 3), (0, 3, 4), (1, 0, 2)):
@@ -113,7 +113,7 @@ def test_producers_named_twice(conversation: Conversation, version: int) -> None
 
 
 def log_dirs(conversation: Conversation, version: int, *asked: tuple[str, list[int]]) -> None:
-    """Where a log lies, and how large that place is, each server has its own."""
+    """The directories and their sizes are different on each server."""
     topics = [{"topic": name, "partitions": indexes} for name, indexes in asked]
     conversation.call("DescribeLogDirs", version, topics=topics)
     for noted in conversation.answers[-1]["DescribeLogDirs"]["results"]:
@@ -172,7 +172,7 @@ def test_election(conversation: Conversation, version: int, kind: int) -> None:
     elect(conversation, version, [(topic, [0, 1])], kind)
     elect(conversation, version, [], kind)
     elect(conversation, version, None, kind)
-    noted = conversation.answers[-1]["ElectLeaders"]  # of all topics there are: look at one
+    noted = conversation.answers[-1]["ElectLeaders"]  # the response has all topics of the server; compare one
     rows = noted["replica_election_results"]
     noted["replica_election_results"] = [
         row for row in rows if row["topic"] == topic.replace(conversation.names.prefix, "<run>")

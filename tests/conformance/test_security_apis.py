@@ -17,7 +17,7 @@ QUOTA_VERSIONS = range(2)
 
 
 def user(conversation: Conversation, name: str = "user") -> str:
-    """Nobody else's."""
+    """A user name that no other case uses."""
     return f"{conversation.names.prefix}{name}-{uuid.uuid4()}"
 
 
@@ -54,7 +54,7 @@ def describe(conversation: Conversation, *users: str) -> None:
 
 
 def until_known(conversation: Conversation, name: str, mechanisms: int) -> None:
-    """Kafka's broker hears of it from its controller."""
+    """Kafka's broker learns of the change from its controller."""
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         answer = conversation.client.call("DescribeUserScramCredentials", 0, users=[{"name": name}])

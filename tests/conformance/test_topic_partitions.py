@@ -67,7 +67,7 @@ def test_named_twice(conversation: Conversation, version: int) -> None:
 
 @case("DescribeTopicPartitions")
 def test_all_topics_page_by_page(conversation: Conversation, version: int) -> None:
-    """The pages from the first of this run's topics on; what other topics there are differs."""
+    """The pages from the first of this run's topics; the other topics differ."""
     cursor: dict[str, Any] | None = {"topic_name": conversation.topic("pages-a", partitions=3), "partition_index": 1}
     for name, partitions in TOPICS.items():
         conversation.topic(name, partitions=partitions)

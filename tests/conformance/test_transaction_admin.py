@@ -1,6 +1,5 @@
-"""What operators see of transactions (KIP-664): DescribeProducers (61), DescribeTransactions (65), ListTransactions
-(66), and WriteTxnMarkers (27) from a client.
-"""
+"""Transactions for operators (KIP-664): DescribeProducers (61), DescribeTransactions (65), ListTransactions (66), and
+WriteTxnMarkers (27) from a client."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def topic_of(conversation: Conversation, name: str = "transaction-admin") -> str
 
 
 def producers(conversation: Conversation, version: int, topic: str, mine: set[int], *partitions: int) -> None:
-    """Compare what is told of this case's producers: cases share partitions."""
+    """Compare the states of this case's producers: cases share partitions."""
     asked = [{"name": topic, "partition_indexes": list(partitions or (0,))}]
     answer = conversation.call("DescribeProducers", version, topics=asked)
     noted = conversation.answers[-1]["DescribeProducers"]["topics"]
@@ -165,7 +164,7 @@ def marker(producer: Transactional, topic: str, *, committed: bool, **more: Any)
 
 @case("WriteTxnMarkers", [1])
 def test_marker_of_a_client(conversation: Conversation, version: int) -> None:
-    """It counts where clients need no rights: kafka-transactions.sh ends hanging transactions so."""
+    """Accepted where clients need no permissions: kafka-transactions.sh ends hanging transactions with it."""
     topic, producer = topic_of(conversation), Transactional(conversation)
     producer.begin(topic, 2)
     conversation.call("WriteTxnMarkers", version, markers=[marker(producer, topic, committed=True)])

@@ -1,6 +1,5 @@
-"""Offsets of groups in transactions (KIP-98, KIP-447): AddOffsetsToTxn (25), TxnOffsetCommit (28), and what
-OffsetFetch (9) shows while they are pending and afterwards.
-"""
+"""Offsets of groups in transactions (KIP-98, KIP-447): AddOffsetsToTxn (25), TxnOffsetCommit (28), and the responses of
+OffsetFetch (9) while they are pending and afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ WITH_MEMBER = range(3, 5)
 UNKNOWN_ID = 2**62
 ELSEWHERE = "<elsewhere>"
 PARTITION_COUNTS = (4, 50)
-"""Of __consumer_offsets: a small broker's, and the usual one."""
+"""Numbers of partitions of __consumer_offsets: of a small broker, and the default."""
 
 
 def topic_of(conversation: Conversation) -> str:
@@ -68,7 +67,7 @@ def show_when_stable(conversation: Conversation, group: str) -> None:
 
 
 def elsewhere(conversation: Conversation, group: str) -> str:
-    """A group of another partition: what is verified is whether the group's partition is in the transaction."""
+    """A group of another partition: the server verifies that the group's partition is in the transaction."""
     while True:
         other = new_group(conversation)
         if all(here != there for here, there in zip(_places(group), _places(other), strict=True)):
@@ -76,7 +75,7 @@ def elsewhere(conversation: Conversation, group: str) -> str:
 
 
 def _places(group: str) -> list[int]:
-    """Java's String.hashCode, without its sign, places a group."""
+    """Java's String.hashCode without its sign: it chooses the partition of a group."""
     code = 0
     for letter in group:
         code = (31 * code + ord(letter)) & 0xFFFFFFFF
@@ -84,7 +83,7 @@ def _places(group: str) -> list[int]:
 
 
 def describe(conversation: Conversation, transactional_id: str) -> None:
-    """Which partition has the group is a matter of its name."""
+    """The group's partition depends on its name."""
     transactions.describe(conversation, transactional_id)
     for state in conversation.answers[-1]["DescribeTransactions"]["transaction_states"]:
         for topic in state["topics"]:
@@ -277,7 +276,7 @@ def test_member_of_a_group_without_members(conversation: Conversation, version: 
 
 @case("TxnOffsetCommit")
 def test_member_of_a_classic_group(conversation: Conversation, version: int) -> None:
-    """KIP-447: who is no longer a member cannot commit. Older versions name no member, and may."""
+    """KIP-447: a member that has left cannot commit. Older versions name no member, so they can."""
     group, producer = new_group(conversation), Transactional(conversation)
     answer = unnoted(conversation, lambda: classic.join(conversation, 3, group))
     member, generation = answer["member_id"], answer["generation_id"]
@@ -358,7 +357,7 @@ def test_offsets_and_records_end_together(conversation: Conversation, version: i
 @pytest.mark.parametrize("require_stable", [True, False])
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_fetch_while_pending(conversation: Conversation, version: int, require_stable: bool, whole_group: bool) -> None:
-    """UNSTABLE_OFFSET_COMMIT for a partition, not for others; v6 cannot ask."""
+    """UNSTABLE_OFFSET_COMMIT for a partition, not for others; v6 has no such option."""
     group, producer, topic = new_group(conversation), Transactional(conversation), topic_of(conversation)
     classic.commit(conversation, 5, group, topic, 1)
     joined(conversation, producer, group)

@@ -20,7 +20,7 @@ from tests.conformance.transactions import (
 )
 
 WITH_IDS = (3, 7, 8, 9, 11)
-"""Versions of Produce: with a transactional id, each of another time's errors."""
+"""Versions of Produce with a transactional id, each with different error codes."""
 
 
 def shared(conversation: Conversation, name: str = "transactional", **configs: str) -> str:
@@ -81,7 +81,7 @@ def test_retry_of_what_is_committed(conversation: Conversation, version: int) ->
 @case("Produce", WITH_IDS)
 @pytest.mark.parametrize("sequence", [0, 1, 2, 3, 9])
 def test_sequence_of_the_next_transaction(conversation: Conversation, version: int, sequence: int) -> None:
-    """Sequences go on from one transaction to the next."""
+    """Sequences continue from one transaction to the next."""
     topic, producer = shared(conversation), Transactional(conversation)
     producer.begin(topic, 2)
     producer.finish(committed=True)
@@ -103,7 +103,7 @@ def test_first_sequence_of_an_epoch(conversation: Conversation, version: int, se
 
 @case("Produce", WITH_IDS)
 def test_fenced(conversation: Conversation, version: int) -> None:
-    """Another instance has taken the id over."""
+    """Another producer has taken over the transactional id."""
     topic, producer = shared(conversation), Transactional(conversation)
     producer.begin(topic, 2)
     new = Transactional(conversation, name=producer.transactional_id)
@@ -117,7 +117,8 @@ def test_fenced(conversation: Conversation, version: int) -> None:
 @case("Produce", WITH_IDS)
 @pytest.mark.parametrize("epoch", [1, 32767])
 def test_epoch_of_the_future(conversation: Conversation, version: int, epoch: int) -> None:
-    """Kafka asks the coordinator once for each transaction, so this is taken; it then never takes the marker."""
+    """Kafka asks the coordinator once for each transaction, so this batch is accepted; the marker is then never
+    accepted."""
     topic, producer = (
         shared(conversation, f"transactional-future-{epoch}-{version}"),
         Transactional(conversation, stays_open=True),
@@ -183,7 +184,7 @@ def test_transactional_without_a_producer(
 
 @case("Produce", WITH_IDS)
 def test_marker_from_a_client(conversation: Conversation, version: int) -> None:
-    """The bytes of a marker are for the coordinator to send."""
+    """Only the coordinator may write the bytes of a marker."""
     topic, producer = shared(conversation), Transactional(conversation)
     producer.begin(topic)
     marker = Record(b"\0\0\0\0\0\0", b"\0\0\0\1")

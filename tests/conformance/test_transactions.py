@@ -26,7 +26,7 @@ from tests.conformance.transactions import (
 )
 
 OF_CLIENTS = range(4)
-"""The versions of AddPartitionsToTxn that clients ask; later ones are for brokers."""
+"""The versions of AddPartitionsToTxn for clients; later ones are for brokers."""
 MAX_TIMEOUT_MS = 900_000
 SHORT_TIMEOUT_MS = 200
 UNKNOWN_ID = 2**62
@@ -41,7 +41,7 @@ def shared(conversation: Conversation, name: str = "transactions") -> str:
 
 
 def note_identity(conversation: Conversation, before: tuple[int, int], answer: dict[str, Any]) -> tuple[int, int]:
-    """Compare whether the producer's id changed: what it is, every server decides itself."""
+    """Record whether the producer's id changed: every server chooses ids itself."""
     conversation.say(answer["producer_id"] == before[0])
     return answer["producer_id"], answer["producer_epoch"]
 
@@ -91,7 +91,7 @@ def test_half_an_identity(conversation: Conversation, version: int, half: tuple[
 
 @case("InitProducerId", [3, 4, 5])
 def test_expected_identity(conversation: Conversation, version: int) -> None:
-    """KIP-360: a producer that names what it has gets the next epoch; asked again, the same answer."""
+    """KIP-360: a producer that names its id and epoch gets the next epoch; at a retry, the same response."""
     producer = Transactional(conversation)
     identity = (producer.id, producer.epoch)
     for epoch in (0, 0, 1, 0, 5):
@@ -111,7 +111,7 @@ def test_identity_of_another(conversation: Conversation, version: int, epoch: in
 
 @case("InitProducerId", [3, 4, 5])
 def test_identity_of_an_unknown_transactional_id(conversation: Conversation, version: int) -> None:
-    """Expired: whoever still knows it goes on with what it names, or another."""
+    """The id has expired: a producer that still uses it continues with the id and epoch that it names, or others."""
     transactional_id = new_transactional_id(conversation)
     answer = init(conversation, version, transactional_id, producer_id=UNKNOWN_ID, producer_epoch=3)
     note_identity(conversation, (UNKNOWN_ID, 3), answer)
@@ -146,7 +146,7 @@ def test_open_transaction_is_aborted_by_its_own_producer(conversation: Conversat
 
 @case("InitProducerId")
 def test_concurrent_with_an_open_transaction(conversation: Conversation, version: int) -> None:
-    """The first answer is that there is one; it fences the producer at once."""
+    """The first response is CONCURRENT_TRANSACTIONS, because it fences the producer immediately."""
     topic = shared(conversation)
     producer = Transactional(conversation)
     producer.begin(topic)
@@ -176,7 +176,7 @@ def test_add(conversation: Conversation, version: int) -> None:
     "unknown", [{"no-such-topic": [0]}, {"": [0]}, {"a b": [0]}, {None: [3]}, {None: [-1]}, {None: [0, 9]}], ids=str
 )
 def test_add_unknown(conversation: Conversation, version: int, unknown: dict[str | None, list[int]]) -> None:
-    """Beside it, others are OPERATION_NOT_ATTEMPTED. None stands for the topic that there is."""
+    """The other partitions get OPERATION_NOT_ATTEMPTED. None stands for the topic that exists."""
     topic, other = shared(conversation), one_segment(conversation, "transactions-2")
     producer = Transactional(conversation)
     named = {name if name is not None else topic: partitions for name, partitions in unknown.items()}
@@ -260,7 +260,7 @@ def test_end_of_nothing(conversation: Conversation, version: int, committed: boo
 @case("EndTxn")
 @pytest.mark.parametrize("committed", [True, False])
 def test_end_without_records(conversation: Conversation, version: int, committed: bool) -> None:
-    """The partition gets a marker all the same."""
+    """The partition gets a marker nevertheless."""
     topic = shared(conversation)
     producer = Transactional(conversation)
     producer.add(2, {topic: [0]})
@@ -311,7 +311,7 @@ def test_many_transactions(conversation: Conversation, version: int) -> None:
 
 @case("EndTxn")
 def test_timed_out(conversation: Conversation, version: int) -> None:
-    """The coordinator aborts, with another epoch: the producer is fenced."""
+    """The coordinator aborts with a new epoch: the producer is fenced."""
     topic = shared(conversation)
     producer = Transactional(conversation, timeout_ms=SHORT_TIMEOUT_MS)
     producer.begin(topic, 2)
@@ -331,7 +331,7 @@ def test_timed_out(conversation: Conversation, version: int) -> None:
 
 @case("InitProducerId", [3, 4, 5])
 def test_timed_out_producer_goes_on(conversation: Conversation, version: int) -> None:
-    """KIP-360: it names its identity, which was bumped once."""
+    """KIP-360: the producer names its id and epoch, whose epoch was raised once."""
     topic = shared(conversation)
     producer = Transactional(conversation, timeout_ms=SHORT_TIMEOUT_MS)
     producer.begin(topic)
@@ -357,7 +357,7 @@ def test_find_empty_id(conversation: Conversation, version: int) -> None:
 
 @case("InitProducerId", [4])
 def test_requests_before_the_producer_is_known(conversation: Conversation, version: int) -> None:
-    """A transactional id that nobody initialised."""
+    """A transactional id without InitProducerId."""
     transactional_id, topic = new_transactional_id(conversation), shared(conversation)
     identity = {"transactional_id": transactional_id, "producer_id": 0, "producer_epoch": 0}
     for api_version in OF_CLIENTS:

@@ -1,4 +1,4 @@
-"""What the tests of CreateTopics, DeleteTopics and CreatePartitions say and look at."""
+"""What the tests of CreateTopics, DeleteTopics and CreatePartitions share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def create(conversation: Conversation, version: int, *topics: dict[str, Any], va
 
 
 def await_topic(conversation: Conversation, name: str, *, present: bool = True) -> None:
-    """Until metadata shows the topic, or no longer does."""
+    """Wait until metadata shows the topic, or no longer shows it."""
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
@@ -42,7 +42,7 @@ def await_topic(conversation: Conversation, name: str, *, present: bool = True) 
 
 
 def layout(conversation: Conversation, name: str) -> None:
-    """Compare what metadata says about a topic of this run."""
+    """Compare the metadata of a topic of this run."""
     conversation.call("Metadata", 5, topics=[{"name": name}], allow_auto_topic_creation=False)
 
 

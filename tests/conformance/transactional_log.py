@@ -46,7 +46,7 @@ def write_plain(conversation: Conversation, topic: str, count: int) -> None:
 
 
 def without_ids(conversation: Conversation) -> None:
-    """Compare no producer ids in the last answer: the writers are those of an earlier case."""
+    """Remove producer ids from the last response: the writers are those of an earlier case."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A transactional producer as raw requests, and how its cases wait for what both servers do in their own time."""
+"""A transactional producer as raw requests, and waiting for changes that both servers make asynchronously."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Topics = dict[str, list[int]]
 
 
 class Transactional:
-    """A producer with a transactional id of its own. Its requests take the version to ask.
+    """A producer with a transactional id of its own. The version is an argument of each request.
 
     Its transaction is aborted when the case ends, unless it `stays_open`: cases share partitions.
     """
@@ -48,7 +48,7 @@ class Transactional:
             conversation.at_close(self._abort_what_is_open)
 
     def _abort_what_is_open(self) -> None:
-        """As another instance does that takes the id over."""
+        """Abort like another producer that takes over the transactional id."""
         client = self._conversation.client
         with suppress(ConnectionClosedError, OSError):
             asked = {"transactional_ids": [self.transactional_id]}
@@ -64,7 +64,7 @@ class Transactional:
         return init(self._conversation, version, self.transactional_id, **more)
 
     def identity(self, **more: Any) -> dict[str, Any]:
-        """The fields that name the producer in every request of a transaction."""
+        """The fields that identify the producer in every request of a transaction."""
         mine = {"transactional_id": self.transactional_id, "producer_id": self.id, "producer_epoch": self.epoch}
         return mine | more
 
@@ -78,12 +78,12 @@ class Transactional:
         return when_free(self._conversation, "EndTxn", version, committed=committed, **self.identity(**more))
 
     def data(self, count: int = 1, *, prefix: str = "t", attributes: int = TRANSACTIONAL, **more: int) -> bytes:
-        """A batch of the transaction; `producer_id`, `epoch` and `sequence` overrule the right ones."""
+        """A batch of the transaction; `producer_id`, `epoch` and `sequence` replace the right ones."""
         producer = (more.get("producer_id", self.id), more.get("epoch", self.epoch), more.get("sequence", 0))
         return batch(records(count, prefix=prefix), attributes=attributes, producer=producer)
 
     def write(self, topic: str, count: int = 1, partition: int = 0, *, prefix: str = "t") -> None:
-        """Records in order, in a partition that was added; not part of the comparison."""
+        """Write records in order, to a partition that was added; not part of the comparison."""
         sequence = self._sequences.get((topic, partition), 0)
         data = self.data(count, prefix=prefix, sequence=sequence)
         fields = produce_fields(PRODUCE_VERSION, {topic: {partition: data}}, transactional_id=self.transactional_id)
@@ -97,7 +97,7 @@ class Transactional:
     # Whole transactions as set-up, not part of the comparison.
 
     def begin(self, topic: str, count: int = 1, *partitions: int, prefix: str = "t") -> None:
-        """An open transaction with so many records in each of the partitions (0)."""
+        """An open transaction with this number of records in each of the partitions (0)."""
         chosen = partitions or (0,)
         answer = unnoted(self._conversation, lambda: self.add(3, {topic: list(chosen)}))
         assert not _errors(answer) - {0}, answer
@@ -114,12 +114,13 @@ class Transactional:
 def one_segment(
     conversation: Conversation, name: str, partitions: int = 2, configs: dict[str, str] | None = None
 ) -> str:
-    """A topic of that name. Records are years old and markers of today: Kafka would roll, and end answers there."""
+    """A topic of this name with one segment. Its records are years old and markers are new: Kafka would roll segments,
+    and responses would end there."""
     return conversation.topic(name, partitions=partitions, configs={"segment.ms": FOR_EVER_MS} | (configs or {}))
 
 
 def new_transactional_id(conversation: Conversation) -> str:
-    """Whose coordinator is ready."""
+    """A transactional id whose coordinator is ready."""
     transactional_id = f"{conversation.names.prefix}{uuid.uuid4()}"
     unnoted(
         conversation,
@@ -131,7 +132,7 @@ def new_transactional_id(conversation: Conversation) -> str:
 def init(
     conversation: Conversation, version: int, transactional_id: str | None, *, timeout_ms: int = TIMEOUT_MS, **more: Any
 ) -> dict[str, Any]:
-    """InitProducerId, asked again while a transaction of before is being ended."""
+    """InitProducerId, retried while an earlier transaction is being ended."""
     fields: dict[str, Any] = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
     expected = {"producer_id": -1, "producer_epoch": -1} if version >= 3 else {}
     return when_free(conversation, "InitProducerId", version, **(fields | expected | more))
@@ -144,7 +145,8 @@ def adding(identity: dict[str, Any], topics: Topics) -> dict[str, Any]:
 
 
 def when_free(conversation: Conversation, api: str, version: int, **fields: Any) -> dict[str, Any]:
-    """Ask until the transaction before has ended and coordinators are ready, as clients do; note the last answer."""
+    """Retry until the previous transaction has ended and coordinators are ready, as clients do; record the last
+    response."""
 
     def ask() -> dict[str, Any]:
         conversation.answers[:] = before
@@ -155,7 +157,7 @@ def when_free(conversation: Conversation, api: str, version: int, **fields: Any)
 
 
 def unnoted(conversation: Conversation, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """An answer that both servers may give in their own way."""
+    """A response that is not compared."""
     before = list(conversation.answers)
     answer = ask()
     conversation.answers[:] = before
@@ -163,7 +165,7 @@ def unnoted(conversation: Conversation, ask: Callable[[], dict[str, Any]]) -> di
 
 
 def eventually(ask: Callable[[], dict[str, Any]], holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The first answer of which this holds, or the last one."""
+    """The first response that satisfies `holds`, or the last one."""
     deadline = time.monotonic() + WITHIN_S
     while not holds(answer := ask()) and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -188,7 +190,8 @@ def await_complete(conversation: Conversation, transactional_id: str) -> None:
 
 
 def read_committed(conversation: Conversation, topic: str, offset: int | None = None, partition: int = 0) -> None:
-    """Compare what a read_committed consumer gets from an offset (of the case's start): records, LSO, aborted list."""
+    """Compare what a read_committed consumer gets from an offset (of the case's start): records, LSO, aborted
+    transactions."""
     at = conversation.names.start_offset if offset is None else conversation.names.start_offset + offset
     parts = [fetch_partition(FETCH_VERSION, partition, at)]
     fields = fetch_fields(FETCH_VERSION, [{"topic": topic, "partitions": parts}], isolation_level=READ_COMMITTED)
@@ -200,7 +203,7 @@ def _produced(answer: dict[str, Any]) -> int:
 
 
 def _errors(answer: Any) -> set[int]:
-    """Every error code in an answer, at any depth."""
+    """Every error code in a response, at any depth."""
     if isinstance(answer, list):
         return {code for item in answer for code in _errors(item)}
     if not isinstance(answer, dict):
