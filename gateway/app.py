@@ -122,7 +122,7 @@ class Gateway:
         self._clusters.end_connections = self._server.end_connections
         ports = await self._server.bind()
         await self._join_fleet(ports)
-        self._not_ready = "loading the rights of clients"
+        self._not_ready = "loading ACLs and quotas"
         await self._until_pulsar_is_there(self._services.load_rights)
         await self._server.start()
         self._tasks.keep_running("housekeeping", self._keep_house)
@@ -153,7 +153,7 @@ class Gateway:
     def _why_not_ready(self) -> str | None:
         """A gateway that is cut off from Pulsar still answers, so its clients would stay, but it cannot write."""
         if self._not_ready is None and not self._fleet.state.permissions.is_ready:
-            return "cut off: Pulsar confirms nothing"
+            return "cut off: Pulsar acknowledges no writes"
         return self._not_ready or self._services.load_failure
 
     async def _wait_for_pulsar(self) -> None:

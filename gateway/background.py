@@ -88,7 +88,7 @@ async def to_the_end(name: str, work: Coroutine[Any, Any, T]) -> T:
 
 def _log_failed(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.warning("work that nobody waits for has failed", task=task.get_name(), error=repr(error))
+        log.warning("background work failed", task=task.get_name(), error=repr(error))
 
 
 def _hold(task: asyncio.Task[T]) -> asyncio.Task[T]:
@@ -122,7 +122,7 @@ def _is_cancelled(error: BaseException) -> bool:
 def _report_failed(task: asyncio.Task[None]) -> None:
     if task.cancelled():
         if not task.cancelling():
-            report(task.get_name(), asyncio.CancelledError("what it waited for was cancelled"))
+            report(task.get_name(), asyncio.CancelledError("the task that it waited for was cancelled"))
     elif (error := task.exception()) is not None:
         report(task.get_name(), error)
 

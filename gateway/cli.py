@@ -45,9 +45,9 @@ app.add_typer(cluster_app, name="cluster")
 def serve(
     config: Annotated[Path, typer.Option(help="TOML file; see docs/guides/configure.md.")],
     workers: Annotated[
-        int, typer.Option(min=1, help="Gateways on this machine, each on ports of its own: one higher than the last's.")
+        int, typer.Option(min=1, help="Gateway processes on this machine, each with ports one higher than the last.")
     ] = 1,
-    worker: Annotated[int | None, typer.Option(hidden=True, help="Be this one of the workers.")] = None,
+    worker: Annotated[int | None, typer.Option(hidden=True, help="Run as the worker of this number.")] = None,
 ) -> None:
     """Serve Kafka clients from a Pulsar that already runs."""
     try:
@@ -64,11 +64,11 @@ def serve(
 
 @app.command()
 def dev(
-    data: Annotated[Path, typer.Option(help="Where Pulsar keeps its data between runs.")] = Path("data"),
+    data: Annotated[Path, typer.Option(help="Pulsar's data directory, kept between runs.")] = Path("data"),
     host: Annotated[str, typer.Option(help="Address of the Kafka listener.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the Kafka listener.")] = 9092,
     http_port: Annotated[int, typer.Option(help="Port of metrics and health.")] = 9464,
-    secure: Annotated[bool, typer.Option(help="With TLS, tokens and ACLs; files for clients are written.")] = False,
+    secure: Annotated[bool, typer.Option(help="Use TLS, tokens and ACLs, and write client configurations.")] = False,
 ) -> None:
     """Start a Pulsar standalone and a gateway on it; Ctrl-C stops both."""
     logs.configure("warning")
@@ -115,10 +115,10 @@ def _add_security(sections: dict[str, Any], security: LocalSecurity) -> None:
 
 @app.command()
 def haproxy(
-    gateway: Annotated[list[str], typer.Argument(help="host:port:http_port of each gateway, in their order.")],
-    bind_host: Annotated[str, typer.Option(help="Where haproxy listens.")] = "0.0.0.0",
-    bootstrap_port: Annotated[int, typer.Option(help="Where clients begin; gateways follow behind it.")] = 9092,
-    single_address: Annotated[bool, typer.Option(help="One port for all gateways, which pass requests on.")] = False,
+    gateway: Annotated[list[str], typer.Argument(help="host:port:http_port of each gateway, in order.")],
+    bind_host: Annotated[str, typer.Option(help="Address on which haproxy listens.")] = "0.0.0.0",
+    bootstrap_port: Annotated[int, typer.Option(help="Bootstrap port; the gateways' ports follow it.")] = 9092,
+    single_address: Annotated[bool, typer.Option(help="One port for all gateways, which forward requests.")] = False,
 ) -> None:
     """Print haproxy's configuration for a fleet; see docs/guides/deploy.md for what the gateways need."""
     try:
@@ -144,7 +144,7 @@ def groups(
         Path | None, typer.Option(help="The gateway's TOML file; without it, the backlogs in Pulsar are not shown.")
     ] = None,
     command_config: Annotated[
-        Path | None, typer.Option(help="How to log in: properties of a client, with PEM files.")
+        Path | None, typer.Option(help="Client properties for the login, with PEM files.")
     ] = None,
 ) -> None:
     """Show consumer groups: members, committed offsets, lag, and the backlogs of their subscriptions in Pulsar."""

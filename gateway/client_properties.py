@@ -36,7 +36,7 @@ def read_client_properties(path: Path) -> dict[str, Any]:
         raise UnfitProperties(f"{path}: {error.strerror if isinstance(error, OSError) else 'not a text'}") from None
     for kind in ("ssl.truststore", "ssl.keystore"):
         if f"{kind}.location" in found and found.get(f"{kind}.type", "JKS").upper() != _PEM:
-            raise UnfitProperties(f"{path}: {kind} has to be of type PEM")
+            raise UnfitProperties(f"{path}: {kind} must be of type PEM")
     arguments: dict[str, Any] = {to: found[name] for name, to in _NAMES.items() if name in found}
     if "ssl.keystore.location" in found:
         arguments["ssl_certfile"] = arguments["ssl_keyfile"] = found["ssl.keystore.location"]
@@ -45,7 +45,7 @@ def read_client_properties(path: Path) -> dict[str, Any]:
     if found.get("ssl.endpoint.identification.algorithm", "https").lower() in {"", "none"}:
         arguments["ssl_check_hostname"] = False
     if arguments.get("sasl_mechanism", "PLAIN") not in _MECHANISMS:
-        raise UnfitProperties(f"{path}: sasl.mechanism has to be one of {', '.join(sorted(_MECHANISMS))}")
+        raise UnfitProperties(f"{path}: sasl.mechanism must be one of {', '.join(sorted(_MECHANISMS))}")
     return arguments
 
 

@@ -38,7 +38,7 @@ class ClusterSection(Section):
     @model_validator(mode="after")
     def _hosts_are_of_one(self) -> ClusterSection:
         if self.hosts and self.namespace.endswith("/*"):
-            raise ValueError("hosts name one cluster, not all of a tenant")
+            raise ValueError("hosts belong to one cluster, but namespace is all clusters of a tenant")
         return self
 
 

@@ -256,7 +256,7 @@ class TokensSection(Section):
     @classmethod
     def _is_not_forged(cls, url: str | None) -> str | None:
         if url is not None and url.startswith("http:") and not is_loopback(urlsplit(url).hostname or ""):
-            raise ValueError("keys that come without TLS may be anyone's: use https")
+            raise ValueError("use https: keys that are fetched without TLS cannot be trusted")
         return url
 
 
@@ -422,7 +422,7 @@ class Config(Section):
         forwarding = self.fleet.forwarding
         exposed = forwarding is not None and forwarding.tls is None and not is_loopback(forwarding.host)
         if exposed and any(each.authenticates for each in self.kafka.all_listeners):
-            raise ValueError("clients log in, so [fleet.forwarding] needs tls: who reaches it acts for any client")
+            raise ValueError("clients log in, so [fleet.forwarding] needs tls: any host could act as any client")
         if self.security.tokens is None and any("OAUTHBEARER" in each.mechanisms for each in self.kafka.all_listeners):
             raise ValueError("OAUTHBEARER needs the keys of tokens: [security.tokens]")
         return self

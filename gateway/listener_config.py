@@ -106,19 +106,19 @@ class ListenerSection(AddressSection):
     @model_validator(mode="after")
     def _agree_on_security(self) -> ListenerSection:
         if self.speaks_sasl != bool(self.mechanisms):
-            raise ValueError("mechanisms are for SASL_PLAINTEXT and SASL_SSL, and these need some")
+            raise ValueError("mechanisms are required for SASL_PLAINTEXT and SASL_SSL, and allowed only there")
         if self.tls is not None and not self.speaks_tls:
-            raise ValueError(f"tls is of no use with {self.protocol}")
+            raise ValueError(f"tls has no effect with {self.protocol}")
         if self.speaks_tls and self.tls is None and not self.proxy_protocol:
-            raise ValueError(f"{self.protocol} needs tls, or a load balancer that ends it (proxy_protocol)")
+            raise ValueError(f"{self.protocol} needs tls, or a load balancer that terminates it (proxy_protocol)")
         if self.client_auth != "none":
             if not self.speaks_tls:
-                raise ValueError(f"client_auth is of no use with {self.protocol}")
+                raise ValueError(f"client_auth has no effect with {self.protocol}")
             if self.tls is not None and self.tls.authorities is None:
                 raise ValueError("client_auth needs tls.authorities, which sign the certificates of clients")
         exposed = TELLING_SECRETS & {*self.mechanisms} if self.protocol == "SASL_PLAINTEXT" else frozenset()
         if exposed and not self.proxy_protocol and not is_loopback(self.host):
-            raise ValueError(f"{', '.join(sorted(exposed))} without TLS shows passwords and tokens to the network")
+            raise ValueError(f"{', '.join(sorted(exposed))} without TLS sends passwords and tokens in clear text")
         return self
 
 

@@ -121,7 +121,7 @@ async def _check_brokers(admin: AdminClient) -> Mapping[str, str]:
         settings = await admin.brokers.runtime_configuration()
     except AdminError as error:
         if error.status in _FORBIDDEN:
-            log.warning("broker settings cannot be read without superuser rights; make sure of them", error=str(error))
+            log.warning("broker settings cannot be read without superuser rights; please check them", error=str(error))
             return {}
         raise
     missing = []
@@ -144,13 +144,13 @@ def _check_policies(namespace: str, policies: Mapping[str, Any]) -> None:
     retention = policies.get("retention_policies")
     if not isinstance(retention, dict) or not retention.get("retentionTimeInMinutes"):
         raise UnfitCluster(
-            f"namespace {namespace} has no retention: data that no subscription holds would be deleted at once; set it "
+            f"namespace {namespace} has no retention: data without a subscription would be deleted at once; set it "
             "(pulsar-admin namespaces set-retention)"
         )
     retention_minutes = retention["retentionTimeInMinutes"]
     if retention_minutes > 0 and not policies.get("message_ttl_in_seconds"):
         log.warning(
-            "groups that nobody uses any more hold data beyond the retention, because the namespace has no message TTL",
+            "unused groups keep data beyond the retention time, because the namespace has no message TTL",
             namespace=namespace,
             remedy=f"pulsar-admin namespaces set-message-ttl {namespace} --messageTTL {retention_minutes * 60}",
         )

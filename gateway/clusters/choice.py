@@ -35,19 +35,19 @@ def choose(
     `fixed` is the listener's cluster, `asked` the one that the client named when it logged in, or whose own user it is.
     """
     if fixed is not None and asked is not None and asked != fixed:
-        raise ClusterRefused("another cluster than the listener's")
+        raise ClusterRefused("cluster differs from the listener's")
     is_super = principal != ANONYMOUS and str(principal) in config.authorization.super_users
     naming = [] if is_super or principal == ANONYMOUS else _naming(config.kafka.clusters, principal)
     name = fixed or asked or _only(naming)
     if name is None or name == config.pulsar.full_namespace:
         if naming:
-            raise ClusterRefused("no right to use the cluster")
+            raise ClusterRefused("cluster is not permitted")
         return None
     section = section_of(config.kafka.clusters, config.pulsar.both_namespaces, name)
     if section is None:
-        raise ClusterRefused("a cluster that is not served")
+        raise ClusterRefused("cluster is not served")
     if not (is_own_user or is_super or (fixed == name if principal == ANONYMOUS else _may_use(section, naming))):
-        raise ClusterRefused("no right to use the cluster")
+        raise ClusterRefused("cluster is not permitted")
     return name
 
 
@@ -76,7 +76,7 @@ def _only(naming: list[ClusterSection]) -> str | None:
     if not naming:
         return None
     if len(naming) > 1 or naming[0].namespace.endswith("/*"):
-        raise ClusterRefused("no cluster is named")
+        raise ClusterRefused("no cluster is chosen")
     return naming[0].namespace
 
 

@@ -138,7 +138,7 @@ class Clusters:
     def _begin(self, name: str) -> asyncio.Task[ServedCluster]:
         section = section_of(self._config.kafka.clusters, self._config.pulsar.both_namespaces, name)
         if section is None:
-            raise ClusterRefused("a cluster that is not served")
+            raise ClusterRefused("cluster is not served")
         if self._stopping:
             raise ClusterRefused("the gateway stops")
         self._failed = {each: (at, why) for each, (at, why) in self._failed.items() if at > _now() - TRY_AGAIN_S}
@@ -237,7 +237,7 @@ class Clusters:
         self.end_connections(services.served.cluster)
         closing = self._closing[name] = run_once("closing of a cluster", self._close(name, services, view))
         closing.add_done_callback(lambda task: self._closing.pop(name, None))
-        log.info("cluster closed: nobody uses it", cluster=name, bytes_in=usage.bytes_in, bytes_out=usage.bytes_out)
+        log.info("cluster closed: unused", cluster=name, bytes_in=usage.bytes_in, bytes_out=usage.bytes_out)
 
     async def _close(self, name: str, services: ClusterServices, view: ClusterView) -> None:
         try:

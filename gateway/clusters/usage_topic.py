@@ -70,7 +70,7 @@ class UsageTopic:
                 try:
                     await self._tell()
                 except PulsarError as error:
-                    log.warning("the usage of clusters cannot be told", error=str(error))
+                    log.warning("cannot publish the usage of clusters", error=str(error))
                 await asyncio.sleep(PUSH_S)
         finally:
             if self._producer is not None:
@@ -109,7 +109,7 @@ class UsageTopic:
     def on_receipt(self, sequence_id: int, position: Position) -> None: ...
 
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
-        log.warning("the usage of clusters cannot be told", error=str(error))
+        log.warning("cannot publish the usage of clusters", error=str(error))
 
     def on_producer_closed(self, error: PulsarError) -> None: ...
 

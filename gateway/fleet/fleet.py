@@ -297,7 +297,7 @@ class Fleet:
                 async with asyncio.timeout(RELEASE_S):
                     await asyncio.gather(*(listener.release_partitions() for listener in self._listeners))
             except TimeoutError:
-                log.warning("lost partitions are not released in time", epoch=epoch)
+                log.warning("partitions that moved were not released in time", epoch=epoch)
                 self._report_lease_lost()
             except Exception:
                 self._behind.set()  # the next run continues where this one failed

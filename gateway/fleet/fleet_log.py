@@ -97,7 +97,7 @@ async def limit_retention(admin: AdminClient, topic: str) -> None:
             within_s=RETENTION_PATIENCE_S,
         )
     except AdminError as error:
-        log.warning("heartbeats are kept for long", topic=topic, error=str(error))
+        log.warning("cannot limit the retention of heartbeats", topic=topic, error=str(error))
 
 
 @asynccontextmanager
@@ -168,7 +168,7 @@ class FleetLog:
             if self._producer is not None:
                 await self._producer.close()
         except PulsarError as error:
-            log.info("fleet log not closed in order", error=str(error))
+            log.info("fleet log not closed properly", error=str(error))
 
     # Writing
 
@@ -234,7 +234,7 @@ class FleetLog:
                 async with asyncio.timeout(SILENT_S):
                     await self._reader_closed.wait()
             if self._read_up_to < confirmed and not self._reader_closed.is_set():
-                log.warning("the fleet's log is not delivered: it is read anew", behind=self._read_up_to)
+                log.warning("no entries of the fleet's log arrive: reading it again", behind=self._read_up_to)
                 assert self._reader is not None
                 await self._reader.close()
                 return

@@ -243,7 +243,7 @@ class Forwarder:
         encode = partial(_encode, call)
         if _is_unanswered(call):
             if not link.send_unanswered(encode):
-                raise ClosesConnection("a batch with acks=0 cannot be passed on")
+                raise ClosesConnection("a batch with acks=0 cannot be forwarded")
             return Reply(None)
         future: asyncio.Future[Response] = self._loop.create_future()
         link.send(encode, partial(self._answer, call, link, future))
@@ -266,7 +266,7 @@ class Forwarder:
         except KafkaError as error:  # of a fetch: its session has ended
             response = FetchAnswer(error_code=error.code)
         except ValueError as error:
-            log.error("a peer's answer cannot be read", node_id=link.member.node_id, error=str(error))
+            log.error("cannot decode a response of another gateway", node_id=link.member.node_id, error=str(error))
         if response is not None:
             future.set_result(response)
             return
@@ -307,7 +307,7 @@ class Forwarder:
 
     async def _refused(self, call: Call) -> Reply:
         if _is_unanswered(call):
-            raise ClosesConnection("a batch with acks=0 cannot be passed on")
+            raise ClosesConnection("a batch with acks=0 cannot be forwarded")
         context = replace(call.context, cluster=self._forwarding.elsewhere)
         return await call.api.handle(replace(call, context=context)).prepared()
 

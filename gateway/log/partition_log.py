@@ -152,7 +152,7 @@ class PartitionLog:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being opened anew")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being opened again")
 
     # What moves the end
 

@@ -169,7 +169,7 @@ class LogRegistry:
         """Close the logs whose batches Pulsar does not answer. Their clients get an error and retry."""
         stalled = [key for key, opened in self._logs.items() if opened.writer.stalled]
         for topic, partition in stalled:
-            log.warning("Pulsar does not answer: the log is opened anew", topic=topic, partition=partition)
+            log.warning("Pulsar does not answer: opening the log again", topic=topic, partition=partition)
         await self._close_all(stalled)
 
     async def close_idle(self) -> None:

@@ -98,7 +98,7 @@ class PlainExchange:
         else:
             identity = await self._by_password(message)
         if message.authorization_id not in {"", message.user, identity.name}:
-            raise LoginFailed("foreign authorization id", plain.FOREIGN_ID)
+            raise LoginFailed("authorization id of another user", plain.FOREIGN_ID)
         return Step(b"", identity)
 
     async def _by_token(self, tokens: TokenVerifier, message: plain.PlainMessage) -> Identity:
@@ -108,7 +108,7 @@ class PlainExchange:
             raise LoginFailed(str(failed), plain.WRONG) from None
         cluster = message.user if message.user != claims.role and "/" in message.user else None
         if message.user not in {"", claims.role, cluster}:
-            raise LoginFailed("a user name that is not the token's", plain.WRONG)
+            raise LoginFailed("user name differs from the token's role", plain.WRONG)
         return _identity(claims, cluster, plain.WRONG)
 
     async def _by_password(self, message: plain.PlainMessage) -> Identity:
@@ -175,14 +175,18 @@ class BearerExchange:
             self._failed = str(failed)
             return Step(oauth_bearer.failure("invalid_token"))
         if message.authorization_id not in {"", claims.role}:
-            raise LoginFailed("foreign authorization id", "Authentication failed: foreign authorization id")
+            raise LoginFailed(
+                "authorization id of another user",
+                f"Authentication failed: Client requested an authorization id ({message.authorization_id}) that is "
+                f"different from the token's principal name ({claims.role})",
+            )
         return Step(b"", _identity(claims, message.extensions.get(CLUSTER_EXTENSION)))
 
 
 def _identity(claims: TokenClaims, named: str | None, answer: str | None = None) -> Identity:
     """`named` is the cluster that the client names in addition to its token. Raises LoginFailed."""
     if named is not None and claims.cluster not in {None, named}:
-        raise LoginFailed("another cluster than the token's", answer)
+        raise LoginFailed("cluster differs from the token's", answer)
     return Identity(claims.role, claims.expires_s, named or claims.cluster)
 
 

@@ -44,9 +44,9 @@ class KeyFile:
         try:
             self._key = await asyncio.to_thread(self._read)
         except (OSError, UnfitKey) as error:
-            log.error("the new key of tokens cannot be used: the old one stays", file=str(self._path), error=str(error))
+            log.error("cannot use the new token key: keeping the old one", file=str(self._path), error=str(error))
         else:
-            log.info("the key of tokens was read again", file=str(self._path))
+            log.info("token key reloaded", file=str(self._path))
 
     def _read(self) -> TokenKey:
         return self._parse(self._path.read_bytes())

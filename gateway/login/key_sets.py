@@ -76,7 +76,7 @@ class KeySet:
         self._asked_s = time.monotonic()
         keys = parse_key_set(await self._read())
         if keys.keys() != self._keys.keys():
-            log.info("keys of tokens", source=self._source, key_ids=[str(key_id) for key_id in keys])
+            log.info("token keys loaded", source=self._source, key_ids=[str(key_id) for key_id in keys])
         self._keys = keys
 
     async def try_to_read(self) -> None:
@@ -84,7 +84,7 @@ class KeySet:
         try:
             await self.read()
         except (OSError, UnfitKey, aiohttp.ClientError) as error:
-            log.warning("keys of tokens cannot be read", source=self._source, error=str(error) or type(error).__name__)
+            log.warning("cannot read token keys", source=self._source, error=str(error) or type(error).__name__)
 
     def keep_fresh(self) -> None:
         self._tasks.keep_running("keys of tokens", self._keep_fresh)
@@ -114,7 +114,7 @@ def parse_key_set(data: bytes) -> dict[str | None, TokenKey]:
     try:
         rows = json.loads(data)["keys"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UnfitKey(f"this is no JSON Web Key Set: {type(error).__name__}") from None
+        raise UnfitKey(f"not a JSON Web Key Set: {type(error).__name__}") from None
     found: dict[str | None, TokenKey] = {}
     for row in rows if isinstance(rows, list) else ():
         with contextlib.suppress(UnfitKey):
@@ -128,16 +128,16 @@ def parse_key_set(data: bytes) -> dict[str | None, TokenKey]:
 def _named_key(row: Any) -> tuple[str | None, TokenKey]:
     """Raises UnfitKey."""
     if not isinstance(row, dict) or str(row.get("kty")) not in {"RSA", "EC"} or "d" in row:
-        raise UnfitKey("no public key")
+        raise UnfitKey("not a public key")
     if row.get("use", "sig") != "sig":
-        raise UnfitKey("a key that signs nothing")
+        raise UnfitKey("a key that is not for signatures")
     key_id, named = row.get("kid"), row.get("alg")
     if not isinstance(key_id, str | None):
-        raise UnfitKey("a key whose id is no text")
+        raise UnfitKey("a key whose id is not a string")
     try:
         of_kind = asymmetric_key(jwt.PyJWK.from_dict({name: row[name] for name in row if name != "alg"}).key)
     except (jwt.PyJWTError, ValueError, TypeError) as error:
-        raise UnfitKey(f"this is no key: {type(error).__name__}") from None
+        raise UnfitKey(f"not a key: {type(error).__name__}") from None
     if named is None:
         return key_id, of_kind
     if named not in of_kind.algorithms:

@@ -133,7 +133,7 @@ class LoginSession:
                 return LoginAnswer(ends="session expired")
             self._begun_again_s = time.monotonic()
         if not 0 < len(frame) <= MAX_FRAME_BYTES:
-            raise MalformedRequest("a login of no size that is allowed")
+            raise MalformedRequest("login request of an invalid size")
         if self._state is _State.BARE_TOKENS:
             return await self._take_bare_token(bytes(frame))
         api_key = _api_key(frame)
@@ -206,7 +206,7 @@ class LoginSession:
         if identity is not None and self._principal not in {None, Principal(name=identity.name)}:
             assert self._principal is not None
             text = f"Cannot change principals during re-authentication from User.{self._principal.name}: "
-            raise LoginFailed("another principal", f"{text}User.{identity.name}")
+            raise LoginFailed("principal changed", f"{text}User.{identity.name}")
         if identity is not None:
             await self._enter_cluster(identity)
         return answer, identity
@@ -221,11 +221,11 @@ class LoginSession:
             elif identity.cluster in {None, own.cluster.config.pulsar.full_namespace}:
                 served = own
             else:
-                raise ClusterRefused("a cluster that is not served")
+                raise ClusterRefused("cluster is not served")
         except ClusterRefused as refused:
             raise LoginFailed(str(refused), plain.WRONG if self._mechanism == plain.NAME else "") from refused
         if self._served is not None and self._served is not served:
-            raise LoginFailed("another cluster than before")
+            raise LoginFailed("cluster changed")
         self._served = served
 
     def _begin_session(self, identity: Identity) -> int:

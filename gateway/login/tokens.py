@@ -63,7 +63,7 @@ class TokenVerifier:
             key_id = jwt.get_unverified_header(token).get("kid")
             key = await self._keys.find(key_id)
             if key is None:
-                raise LoginFailed("token of an unknown key")
+                raise LoginFailed("token with an unknown key")
             return self._claims(self._decoded(token, key))
         except _UNREADABLE as error:
             raise LoginFailed(f"token: {type(error).__name__}") from None
@@ -81,11 +81,11 @@ class TokenVerifier:
         if isinstance(role, list) and role:  # as in Pulsar, the first role counts
             role = role[0]
         if not isinstance(role, str) or not role:
-            raise LoginFailed("token that names no role")
+            raise LoginFailed("token without a role")
         expires = claims.get("exp")
         cluster = claims.get(self._settings.cluster_claim or "")
         if cluster is not None and not isinstance(cluster, str):
-            raise LoginFailed("token with a cluster that is no name")
+            raise LoginFailed("token with an invalid cluster")
         return TokenClaims(role, None if expires is None else float(expires), cluster)
 
 
@@ -94,7 +94,7 @@ def public_key(data: bytes) -> TokenKey:
     try:
         key = load_pem_public_key(data) if data.lstrip().startswith(b"-----BEGIN") else load_der_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UnfitKey(f"this is no public key: {error}") from None
+        raise UnfitKey(f"not a public key: {error}") from None
     return asymmetric_key(key)
 
 

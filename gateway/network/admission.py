@@ -32,7 +32,7 @@ class Admission:
         """Return the cluster that the connection is to be admitted to. Raises ClusterRefused."""
         entrance = self._dispatcher.entrance
         if entrance is None:
-            raise ClusterRefused("a cluster that is not served")
+            raise ClusterRefused("cluster is not served")
         return await entrance.enter(context.listener, context.principal, self._asked)
 
     def admit(self, served: ServedCluster) -> bool:

@@ -71,7 +71,7 @@ class Arrivals:
         while self._held_bytes > self._budget_bytes:
             longest = next(iter(self._held))
             self._held_bytes -= self._held.pop(longest)
-            asyncio.get_running_loop().call_soon(longest.abort, "holds memory before its login")
+            asyncio.get_running_loop().call_soon(longest.abort, "memory limit before login")
 
     def refused(self, reason: str, address: str, **facts: Any) -> None:
         """Count and log a connection that was closed before it became one of the server's connections."""

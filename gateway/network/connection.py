@@ -121,7 +121,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return False
         self._forget_login()
         self._arrive()  # so that only a bounded number of connections from one address wait to be closed
-        self._pipeline.ending = "connects too often"
+        self._pipeline.ending = "connection rate exceeded"
         self._loop.call_soon(self.regulate_reading)  # reading begins after this call
         self._deadline = self._loop.call_later(throttle_time_s, self.end, self._pipeline.ending)
         return True
@@ -140,7 +140,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._owner.arrivals.arrived(self._host):
             self._arrived_from = self._host
         else:
-            self.end("too many that have not logged in")
+            self.end("too many connections without login")
 
     def logged_in(self) -> None:
         self._has_to_log_in = False
@@ -209,7 +209,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             tls = header.tls
             principal = None if tls is None else self._tls_at_proxy.principal_at_proxy(tls.common_name)
             if principal is None:
-                self.end("no TLS" if tls is None else "a certificate of nobody who is let in")
+                self.end("no TLS" if tls is None else "client certificate not accepted")
                 return False
             self.become(principal, header.authority, self._client.address)
         if self._has_to_log_in:

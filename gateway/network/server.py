@@ -188,7 +188,7 @@ class KafkaServer:
     def _give_up(self, connection: KafkaConnection) -> None:
         unread, size_bytes = self._unread.pop(connection)
         self._count_unread(unread, -size_bytes)
-        asyncio.get_running_loop().call_soon(connection.abort, "does not take its answers")
+        asyncio.get_running_loop().call_soon(connection.abort, "responses are not read")
 
     def _count_unread(self, unread: Unread, size_bytes: int) -> None:
         self._unread_bytes += size_bytes

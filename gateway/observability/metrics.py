@@ -99,16 +99,16 @@ class Metrics(Collector):
             Counter, "connections_closed", "Client connections that the gateway closed", "reason"
         )
         self.logins = self._make(
-            Counter, "logins", "Logins: done, again on the same connection, or failed", "mechanism", "outcome"
+            Counter, "logins", "Logins by outcome: done, again (on the same connection), failed", "mechanism", "outcome"
         )
         self.certificate_failures = self._make(
-            Counter, "certificate_failures", "New certificates that could not be used: the old ones stayed", "listener"
+            Counter, "certificate_failures", "New certificates that could not be used", "listener"
         )
         self._tallies: list[tuple[type[Metric], str, str, Tally]] = []
         self.bytes_in = self._tally(CounterMetricFamily, "bytes_in", "Bytes of requests")
         self.bytes_out = self._tally(CounterMetricFamily, "bytes_out", "Bytes of responses")
-        self.request_bytes = self._tally(GaugeMetricFamily, "request_bytes", "Bytes of requests that are not answered")
-        self.in_flight = self._tally(GaugeMetricFamily, "requests_in_flight", "Requests that wait for their answers")
+        self.request_bytes = self._tally(GaugeMetricFamily, "request_bytes", "Bytes of unanswered requests")
+        self.in_flight = self._tally(GaugeMetricFamily, "requests_in_flight", "Unanswered requests")
         self.entries_written = self._tally(CounterMetricFamily, "entries_written", "Pulsar entries written")
         self.batches_written = self._tally(CounterMetricFamily, "batches_written", "Record batches written")
         self.entries_read = self._tally(CounterMetricFamily, "entries_read", "Pulsar entries read")
@@ -119,26 +119,26 @@ class Metrics(Collector):
         self.pulsar_connections = self._make(Gauge, "pulsar_connections", "Connections to brokers by state", "state")
         self.mirror_updates = self._make(Counter, "mirror_updates", "Offsets mirrored to Pulsar subscriptions")
         self.mirror_failures = self._make(
-            Counter, "mirror_failures", "Offsets that could not be mirrored; each is tried again", "error"
+            Counter, "mirror_failures", "Failed updates of subscriptions; they are retried", "error"
         )
         self.mirror_dropped = self._make(Counter, "mirror_dropped", "Offsets not mirrored because too many wait")
         self.log_snapshots = self._make(
-            Counter, "internal_log_snapshots", "Snapshots of internal logs, before which Pulsar may delete them"
+            Counter, "internal_log_snapshots", "Snapshots of internal logs; Pulsar may delete the log before one"
         )
         self.transactions = self._make(
-            Counter, "transactions", "Transactions that were completed here: all markers are written", "result"
+            Counter, "transactions", "Transactions completed by this coordinator: all markers are written", "result"
         )
         self.tasks = self._make(Gauge, "tasks", "Tasks of the event loop")
         self.loop_stalls = self._make(
-            Histogram, "event_loop_stall_seconds", "Times for which the event loop stood still, above 100 ms",
+            Histogram, "event_loop_stall_seconds", "How long the event loop was blocked, if above 100 ms",
             buckets=_STALL_BUCKETS_S,
         )  # fmt: skip
         self.unexpected_failures = self._make(
             Counter, "unexpected_failures", "Exceptions that ended a background task or a callback; see the log", "task"
         )
         self.fleet_members = self._make(Gauge, "fleet_members", "Gateways that lead partitions")
-        self.fleet_epoch = self._make(Gauge, "fleet_epoch", "Rises when partitions move between gateways")
-        self.fleet_lease = self._make(Gauge, "fleet_lease", "1 while this gateway may coordinate groups")
+        self.fleet_epoch = self._make(Gauge, "fleet_epoch", "Leader epoch of all partitions")
+        self.fleet_lease = self._make(Gauge, "fleet_lease", "1 while this gateway has a lease")
         self._collectors: list[tuple[str, Collector]] = []
         self._bind("")
         ProcessCollector(registry=self.registry)
@@ -147,13 +147,13 @@ class Metrics(Collector):
     def _bind(self, cluster: str) -> None:
         self._cluster = cluster
         self.mirror_pending = self._own("mirror_pending", "Offsets that wait to be mirrored")
-        self.mirror_lag_seconds = self._own("mirror_lag_seconds", "For how long the oldest of them has waited")
+        self.mirror_lag_seconds = self._own("mirror_lag_seconds", "How long the oldest of them has waited")
         self.transactions_open = self._own("transactions_open", "Transactions coordinated here that are not complete")
         self.transactions_hanging = self._own(
             "transactions_hanging", "Transactions in partitions led here that no coordinator knows"
         )
         self.transactions_oldest_seconds = self._own(
-            "transactions_oldest_seconds", "For how long the oldest of them has been open"
+            "transactions_oldest_seconds", "How long the oldest of these transactions has been open"
         )
 
     def of_cluster(self, name: str) -> Metrics:
@@ -195,7 +195,7 @@ class Metrics(Collector):
         for kind, name, text, tally in self._tallies:
             yield kind(name, text, value=tally.value)  # type: ignore[call-arg]
         latency = HistogramMetricFamily(
-            f"{PREFIX}request_latency_seconds", "From the whole request read to its answer encoded",
+            f"{PREFIX}request_latency_seconds", "Time from reading the whole request to encoding its response",
             labels=("api", "version"),
         )  # fmt: skip
         for each in self._by_api.values():

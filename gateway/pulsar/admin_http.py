@@ -102,7 +102,7 @@ class AdminHttp:
         try:
             return json.loads(response.body)
         except ValueError as error:
-            raise AdminError(0, f"undecodable answer: {error}") from None
+            raise AdminError(0, f"undecodable response: {error}") from None
 
     async def _try_brokers(
         self, method: str, path: str, params: Mapping[str, str] | None, body: object, content_type: str
@@ -166,7 +166,7 @@ class AdminHttp:
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > limit:
-                raise AdminError(0, f"answer of more than {limit} bytes")
+                raise AdminError(0, f"response of more than {limit} bytes")
         return bytes(body)
 
     def _headers(self, content_type: str) -> dict[str, str]:

@@ -239,14 +239,14 @@ class Connection(asyncio.BufferedProtocol):
         try:
             listen(*facts)
         except Exception as error:
-            log.exception("a producer or consumer fails", broker=self.address.url)
+            log.exception("exception in a producer or consumer", broker=self.address.url)
             self._end(handler.fail, ListenerError(f"{self.address.url}: {error!r}"))
 
     def _end(self, listen: Callable[[PulsarError], None], error: PulsarError) -> None:
         try:
             listen(error)
         except Exception:
-            log.exception("the end of a producer or consumer is not taken", broker=self.address.url)
+            log.exception("exception at the end of a producer or consumer", broker=self.address.url)
 
     def _become(self, state: ConnectionState, error: PulsarError | None) -> None:
         if state not in _NEXT_STATES[self.state]:
@@ -311,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         if not outgoing or self._transport is None:
             return
         if not all(holds() for holds in conditions):  # this process may have been suspended since
-            self.close(ConnectionLostError("the condition for sending no longer held"))
+            self.close(ConnectionLostError("the sender's condition no longer holds"))
             return
         self._transport.writelines(outgoing)
 

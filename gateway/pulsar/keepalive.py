@@ -42,7 +42,7 @@ class Keepalive:
         connection = self._connection
         silent = connection.bytes_received == self._bytes_received_before
         if silent and self._pinged:
-            connection.close(ConnectionLostError(f"{connection.address.url} is silent"))
+            connection.close(ConnectionLostError(f"{connection.address.url} does not answer pings"))
             return
         self._pinged = silent
         self._bytes_received_before = connection.bytes_received

@@ -87,10 +87,10 @@ def broker_configs(
 def _identity(node: Node, protocol: str) -> list[BrokerConfig]:
     address = f"{protocol}://{node.host}:{node.port}"
     return [
-        BrokerConfig("advertised.listeners", _S, address, SOURCE_STATIC, "Where clients are sent."),
-        BrokerConfig("broker.id", _I, str(node.node_id), SOURCE_STATIC, "The gateway's id among its fleet."),
-        BrokerConfig("broker.rack", _S, node.rack, SOURCE_STATIC if node.rack else SOURCE_DEFAULT, "Its place."),
-        BrokerConfig("node.id", _I, str(node.node_id), SOURCE_STATIC, "The gateway's id among its fleet."),
+        BrokerConfig("advertised.listeners", _S, address, SOURCE_STATIC, "The address for clients."),
+        BrokerConfig("broker.id", _I, str(node.node_id), SOURCE_STATIC, "The gateway's node id."),
+        BrokerConfig("broker.rack", _S, node.rack, SOURCE_STATIC if node.rack else SOURCE_DEFAULT, "The rack."),
+        BrokerConfig("node.id", _I, str(node.node_id), SOURCE_STATIC, "The gateway's node id."),
     ]
 
 
@@ -99,7 +99,7 @@ def _behaviour() -> list[BrokerConfig]:
     return [
         BrokerConfig("default.replication.factor", _I, "1", SOURCE_DEFAULT, "Pulsar replicates; clients see one copy."),
         BrokerConfig("delete.topic.enable", _B, "true", SOURCE_DEFAULT, "Clients may delete topics."),
-        BrokerConfig("inter.broker.protocol.version", _S, KAFKA_RELEASE, SOURCE_DEFAULT, "The release that is served."),
+        BrokerConfig("inter.broker.protocol.version", _S, KAFKA_RELEASE, SOURCE_DEFAULT, "The supported release."),
     ]
 
 

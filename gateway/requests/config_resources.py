@@ -84,7 +84,7 @@ def check_topic_name(name: str) -> None:
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     if name in topic_names.INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The configuration of {name} is the coordinators' own.")
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"The configuration of internal topic {name} is fixed.")
 
 
 def check_group_name(name: str) -> None:

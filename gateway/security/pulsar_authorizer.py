@@ -101,7 +101,7 @@ class PulsarAuthorizer:
                 raise
             if self._tells_administrators:
                 self._tells_administrators = False
-                log.warning("administrators of the tenant cannot be read without superuser rights: name super users")
+                log.warning("administrators of the tenant cannot be read without superuser rights: set super_users")
             return []
         return list(tenant.get("adminRoles") or ())
 

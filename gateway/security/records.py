@@ -101,7 +101,7 @@ def described(record: Record) -> str:
     """The record in words, without salts and keys of passwords."""
     decoded = decode_record(*record)
     if decoded is None:
-        return "something of a newer gateway"
+        return "a record of a newer gateway"
     subject, value = decoded
     if isinstance(subject, Acl):
         kinds = f"{subject.permission.name} {subject.operation.name} {subject.resource_type.name}"
@@ -137,7 +137,7 @@ def _decode_quota(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subj
 
 def _text(part: Any) -> str:
     if not isinstance(part, str):
-        raise TypeError(f"{part!r} is no text")
+        raise TypeError(f"{part!r} is not a string")
     return part
 
 

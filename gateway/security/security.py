@@ -65,7 +65,7 @@ class Security:
         try:
             await self._log.append(changes)
         except PulsarError:
-            _audit("security may have changed", changes, by)
+            _audit("security change with unknown result", changes, by)
             raise
         _audit("security changed", changes, by)
 

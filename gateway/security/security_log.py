@@ -97,7 +97,7 @@ class SecurityLog:
             if self._producer is not None:
                 await self._producer.close()
         except PulsarError as error:
-            log.info("security log not closed in order", error=str(error))
+            log.info("security log not closed properly", error=str(error))
 
     # Writing
 
@@ -110,7 +110,7 @@ class SecurityLog:
                 position = await self._write([encode_message(value, key=key) for key, value in records])
                 await self._read(position)
         except TimeoutError:
-            raise RequestTimeoutError(f"{TOPIC} does not confirm a change") from None
+            raise RequestTimeoutError(f"a change was not written to {TOPIC} in time") from None
 
     async def _read(self, position: Position) -> None:
         if self._read_up_to < position:
@@ -239,14 +239,14 @@ class SecurityLog:
             try:
                 await self.take_snapshot()
             except (PulsarError, TimeoutError) as error:
-                log.warning("no snapshot of the security log", error=str(error) or type(error).__name__)
+                log.warning("cannot write a snapshot of the security log", error=str(error) or type(error).__name__)
 
     async def _limit_retention(self) -> None:
         """Without this, the namespace's retention applies, and more is kept."""
         try:
             await self._admin.topics.set_policy(self._topic, TopicPolicy.RETENTION, RETENTION)
         except PulsarError as error:
-            log.warning("the security log is kept for long", error=str(error))
+            log.warning("cannot limit the retention of the security log", error=str(error))
 
     async def take_snapshot(self) -> None:
         """Raises PulsarError and TimeoutError."""

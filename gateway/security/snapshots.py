@@ -75,7 +75,7 @@ class Replay:
     def records(self) -> Iterator[Record]:
         """Return the records, oldest first. Raises UnreadableRecordError if a part of the snapshot is missing."""
         if self._is_needed and not (self._count and all(number in self._chunks for number in range(self._count))):
-            raise UnreadableRecordError(f"the snapshot behind {self._behind} is not whole")
+            raise UnreadableRecordError(f"the snapshot after {self._behind} is incomplete")
         for number in range(self._count):
             yield from self._chunks[number]
         yield from self._changes

@@ -60,7 +60,7 @@ class SecurityState:
         try:
             decoded = decode_record(key, value)
         except UnreadableRecordError as error:
-            log.error("a security record cannot be read: until it is gone, ACLs deny everything", error=str(error))
+            log.error("cannot read a security record: all access is denied until it is deleted", error=str(error))
             self._count_unreadable(key, unreadable=value is not None)
             return
         self._count_unreadable(key, unreadable=False)

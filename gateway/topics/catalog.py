@@ -103,7 +103,7 @@ class TopicCatalog(KnownTopics):
             if await self._is_empty(topic):
                 await self.delete(topic, force=False)
         except PulsarError as error:
-            log.warning("a topic stays, without its configurations", topic=topic.name, error=str(error))
+            log.warning("cannot delete a topic without its configurations", topic=topic.name, error=str(error))
             with suppress(PulsarError):
                 await self._admin.topics.create_missed_partitions(topic.pulsar_name)
 
@@ -205,7 +205,7 @@ class TopicCatalog(KnownTopics):
     async def add_partitions(self, topic: Topic, count: int) -> None:
         if not topic.partitioned:
             raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' was made without partitions in Pulsar"
+                ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' is a non-partitioned topic of Pulsar"
             )
         await self._admin.topics.update_partitions(topic.pulsar_name, count)
         await self.get(topic.name, fresh=True)

@@ -123,7 +123,7 @@ class KnownTopics:
             return topic
         if topic_names.invalid_reason(name) is not None:
             return None
-        return await self._in_time(asyncio.shield(self._refresh(name)), f"no answer about topic {name}")
+        return await self._in_time(asyncio.shield(self._refresh(name)), f"no response about topic {name}")
 
     async def get_by_id(self, topic_id: uuid.UUID | None) -> Topic | None:
         name = self.cached_name(topic_id)
@@ -151,11 +151,11 @@ class KnownTopics:
         """Look up new topics, once for all callers. Raises PulsarError if topics were never listed."""
         if time.monotonic() - self._renewed_at > self.max_age_s or self._listing.known is None:
             try:
-                await self._in_time(asyncio.shield(self._renewing or self._renew()), "no answer about all topics")
+                await self._in_time(asyncio.shield(self._renewing or self._renew()), "no response about all topics")
             except RequestTimeoutError as error:
                 if self._listing.known is None:
                     raise
-                log.warning("topics as they were looked up before", error=str(error))
+                log.warning("cannot list topics: using the previous list", error=str(error))
             self._renewed_at = time.monotonic()
 
     def _renew(self) -> asyncio.Task[None]:

@@ -98,7 +98,7 @@ def pending_changes(properties: Mapping[str, str]) -> list[PolicyChange]:
                 changed = {str(name): (pair[0], pair[1]) for name, pair in fields["changed"].items()}
                 found.append(PolicyChange(key, touches, changed))
             except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-                log.warning("a property of a topic is no change of policies", key=key)
+                log.warning("cannot read a pending change in the properties of a topic", key=key)
     return found
 
 
@@ -145,11 +145,11 @@ class PolicyChanges:
                         await self._finish(pulsar_name, change)
                 return
             except KafkaError as error:
-                log.warning("configurations are what they were before", topic=pulsar_name, error=str(error))
+                log.warning("change of policies was rolled back", topic=pulsar_name, error=str(error))
             except PulsarError as error:
                 if isinstance(error, AdminError) and error.not_found:
                     return
-                log.warning("policies are not as configured", topic=pulsar_name, error=str(error))
+                log.warning("policies differ from the configurations; will retry", topic=pulsar_name, error=str(error))
 
     async def _finish(self, pulsar_name: str, change: PolicyChange) -> None:
         try:
@@ -171,7 +171,7 @@ class PolicyChanges:
         try:
             await self._bring_about(pulsar_name, change)
         except KafkaError as error:  # caused by another client's change, which may have to be undone too
-            log.warning("Pulsar refuses what was before, too", topic=pulsar_name, error=str(error))
+            log.warning("Pulsar refuses the previous policies, too", topic=pulsar_name, error=str(error))
             self.finish_later(pulsar_name, change.properties)
         else:
             await self._admin.topics.remove_property(pulsar_name, change.key)
@@ -246,7 +246,7 @@ class _Comparison:
         except (KafkaError, PulsarError) as error:
             self._refused_quota = quota
             log.warning(
-                "groups that nobody uses may hold data beyond retention.bytes", topic=self._name, error=str(error)
+                "unused groups may keep data beyond retention.bytes", topic=self._name, error=str(error)
             )
 
     async def _read(self, policy: TopicPolicy) -> Any:

@@ -36,7 +36,7 @@ class Effect(StrEnum):
     GATEWAY = "the gateway does it"
     PULSAR = "becomes a policy of the Pulsar topic"
     KEPT = "none: kept and returned"
-    REFUSED = "only the default is taken"
+    REFUSED = "only the default is accepted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     config.name: config
     for config in (
         TopicConfig("cleanup.policy", _LIST, "delete", list_of("compact", "delete"), "log.cleanup.policy",
-            "What becomes of old records: delete removes them after retention.ms or retention.bytes, compact keeps the "
+            "How old records are removed: delete removes them after retention.ms or retention.bytes, compact keeps the "
             "last record of each key. Pulsar's compaction compacts topics that had this policy from their first "
             "record on.",
             Effect.PULSAR),
@@ -77,15 +77,16 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "Level for compression.type=lz4." + _KEPT + "the default level is used."),
         TopicConfig("compression.type", _S, "producer",
             one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), "compression.type",
-            "How batches are stored: as the producer compressed them, or compressed anew by the gateway.",
+            "How batches are stored: as the producer compressed them, or compressed again by the gateway.",
             Effect.GATEWAY),
         TopicConfig("compression.zstd.level", _I, "3", whole(_I, -131072, 22), "compression.zstd.level",
             "Level for compression.type=zstd." + _KEPT + "the default level is used."),
         TopicConfig("delete.retention.ms", _L, "86400000", whole(_L, 0), "log.cleaner.delete.retention.ms",
             "How long tombstones of compacted topics stay." + _KEPT + "Pulsar's compaction removes them at once."),
         TopicConfig(ENTRY_FORMAT, _S, "auto", one_of("auto", "kafka", "pulsar"), None,
-            "How records lie in Pulsar: kafka keeps whole record batches, pulsar writes a message for each record, "
-            "which native Pulsar consumers read. auto means pulsar for compacted topics and kafka for all others.",
+            "How records are stored in Pulsar: kafka keeps whole record batches, pulsar writes a message for each "
+            "record, which native Pulsar consumers read. auto means pulsar for compacted topics and kafka for all "
+            "others.",
             Effect.GATEWAY),
         TopicConfig("file.delete.delay.ms", _L, "60000", whole(_L, 0), "log.segment.delete.delay.ms",
             "How long a deleted segment's file stays." + _BOOKKEEPER),
@@ -106,8 +107,8 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
         TopicConfig("max.compaction.lag.ms", _L, _MAX, whole(_L, 1), "log.cleaner.max.compaction.lag.ms",
             "How long a record may stay uncompacted." + _COMPACTOR),
         TopicConfig("max.message.bytes", _I, "1048588", whole(_I, 0), "message.max.bytes",
-            "The largest record batch that is taken, as the producer compressed it. Pulsar's maxMessageSize bounds it "
-            "too.",
+            "The largest record batch that is accepted, as the producer compressed it. Pulsar's maxMessageSize bounds "
+            "it too.",
             Effect.GATEWAY),
         TopicConfig("message.downconversion.enable", _B, "true", boolean, "log.message.downconversion.enable",
             "Whether old consumers get their record formats." + _KEPT + "they always do."),
@@ -121,7 +122,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             Effect.GATEWAY),
         TopicConfig(_TIMESTAMP_MS + "difference.max.ms", _L, _MAX, whole(_L, 0),
             "log.message.timestamp.difference.max.ms",
-            "How far a record's timestamp may be off, where the settings for past and future are left alone.",
+            "How far a record's timestamp may be off, where the settings for past and future have their defaults.",
             Effect.GATEWAY),
         TopicConfig("message.timestamp.type", _S, "CreateTime", one_of("CreateTime", "LogAppendTime"),
             "log.message.timestamp.type",
@@ -144,7 +145,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "Tiered storage as Kafka has it; it cannot be turned on. Pulsar has its own.",
             Effect.REFUSED),
         TopicConfig("retention.bytes", _L, "-1", whole(_L), "log.retention.bytes",
-            "Size of a partition from which on its oldest records are deleted, -1 for no limit. Becomes Pulsar's "
+            "Size of a partition above which its oldest records are deleted, -1 for no limit. Becomes Pulsar's "
             "retention, in MB rounded up; Pulsar deletes whole ledgers.",
             Effect.PULSAR),
         TopicConfig("retention.ms", _L, "604800000", whole(_L, -1), "log.retention.ms",

@@ -47,7 +47,7 @@ class TopicListing:
         except (PulsarError, TimeoutError) as error:
             if self._names is None:
                 raise error if isinstance(error, PulsarError) else RequestTimeoutError("listing of topics") from error
-            log.warning("topics are as they were listed before", error=str(error) or "timed out")
+            log.warning("cannot list topics: using the previous list", error=str(error) or "timed out")
         self._asked_at = time.monotonic()
         assert self._names is not None
         return self._names

@@ -67,7 +67,7 @@ class Certificates:
             self.current = await asyncio.to_thread(self._load)
         except UnfitCertificate as error:
             self._metrics.certificate_failures.labels(self._listener).inc()
-            log.error("new certificates cannot be used: the old ones stay", listener=self._listener, error=str(error))
+            log.error("cannot use new certificates: keeping the old ones", listener=self._listener, error=str(error))
         else:
             log.info("certificates renewed", listener=self._listener)
 

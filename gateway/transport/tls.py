@@ -156,13 +156,13 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _arrive(self, host: str) -> None:
         if not self._watcher.arrived(host):
-            self._refuse("too many that have not logged in")
+            self._refuse("too many connections without login")
             return
         self._host = host
         throttle_time_s = self._watcher.throttle_time_s(host)
         if throttle_time_s:
             self._deadline.cancel()
-            self._deadline = self._loop.call_later(throttle_time_s, self._refuse, "connects too often")
+            self._deadline = self._loop.call_later(throttle_time_s, self._refuse, "connection rate exceeded")
             self._loop.call_soon(self.pause_reading)  # reading begins after this call
             self._reading = False
 
@@ -191,7 +191,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._leave()
         self._carried = self._carry(self)
         if self._carried is None:
-            self._refuse("a certificate of nobody who is let in")
+            self._refuse("client certificate not accepted")
             return False
         self._carried.connection_made(self)
         return True

@@ -137,7 +137,7 @@ def _without_zone(address: str) -> str:
 
 def _port(word: bytes) -> int:
     if not word.isdigit() or len(word) > 5 or int(word) > 65_535:
-        raise MalformedProxyHeaderError("PROXY line with a port that is none")
+        raise MalformedProxyHeaderError("PROXY line with an invalid port")
     return int(word)
 
 

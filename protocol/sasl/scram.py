@@ -104,7 +104,7 @@ class ScramServer:
             raise LoginFailed("client first message of an unknown form")
         user = _unescaped(found["user"])
         if found["authorization"] is not None and _unescaped(found["authorization"]) != user:
-            raise LoginFailed("foreign authorization id", FOREIGN_ID)
+            raise LoginFailed("authorization id of another user", FOREIGN_ID)
         self._header, self._client_first = found["header"], found["bare"]
         self._nonce = found["nonce"] + self._server_nonce
         return user
@@ -123,9 +123,9 @@ class ScramServer:
         if found is None or credential is None:
             raise LoginFailed("client final message of an unknown form")
         if not hmac.compare_digest(found["nonce"], self._nonce):
-            raise LoginFailed("foreign nonce")
+            raise LoginFailed("wrong nonce")
         if _decoded(found["channel"]) != self._header.encode():
-            raise LoginFailed("another gs2 header than in the first message")
+            raise LoginFailed("gs2 header differs from the first message's")
         signed = f"{self._client_first},{self._server_first},{found['unproved']}".encode()
         signature = hmac.digest(credential.stored_key, signed, digest)
         proof = _decoded(found["proof"])

@@ -298,4 +298,4 @@ def test_entries_older_than_the_index_are_not_in_the_log(tmp_path: Path) -> None
             assert read_all(gateway.bootstrap, topic) == values(6)
         with running(gateway_on(new, tmp_path / "next gateway")) as gateway:
             assert read_all(gateway.bootstrap, topic) == values(6)
-            assert gateway.log_path.read_text().count("the log starts behind older entries") == 1
+            assert gateway.log_path.read_text().count("the log starts after older entries") == 1

@@ -155,4 +155,4 @@ def test_a_header_that_does_not_speak_of_tls(behind: Behind) -> None:
     for header in (line, plain, untrue):
         closes(behind.gateway, behind.inside["ended"], header + request)
     log = behind.gateway.log_path.read_text()
-    assert "no TLS" in log and "a certificate of nobody who is let in" in log
+    assert "no TLS" in log and "client certificate not accepted" in log

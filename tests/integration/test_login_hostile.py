@@ -152,7 +152,7 @@ def test_who_takes_no_answers_under_tls_is_bounded(secured: Secured) -> None:
             for _ in range(20):
                 other.call("Metadata", 1, topics=[])
         grown = resident_bytes(secured.gateway.pid) - before
-        assert metric(secured.gateway, "kafka_gateway_connections_closed_total", reason="does not take its answers")
+        assert metric(secured.gateway, "kafka_gateway_connections_closed_total", reason="responses are not read")
     assert grown < 160 * MIB, "of 480 MiB that were asked for"
 
 

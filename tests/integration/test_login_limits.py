@@ -146,13 +146,13 @@ def test_a_login_in_small_steps_has_no_more_time(strict: Secured) -> None:
 
 
 def test_few_strangers_from_one_address(strict: Secured) -> None:
-    before = ended(strict, "too many that have not logged in")
+    before = ended(strict, "too many connections without login")
     address = (HOST, strict.ports["sasl"])
     with contextlib.ExitStack() as stack:
         for _ in range(PER_ADDRESS + 4):
             stack.enter_context(closing(socket.create_connection(address, TIMEOUT_S)))
         wait_for(
-            lambda: ended(strict, "too many that have not logged in") >= before + 4, "those are too many", TIMEOUT_S
+            lambda: ended(strict, "too many connections without login") >= before + 4, "those are too many", TIMEOUT_S
         )
     with connected(strict.address("sasl")) as client:
         log_in(client)

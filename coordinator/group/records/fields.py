@@ -46,14 +46,14 @@ class Lengthed(Construct):  # type: ignore[misc]
         length = self._length._parsereport(stream, context, path) - self._bias
         if length < 0:
             if length < -1 or not self._nullable:
-                raise ConstructError(f"length {length} where it may not be", path)
+                raise ConstructError(f"length {length} is not allowed", path)
             return None
         data: bytes = stream_read(stream, length, path)
         return data.decode() if self._text else data
 
     def _build(self, obj: str | bytes | None, stream: Any, context: Any, path: str) -> Any:
         if obj is None and not self._nullable:
-            raise ConstructError("null where it may not be", path)
+            raise ConstructError("null is not allowed", path)
         data = obj.encode() if isinstance(obj, str) else obj
         self._length._build(self._bias + (-1 if data is None else len(data)), stream, context, path)
         if data:

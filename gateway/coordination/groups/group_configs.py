@@ -58,7 +58,7 @@ class GroupConfigs:
             try:
                 await self.all()
             except (KafkaError, PulsarError, TimeoutError) as error:
-                log.info("configurations of groups not known", error=str(error))
+                log.info("cannot read configurations of groups", error=str(error))
             await asyncio.sleep(REFRESH_S)
 
     async def all(self) -> dict[str, dict[str, str]]:

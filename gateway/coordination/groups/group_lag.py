@@ -89,7 +89,7 @@ class GroupLag(Collector):
                 lag.add_metric((group, topic, str(partition)), records)
         yield lag
         yield GaugeMetricFamily(
-            f"{PREFIX}group_lag_omitted", "Committed offsets without a lag of their own, being too many", self._omitted
+            f"{PREFIX}group_lag_omitted", "Committed offsets whose lag is not shown: too many", self._omitted
         )
 
     async def follow(self) -> None:
@@ -108,9 +108,8 @@ class GroupLag(Collector):
             try:
                 end = await self._ends.read(partition)
             except (PulsarError, KafkaError, TimeoutError) as error:
-                log.info(
-                    "end of a log not known", topic=partition.topic, partition=partition.partition, error=str(error)
-                )
+                facts = {"topic": partition.topic, "partition": partition.partition}
+                log.info("cannot read the end of a log", **facts, error=str(error))
                 continue
             if end is not None:
                 ends[partition] = end

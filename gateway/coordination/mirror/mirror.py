@@ -133,7 +133,7 @@ class OffsetMirror:
             if (topic := await self._topic(partition)) is not None:
                 wrong = await self._not_mirrored(topic, expected)
         except FAILURES as error:
-            log.info("subscriptions not known: each is looked at in its turn", topic=partition.topic, error=str(error))
+            log.info("cannot compare subscriptions: updating all", topic=partition.topic, error=str(error))
         for group_id, offset in wrong:
             self.offsets_changed(group_id, {partition: None if offset == NO_OFFSET else offset})
 
@@ -230,7 +230,7 @@ class OffsetMirror:
         if time.monotonic() - self._logged_at >= LOG_EVERY_S:
             self._logged_at = time.monotonic()
             log.warning(
-                "subscription does not follow its group; trying again later", group=key.group_id,
+                "subscription was not updated; will retry", group=key.group_id,
                 topic=key.partition.topic, partition=key.partition.partition,
                 subscription=subscription_name(key.group_id), error=str(error) or type(error).__name__,
             )  # fmt: skip

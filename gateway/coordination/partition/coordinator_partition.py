@@ -274,7 +274,7 @@ class CoordinatorPartition(Generic[C]):
         try:
             self._coordinator.replay(key, value)
         except MalformedRecordError as error:
-            log.warning("record passed over", topic=self._topic, key=key.hex(), error=str(error))
+            log.warning("record skipped", topic=self._topic, key=key.hex(), error=str(error))
 
     # Timers and work
 

@@ -237,7 +237,7 @@ class InternalLog:
     def _check_stall(self) -> None:
         self._stall_check = None
         if self._in_flight and asyncio.get_running_loop().time() >= self._in_flight[0].sent_s + STALLED_S:
-            self._lose(RequestTimeoutError(f"an entry of {self._topic} is not confirmed after {STALLED_S:.0f} s"))
+            self._lose(RequestTimeoutError(f"an entry of {self._topic} is not acknowledged after {STALLED_S:.0f} s"))
         else:
             self._watch_for_stall()
 

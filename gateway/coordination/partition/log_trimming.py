@@ -79,7 +79,7 @@ class LogTrimming:
         try:
             self._last = await self._find()
         except (PulsarError, TimeoutError) as error:
-            log.warning("last snapshot of an internal log is not known", topic=self._topic, error=str(error))
+            log.warning("cannot find the last snapshot of an internal log", topic=self._topic, error=str(error))
             self._last = None
         self._bytes_before = await self._read(end, replay)
 
@@ -134,4 +134,4 @@ class LogTrimming:
         await self._cursor.move(taken)
         self._last, self._bytes_before = taken, -snapshot.appended_bytes
         self._metrics.log_snapshots.inc()
-        log.info("internal log may be trimmed", topic=self._topic, position=position, snapshot_bytes=taken.size_bytes)
+        log.info("wrote snapshot of internal log", topic=self._topic, position=position, size_bytes=taken.size_bytes)

@@ -113,7 +113,7 @@ class MarkerSender:
         left, outcomes = shares, dict[_Key, MarkerOutcome]()
         still_ours = [share for share in shares if self._serves(share.markers.transactional_id)]
         if len(still_ours) < len(shares):
-            log.info("markers are not sent without the lease", transactions=len(shares) - len(still_ours))
+            log.info("markers are not sent, because the lease expired", transactions=len(shares) - len(still_ours))
         try:
             if still_ours:
                 codes = dict(_codes(await self._ask(leader, _request(still_ours))))
@@ -122,7 +122,7 @@ class MarkerSender:
                 left = self._report_all_but(unknown, shares, outcomes)
                 outcomes |= dict.fromkeys(await self._gone(unknown), MarkerOutcome.GONE)
         except PeerLostError as error:
-            log.info("no answer about markers", node_id=leader and leader.node_id, error=str(error))
+            log.info("no response to WriteTxnMarkers", node_id=leader and leader.node_id, error=str(error))
         finally:
             for share in left:
                 self._report(share, outcomes)
@@ -158,7 +158,7 @@ class MarkerSender:
             async with asyncio.timeout(ANSWER_S):
                 return await self._write_here(request)
         except TimeoutError:
-            raise PeerLostError(f"not written here within {ANSWER_S:.0f} s") from None
+            raise PeerLostError(f"no result here within {ANSWER_S:.0f} s") from None
 
     async def _gone(self, unknown: Set[_Key]) -> list[_Key]:
         """The partitions among them that Pulsar does not know either."""

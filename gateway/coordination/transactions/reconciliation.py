@@ -128,7 +128,7 @@ class Reconciliation:
                 known = await self._known({each.producer_id for each in old})
                 hanging = frozenset(each for each in old if (each.producer_id, each.partition) not in known)
             except _Unknown as error:
-                log.info("cannot tell which transactions hang", error=str(error))
+                log.info("cannot find hanging transactions", error=str(error))
                 return
         self._metrics.transactions_hanging.set(len(hanging))
         if epoch == self._fleet.epoch == self._suspected_in:
@@ -152,7 +152,7 @@ class Reconciliation:
         def is_wanted() -> bool:
             return transactions.is_doubted(hanging.producer_id, hanging.first_offset)
 
-        log.warning("a transaction that no coordinator knows is aborted", **hanging._asdict())
+        log.warning("aborting a transaction that no coordinator knows", **hanging._asdict())
         marker = WriteTxnMarkersRequest.WritableTxnMarker
         topic = marker.WritableTxnMarkerTopic(
             name=hanging.partition.topic, partition_indexes=[hanging.partition.partition]
@@ -206,7 +206,7 @@ class Reconciliation:
     def _known_here(self, producer_ids: Collection[int]) -> set[tuple[int, TopicPartition]]:
         asked = ListRequest(frozenset(producer_ids))
         if not self._coordinators.partitions:
-            raise _Unknown("the coordinators are being prepared")
+            raise _Unknown("the coordinators are not ready")
         known = set()
         for number, partition in enumerate(self._coordinators.partitions):
             if not self._coordinators.leads(number):

@@ -118,7 +118,7 @@ def _report_slow(slow: Sequence[SlowTransaction]) -> None:
     for each in sorted(slow, key=lambda each: each.seconds, reverse=True)[:REPORTED]:
         missing = [f"{topic}-{number}" for topic, number in sorted(each.partitions)]
         log.warning(
-            "a transaction lacks markers", transactional_id=each.transactional_id, producer_id=each.producer_id,
+            "a transaction waits for markers", transactional_id=each.transactional_id, producer_id=each.producer_id,
             seconds=each.seconds, partitions=missing[:REPORTED], missing=len(missing), fenced=len(each.fenced),
             of=len(slow),
         )  # fmt: skip

@@ -142,7 +142,7 @@ class Verifier:
             codes = _codes(response)
             otherwise = _refusal(response) or otherwise
         except PeerLostError as error:
-            log.info("no answer about transactions", node_id=coordinator.node_id, error=str(error))
+            log.info("no response to AddPartitionsToTxn", node_id=coordinator.node_id, error=str(error))
         finally:
             for question in batch.values():
                 question.answer(codes.get(question.transactional_id, {}), otherwise)

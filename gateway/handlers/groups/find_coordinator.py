@@ -60,7 +60,7 @@ def _find(call: Call[FindCoordinatorRequest], key: str) -> tuple[ErrorCode, str,
 def _leader(call: Call, topic: str, partition: int | None) -> tuple[ErrorCode, str, Node]:
     node = None if partition is None else Brokers(call).leader(topic, partition)
     if node is None:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is being prepared", NOBODY
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is not ready", NOBODY
     return ErrorCode.NONE, "" if call.version >= SEVERAL_VERSION else "NONE", node  # as Kafka has it
 
 

@@ -32,7 +32,7 @@ def handle(call: Call[TxnOffsetCommitRequest]) -> Reply:
     producer = Producer(call.request.producer_id, call.request.producer_epoch)
     is_newest = call.cluster.offset_connections.hear(producer, call.client.number)
     if not is_newest and call.version < ADDS_VERSION:
-        raise ClosesConnection("its producer commits offsets over a newer connection")
+        raise ClosesConnection("the producer uses a newer connection")
     return with_counts(call, call.request.topics, partial(_checked, call))
 
 

@@ -76,7 +76,7 @@ def _producers_of_groups(call: Call, partition: int) -> list[_Partition.Producer
     if partition < len(partitions):
         found = partitions[partition].run(lambda coordinator, now_ms: coordinator.open_transactions())
     if found is None:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition's coordinator does not serve")
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition's coordinator is not active here")
     return [
         _Partition.ProducerState(
             producer_id=each.producer_id, producer_epoch=each.producer_epoch, last_sequence=NO_SEQUENCE,

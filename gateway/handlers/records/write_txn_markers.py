@@ -116,7 +116,7 @@ async def _write(
         partition_log, form = await _prepared(cluster, name, partition)
         _check_leads(cluster, name, partition)
         if not still_wanted():
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "sent over a link that was given up")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the sender's connection is closed")
         await partition_log.transactions.append_marker(marker, written.transaction_version, form)
     except (KafkaError, PulsarError, TimeoutError, OSError) as error:
         code = error_code(error)

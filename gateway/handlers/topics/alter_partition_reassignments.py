@@ -52,5 +52,5 @@ def _check(leader: Node | None, replicas: list[int] | None) -> None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
     if leader is None or replicas != [leader.node_id]:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are placed by Pulsar; no other broker can be named"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Pulsar places the data: replicas cannot be reassigned"
         )

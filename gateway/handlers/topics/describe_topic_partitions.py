@@ -51,7 +51,7 @@ async def _found(call: Call[DescribeTopicPartitionsRequest]) -> dict[str, Topic 
     if request.topics:
         names = sorted({asked.name for asked in request.topics if asked.name >= first})
         if cursor is not None and first not in names:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the topics do not contain the cursor's: {first}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's topic is not requested: {first}")
         found = dict(zip(names, await fan_out(lambda name: _look_up(call, name), names), strict=True))
     else:
         topics, unknown = await catalog.all()

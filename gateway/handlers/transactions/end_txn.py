@@ -24,7 +24,7 @@ def handle(call: Call[EndTxnRequest]) -> Reply:
     producer = Producer(request.producer_id, request.producer_epoch)
     is_newest = call.cluster.producer_connections.hear(producer, call.client.number)
     if not is_newest and call.version < BUMPS_VERSION:
-        raise ClosesConnection("its producer has a newer connection")
+        raise ClosesConnection("the producer uses a newer connection")
     asked = messages.EndTxnRequest(
         request.transactional_id,
         producer,

@@ -29,4 +29,4 @@ async def drained(admin: AdminClient, topic: str) -> InternalStats:
             return stats
         await backoff.pause()
         stats = await admin.topics.internal_stats(topic)
-    raise RequestTimeoutError("the broker does not come to an end with writing")
+    raise RequestTimeoutError("the broker still has pending writes")

@@ -104,7 +104,7 @@ async def _first(
             if entry.index is not None:
                 start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=not skipped)
                 if skipped:
-                    log.warning("the log starts behind older entries without index", topic=topic, offset=start.offset)
+                    log.warning("the log starts after older entries without an index", topic=topic, offset=start.offset)
                 end_offset = entry.index + 1 if entry.position >= last else None
                 return _First(FirstLedger(entry.position.ledger_id, start), end_offset)
             skipped = True

@@ -78,7 +78,7 @@ class StartSearch:
                     continue
                 start = first_index(entry.index, entry.num_messages)
                 if skipped:
-                    log.warning("the log starts behind older entries without index", topic=self._topic, offset=start)
+                    log.warning("the log starts after older entries without an index", topic=self._topic, offset=start)
                 return FirstOffset(start, at_first_entry=not skipped)
         return None
 

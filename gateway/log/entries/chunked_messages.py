@@ -51,7 +51,7 @@ class ChunkedMessages:
         if metadata.chunk_id == len(pieces) and metadata.total_chunk_msg_size <= self._max_bytes:
             return self._add(metadata.uuid, pieces, entry)
         if _is_last(metadata):
-            log.error("a native message lacks pieces, or is too large", position=entry.position)
+            log.error("chunks of a native message are missing, or it is too large", position=entry.position)
         if metadata.chunk_id > len(pieces):  # otherwise the chunk is a duplicate
             self._forget(metadata.uuid)
         return None

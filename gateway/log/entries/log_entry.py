@@ -103,7 +103,7 @@ def _batches(entry: Entry, base_offset: int, count: int, max_bytes: int, chunked
     if entry.is_marker:
         return empty_batch(base_offset, count)
     if count != entry.num_messages or not entry.metadata.IsInitialized():
-        raise EntryError("metadata that no producer writes")
+        raise EntryError("invalid metadata")
     if is_kafka_format(entry):
         return _numbered(entry, base_offset, count)
     if is_piece(entry):

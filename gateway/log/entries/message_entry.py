@@ -157,9 +157,9 @@ def stored_batches(metadata: MessageMetadata) -> list[StoredBatch] | None:
     except (KeyError, ValueError, TypeError) as error:
         raise EntryError(f"unreadable {BATCHES_PROPERTY}: {error!r}") from None
     if not all(map(_is_possible, batches)):
-        raise EntryError(f"{BATCHES_PROPERTY} names what no batch has")
+        raise EntryError(f"{BATCHES_PROPERTY} has impossible values")
     if sum(batch.record_count for batch in batches) != metadata.num_messages_in_batch:
-        raise EntryError(f"{BATCHES_PROPERTY} counts differently from the entry's metadata")
+        raise EntryError(f"{BATCHES_PROPERTY} and the entry's metadata have different counts")
     return batches
 
 
@@ -174,7 +174,7 @@ def stored_marker(metadata: MessageMetadata, batch: StoredBatch) -> TransactionM
     except ValueError as error:
         raise EntryError(f"unreadable {CONTROL_PROPERTY}: {error!r}") from None
     if not -_INT32 <= coordinator_epoch < _INT32:
-        raise EntryError(f"{CONTROL_PROPERTY} names what no marker has")
+        raise EntryError(f"{CONTROL_PROPERTY} has impossible values")
     return TransactionMarker(marker_type, batch.producer_id, batch.producer_epoch, coordinator_epoch)
 
 

@@ -36,7 +36,7 @@ async def undispatched_end(admin: AdminClient, topic: str, behind: Position, las
             ledgers = (await admin.topics.internal_stats(topic)).ledgers
         return await _end_of_undispatched(admin, topic, _backwards(ledgers, behind, last))
     except (PulsarError, TimeoutError) as error:
-        log.info("the admin API does not tell why no entry comes", topic=topic, last=last, error=str(error))
+        log.info("cannot find out why no entry arrives", topic=topic, last=last, error=str(error))
         return None
 
 

@@ -246,7 +246,7 @@ class CatchUpReader:
         try:
             self._end = await reader.last_position(), end_offset
         except READ_FAILURES as error:
-            log.info("compacted end unknown", topic=self.log.pulsar_topic, error=str(error))
+            log.info("cannot read the end of a compacted log", topic=self.log.pulsar_topic, error=str(error))
         else:
             self._step_over()
 

@@ -42,7 +42,7 @@ class EntryLookup:
                 async with asyncio.timeout(ANSWER_S):
                     return await self.admin.topics.entry(topic, position)
             except TimeoutError:
-                log.info("the admin API does not tell what an entry is", topic=topic, position=position)
+                log.info("the admin API does not return an entry: reading it instead", topic=topic, position=position)
                 self._asked_again_at[topic] = time.monotonic() + READ_FOR_S
         return await self._read(topic, position)
 

@@ -65,7 +65,7 @@ class ReceiptLookup(Generic[Sent]):
         try:
             entry = await self._entries.entry(self._topic, first.position)
         except (PulsarError, TimeoutError) as error:
-            log.info("a written entry cannot be looked up", topic=self._topic, error=str(error))
+            log.info("cannot look up a written entry", topic=self._topic, error=str(error))
             entry = None
         self._task = None
         if entry is not None and entry.index is not None and self._end.first_unresolved is first:

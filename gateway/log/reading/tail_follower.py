@@ -193,7 +193,7 @@ class TailFollower:
             reader = await self._resources.client.open_reader(self.pulsar_topic, self.end.last, self, inclusive=False)
         except PulsarError as error:
             self._opening = None
-            log.warning("cannot follow", topic=self.pulsar_topic, error=str(error))
+            log.warning("cannot open a reader at the end of a log", topic=self.pulsar_topic, error=str(error))
             if error.retriable and not self._stopped:
                 asyncio.get_running_loop().call_later(RETRY_MS / 1000, self.follow_if_wanted)
             else:

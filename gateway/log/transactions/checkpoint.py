@@ -120,6 +120,6 @@ def _check(found: Checkpoint) -> None:
     """Raises MalformedCheckpointError."""
     offset, aborted_from = found.offset, found.aborted_from
     if not 0 <= aborted_from <= offset or any(not 0 <= each.first_offset < offset for each in found.open.values()):
-        raise MalformedCheckpointError(f"transactions that begin behind the checkpoint at {offset}")
+        raise MalformedCheckpointError(f"transactions that begin after the checkpoint at {offset}")
     if any(not aborted_from <= each.last_offset < offset for each in found.aborted):
         raise MalformedCheckpointError(f"transactions that were not aborted from {aborted_from} to {offset}")

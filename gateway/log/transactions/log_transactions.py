@@ -269,7 +269,7 @@ class LogTransactions:
             return
         error = task.exception()
         if error is not None:
-            log.warning("transactions unknown", topic=self._topic, error=repr(error))
+            log.warning("cannot read the transactions of a log", topic=self._topic, error=repr(error))
             self._failed_s = time.monotonic()
             asyncio.get_running_loop().call_later(RETRY_S, self._waiters.wake)
         self._waiters.wake()
@@ -279,7 +279,7 @@ class LogTransactions:
             await self._load_present()
             await self._load_older(fetch_offset)
         except MalformedCheckpointError as error:  # not written by a gateway: read everything
-            log.warning("no checkpoint", topic=self._topic, error=str(error))
+            log.warning("invalid checkpoint: reading the whole log", topic=self._topic, error=str(error))
             self.loaded, self._looked_for_checkpoint = False, True
             self._state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
             self.checkpoints, self._older = Checkpoints(), NO_ENTRY

@@ -196,7 +196,7 @@ class Appender:
         producer = self.producer or self._lost
         overdue = any(sent.needs_lease and sent.sent_at < overdue_s for sent in self._in_flight.values())
         if producer is not None and overdue:
-            producer.connection.close(ConnectionLostError("the lease ran out with entries in flight"))
+            producer.connection.close(ConnectionLostError("the lease expired with entries in flight"))
         return self._take_those(lambda batch: batch.leased)
 
     def _pump(self) -> None:
@@ -261,7 +261,7 @@ class Appender:
             self._listener.entry_refused(sent, error)
             return
         except Exception as defect:  # a bug of ours: callers that wait for the batches or the marker get an error
-            report("entry that was not sent", defect)
+            report("sending an entry", defect)
             self._listener.entry_refused(sent, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._in_flight[sequence_id] = sent

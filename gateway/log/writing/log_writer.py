@@ -214,7 +214,7 @@ class LogWriter:
         try:
             await self._appender.close()
         except PulsarError as error:
-            log.info("producer not closed in order", topic=self._topic, error=str(error))
+            log.info("producer not closed properly", topic=self._topic, error=str(error))
         self._appender.fail_queued(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._refuse_in_flight()
 

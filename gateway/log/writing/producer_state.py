@@ -176,7 +176,7 @@ class ProducerState:
         if header.base_sequence != producer.next_sequence:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sequence {header.base_sequence} comes where {producer.next_sequence} is next",
+                f"sequence {header.base_sequence}, expected {producer.next_sequence}",
             )
         return None
 

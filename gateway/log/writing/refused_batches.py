@@ -89,7 +89,7 @@ class RefusedBatches:
         is_passed = producers is not None and producers.has_passed(header, refused.sequence)
         heard_of_it = refused.behind >= MAX_BEHIND or is_passed
         if _is_behind(header.base_sequence, refused.sequence) and not heard_of_it:
-            text = f"sequence {refused.sequence} was refused and has to come first"
+            text = f"sequence {refused.sequence} was refused and must be sent again first"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
         del self._refused[key]
 

@@ -53,10 +53,10 @@ async def _take(client: PulsarClient, topic: str, name: str) -> None:
 
 class _SendsNothing:
     def on_receipt(self, sequence_id: int, position: Position) -> None:
-        raise AssertionError("a receipt of what was not sent")
+        raise AssertionError("a receipt, although nothing was sent")
 
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
-        raise AssertionError("a refusal of what was not sent")
+        raise AssertionError("a send error, although nothing was sent")
 
     def on_producer_closed(self, error: PulsarError) -> None:
         """Nothing to do: the producer was opened only to take over a name."""

@@ -184,7 +184,7 @@ def _decode_tags(tags: Tags, target: Any, data: memoryview, position: int) -> in
             name, decode = tags[tag]
             value, end = decode(extent, 0)
             if end != size:
-                raise ValueError(f"{name} is not as long as it says")
+                raise ValueError(f"{name} is shorter than its length")
             setattr(target, name, value)
     return position
 

@@ -51,7 +51,7 @@ class FakeEntrance:
         self.entered.append((principal.name, asked))
         found = self.served.get(asked or FIRST)
         if found is None:
-            raise ClusterRefused("no right to use the cluster")
+            raise ClusterRefused("cluster is not permitted")
         return found
 
 

@@ -22,7 +22,7 @@ from tests.unit.gateway.transport.test_tls import HOST, TIMEOUT_S, Lab, pumped
 
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
 LOCAL_LINE = b"PROXY UNKNOWN\r\n"
-REASON = "connects too often"
+REASON = "connection rate exceeded"
 
 
 class Exhausted:

@@ -91,10 +91,10 @@ async def test_a_cluster_that_is_refused_ends_the_connection() -> None:
     scene = Scene()
     connection, transport = scene.connect()
     feed(connection, frame("n1"))
-    scene.entrance.opened.set_exception(ClusterRefused("no right to use the cluster"))
+    scene.entrance.opened.set_exception(ClusterRefused("cluster is not permitted"))
     await settle()
     assert transport.closing and scene.dispatcher.begun == []
-    assert scene.reason("no right to use the cluster") == 1
+    assert scene.reason("cluster is not permitted") == 1
     connection.connection_lost(None)
     assert scene.served.cluster.usage.connections == 0
 

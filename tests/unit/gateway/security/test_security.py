@@ -62,7 +62,7 @@ async def test_a_change_has_a_line() -> None:
 async def test_a_change_of_which_nobody_knows_is_told_so() -> None:
     with structlog.testing.capture_logs() as lines, pytest.raises(RequestTimeoutError):
         await security(RequestTimeoutError("late")).change([acl_record(ACL, present=False)], ROOT)
-    assert [line["event"] for line in lines] == ["security may have changed"]
+    assert [line["event"] for line in lines] == ["security change with unknown result"]
 
 
 async def test_a_large_change_has_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None:

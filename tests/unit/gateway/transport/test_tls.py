@@ -245,7 +245,7 @@ async def test_few_handshakes_from_one_address(lab: Lab) -> None:
     waiting = [await asyncio.open_connection(HOST, lab.port) for _ in range(3)]
     await asyncio.sleep(0.05)
     await closes(lab, b"")
-    assert lab.closed("too many that have not logged in") == 1
+    assert lab.closed("too many connections without login") == 1
     for _, writer in waiting:
         writer.close()
     await asyncio.sleep(0.05)
