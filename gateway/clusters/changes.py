@@ -39,9 +39,9 @@ class Changes(FleetListener, TopicListener):
         self._tasks = tasks
 
     def leaders_changed(self) -> None:
-        for coordinators in self._coordinators:
-            coordinators.take_placed()
         # At once: when `release_partitions` runs, this gateway may lead again, although another one led in between.
+        for coordinators in self._coordinators:
+            coordinators.follow_placement()
         self._logs.start_closing(self._is_led_elsewhere)
 
     async def release_partitions(self) -> None:

@@ -124,11 +124,18 @@ class CoordinatorPartition(Generic[C]):
 
         The work is completed even if the task that waits for it is cancelled.
         """
+        self.start_resigning()
+        await self.wait_resigned()
+
+    def start_resigning(self) -> None:
+        """Stop answering as coordinator. `take` leads the partition again, with a new log and an empty state."""
         self._is_placed_here = False
         if self._resigning is None and self._leading is not None:
             self._leading.cancel()
             self._resign()
             self._resigning = asyncio.create_task(self._stop_leading(self._leading))
+
+    async def wait_resigned(self) -> None:
         if self._resigning is not None:
             await asyncio.shield(self._resigning)
 

@@ -93,7 +93,7 @@ class CoordinatorPartitions(Coordinators[C]):
 
     async def load(self) -> None:
         """Take the partitions that are placed here; return when each was tried once."""
-        self.take_placed()
+        self.follow_placement()
         for number, partition in enumerate(self.partitions):
             while self.leads(number) and not partition.tried.is_set():
                 await asyncio.sleep(TRIED_CHECK_S)
@@ -138,11 +138,17 @@ class CoordinatorPartitions(Coordinators[C]):
     def leads(self, number: int) -> bool:
         return self._fleet.leads(self._spec.name, number)
 
-    def take_placed(self) -> None:
-        """Take the partitions placed here. Each waits until its previous leader has released it, and for the lease."""
+    def follow_placement(self) -> None:
+        """Take the partitions placed here: each waits until its previous leader has released it, and for the lease.
+
+        The others are resigned at once. When `release_partitions` runs, they may be placed here again, although another
+        gateway led them and wrote in between. An idle producer does not learn that it was fenced.
+        """
         for number, partition in enumerate(self.partitions):
             if self.leads(number):
                 partition.take()
+            else:
+                partition.start_resigning()
 
     def check_lease(self) -> None:
         """To be called when the lease may have expired."""
@@ -150,9 +156,9 @@ class CoordinatorPartitions(Coordinators[C]):
             partition.check_lease()
 
     async def release_partitions(self) -> None:
-        """Release partitions that are placed elsewhere. A partition that is placed here again since is taken again."""
-        lost = [partition for number, partition in enumerate(self.partitions) if not self.leads(number)]
-        await asyncio.gather(*(partition.resign() for partition in lost))
+        """Wait for the partitions that were placed elsewhere, also if they are placed here again since."""
+        self.follow_placement()
+        await asyncio.gather(*(partition.wait_resigned() for partition in self.partitions))
 
     @property
     def load_failure(self) -> str | None:

@@ -100,7 +100,7 @@ async def test_a_partition_that_is_loaded_later_hears_of_deletions(monkeypatch: 
         await scene.service.coordinators.release_partitions()
         scene.service.forget_topics([DeletedTopic("t", topic.topic_id.bytes, 0)])
         scene.fleet.placed = {0, 1}
-        scene.service.coordinators.take_placed()
+        scene.service.coordinators.follow_placement()
         await scene.until(lambda: scene.service.coordinators.run("g", lambda c, now_ms: c.list_groups().error) == 0)
         await scene.until(lambda: scene.committed("g", "t") is None)
 

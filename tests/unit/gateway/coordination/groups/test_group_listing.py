@@ -57,7 +57,7 @@ async def test_a_partition_placed_here_while_the_lease_has_run_out_is_taken(monk
         scene.fleet.placed = {1}
         await scene.service.coordinators.release_partitions()
         scene.fleet.placed, scene.fleet.holds_lease = {0, 1}, False
-        scene.service.coordinators.take_placed()
+        scene.service.coordinators.follow_placement()
         scene.fleet.holds_lease = True
         groups = scene.service.coordinators
         await scene.until(lambda: groups.run(group_in(0), lambda c, now_ms: c.list_groups().error) == 0)

@@ -66,6 +66,11 @@ class FakeProducer:
         self.closed = True
         self.listener.on_producer_closed(error or ConnectionLostError("lost"))
 
+    def fence(self) -> None:
+        self.closed = True
+        if not self.topic.fences_silently:
+            self.lose(ProducerFencedError("fenced"))
+
     async def close(self) -> None:
         if self.topic.hangs:
             self.closed = True
@@ -117,6 +122,8 @@ class FakeInternalTopic:
         self.holds = False
         self.hangs = False
         """The broker answers nothing any more."""
+        self.fences_silently = False
+        """As Pulsar does: a fenced producer learns it when it sends."""
 
     def write(self, payload: bytes, count: int) -> Position:
         position = Position(LEDGER_ID, len(self.history))
@@ -150,7 +157,7 @@ class FakeInternalTopic:
             raise ProducerFencedError("another has the topic")
         assert fencing
         if self.producers and not self.producers[-1].closed:
-            self.producers[-1].lose(ProducerFencedError("fenced"))
+            self.producers[-1].fence()
         self.producers.append(FakeProducer(self, listener))
         return self.producers[-1]
 
