@@ -224,19 +224,19 @@ class TopicsAdmin:
         """Index and publish time of one entry, without its payload; None if the entry does not exist."""
         path = topic_path(topic, "ledger", str(position.ledger_id), "entry", str(position.entry_id))
         try:
-            response = await self._http.request("HEAD", path)
+            response = await self._http.request("HEAD", path, refusal=_BEHIND_LAST_ENTRY)
         except AdminError as error:
             if error.not_found or _BEHIND_LAST_ENTRY in error.reason:
                 return None
             raise
-        index = response.headers.get("X-Pulsar-Broker-Entry-METADATA-index")
-        published = response.headers.get("X-Pulsar-publish-time")
-        marker = response.headers.get("X-Pulsar-marker-type")
+        index = response.headers.get("x-pulsar-broker-entry-metadata-index")
+        published = response.headers.get("x-pulsar-publish-time")
+        marker = response.headers.get("x-pulsar-marker-type")
         return StoredEntry(
             position=position,
             index=None if index is None else int(index),
             publish_time_ms=None if published is None else _timestamp_ms(published),
-            num_messages=int(response.headers.get("X-Pulsar-num-batch-message", "1")),
+            num_messages=int(response.headers.get("x-pulsar-num-batch-message", "1")),
             marker_type=None if marker is None else int(marker),
         )
 

@@ -85,3 +85,12 @@ async def test_what_no_broker_can_answer_is_told(brokers: list[Broker], http: Ad
     with pytest.raises(AdminError, match="500 PUT /admin/v2/path: expired"):
         await http.request("PUT", "path")
     assert [broker.requests for broker in brokers] == [2, 1]
+
+
+async def test_a_refusal_with_status_500_is_an_answer(brokers: list[Broker], http: AdminHttp) -> None:
+    ill, _ = brokers
+    ill.silent, ill.status = False, 500
+    for _ in range(2):
+        with pytest.raises(AdminError, match="500"):
+            await http.request("GET", "path", refusal="expired")
+    assert [broker.requests for broker in brokers] == [2, 0]
