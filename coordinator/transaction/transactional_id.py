@@ -39,6 +39,13 @@ class TransactionalId:
         """Requests have to wait or to be retried."""
         return self.is_in_transition or self.metadata.state in PREPARED
 
+    def tell_if_free(self) -> None:
+        """Call what waits, if the id is not busy any more."""
+        if not self.is_busy:
+            waiting, self.waiting = self.waiting, []
+            for call in waiting:
+                call()
+
     @property
     def producer(self) -> Producer:
         return Producer(self.metadata.producer_id, self.metadata.producer_epoch)

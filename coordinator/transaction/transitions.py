@@ -60,6 +60,8 @@ class Transitions:
                     entry.is_in_transition = False
                 if outcome is ErrorCode.NONE:
                     on_removed()
+                for entry in entries:
+                    entry.tell_if_free()
 
         self._log.append(records, on_appended)
 

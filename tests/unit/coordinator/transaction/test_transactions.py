@@ -422,6 +422,22 @@ def test_a_refused_tombstone() -> None:
     h.auto = False
     h.advance(2_000)
     assert h.add(producer).value is WAIT
+    told: list[str] = []
+    h.coordinator.tell_when_free("t", lambda: told.append("free"))
     h.finish_append(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert told == ["free"]
     h.auto = True
     assert h.add(producer).value is NONE
+
+
+def test_who_waits_is_told_when_the_id_is_removed() -> None:
+    h = Harness(config=TransactionConfig(id_expiration_ms=1_000, id_expiration_check_interval_ms=2_000))
+    producer = h.producer()
+    h.auto = False
+    h.advance(2_000)
+    errors: list[ErrorCode] = []
+    h.coordinator.tell_when_free("t", lambda: errors.append(h.coordinator.describe("t").error))
+    assert not errors
+    h.finish_append()
+    assert errors == [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND]
+    assert h.add(producer).value is ErrorCode.INVALID_PRODUCER_ID_MAPPING
