@@ -194,17 +194,21 @@ class OffsetMirror:
         topic = await self._topic(key.partition)
         offset = self._committed(key)
         if offset is None or topic is None:
+            self._carried.pop(key, None)
             return
         name = subscription_name(key.group_id)
         try:
             if offset == NO_OFFSET:
+                self._carried.pop(key, None)
                 await self._cursors.delete(topic, name)
             else:
                 found = None
                 if not self._cursors.knows(topic, name):
                     found = (await self._reads.find(topic, name)).by_name.get(name)
                 log_ = self._logs.find(*key.partition)
-                if not await self._cursors.move(topic, name, offset, log_, found):
+                if await self._cursors.move(topic, name, offset, log_, found):
+                    self._carried.pop(key, None)
+                else:
                     self._carry_over_later(key)
         finally:
             self._moved(topic, name)

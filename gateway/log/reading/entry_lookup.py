@@ -43,8 +43,13 @@ class EntryLookup:
                     return await self.admin.topics.entry(topic, position)
             except TimeoutError:
                 log.info("the admin API does not return an entry: reading it instead", topic=topic, position=position)
-                self._asked_again_at[topic] = time.monotonic() + READ_FOR_S
+                self._read_for_a_while(topic)
         return await self._read(topic, position)
+
+    def _read_for_a_while(self, topic: str) -> None:
+        now_s = time.monotonic()
+        self._asked_again_at = {known: at_s for known, at_s in self._asked_again_at.items() if at_s > now_s}
+        self._asked_again_at[topic] = now_s + READ_FOR_S
 
     async def _read(self, topic: str, position: Position) -> StoredEntry | None:
         async with aclosing(read_entries(self._client, topic, position, position)) as entries:

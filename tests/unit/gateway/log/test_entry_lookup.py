@@ -59,3 +59,20 @@ async def test_an_emptied_log_ends_where_its_last_index_says(topic: FakeTopic) -
     topic.properties["index"] = "8"
     assert await lookup_in(topic).end("topic", Position(3, 2)) == 9
     assert await lookup_in(topic).end("topic", Position(3, -1)) == 9
+
+
+async def test_topics_are_forgotten_when_the_admin_api_is_asked_again(
+    topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_lookup, "ANSWER_S", 0)
+    monkeypatch.setattr(entry_lookup, "READ_FOR_S", 0.001)
+
+    async def never(topic: str, position: Position) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(topic, "entry", never)
+    lookup = lookup_in(topic)
+    for number in range(5):
+        await lookup.entry(f"topic-{number}", Position(3, 1))
+        await asyncio.sleep(0.002)
+    assert list(lookup._asked_again_at) == ["topic-4"]

@@ -409,3 +409,16 @@ async def test_groups_stand_nowhere_in_new_partitions(harness: Harness) -> None:
     await harness.mirror.partitions_added(cast(Topic, topic), range(1, 4))
     assert harness.cursors.bare == {("t-0", "native"), ("t-1", "native")}
     assert harness.cursors.offsets == {("t-0", "group"): 5, ("t-3", "group"): 5}
+
+
+async def test_attempts_to_carry_over_are_forgotten_after_the_last_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "CARRY_OVER_S", 0.001)
+    harness.cursors.carried_over = False
+    harness.commit("carried", T0, 7)
+    harness.commit("deleted", T0, 7)
+    await harness.until(lambda: len(harness.mirror._carried) == 2)
+    harness.cursors.carried_over = True
+    harness.committed[MirrorKey("deleted", T0)] = NO_OFFSET
+    await harness.until(lambda: not harness.mirror._carried)
