@@ -63,24 +63,30 @@ class GroupConfigs:
 
     async def all(self) -> dict[str, dict[str, str]]:
         """The groups' own configurations, by group. Raises KafkaError and PulsarError."""
+        stored = await self._stored()
+        found = {group_id: configs for group_id, each in stored.items() if (configs := self._usable_of(each))}
+        self.times = {group_id: self._times(configs) for group_id, configs in found.items()}
+        return found
+
+    async def _stored(self) -> dict[str, dict[str, str]]:
+        """The properties of each group, also those that are not usable."""
         topic = await self._topic()
         found: dict[str, dict[str, str]] = {}
         for key, value in (await self._admin.topics.partitioned(topic.pulsar_name)).properties.items():
             name, separator, group_id = key.removeprefix(PREFIX).partition("/")
-            if key.startswith(PREFIX) and separator and self._usable(name, value):
+            if key.startswith(PREFIX) and separator:
                 found.setdefault(group_id, {})[name] = value
-        self.times = {group_id: self._times(configs) for group_id, configs in found.items()}
         return found
 
     async def alter(self, group_id: str, change: Callable[[Configs], Configs], *, validate_only: bool) -> None:
         """Replace a group's configurations with the result of ``change``. Raises KafkaError and PulsarError."""
         async with self._altering:
-            present = (await self.all()).get(group_id, {})
-            configs = self._checked(change(present))
+            stored = (await self._stored()).get(group_id, {})
+            configs = self._checked(change(self._usable_of(stored)))
             if validate_only:
                 return
             topic = await self._topic()
-            for name in present.keys() - configs.keys():
+            for name in stored.keys() - configs.keys():
                 await self._admin.topics.remove_property(topic.pulsar_name, f"{PREFIX}{name}/{group_id}")
             changed = {f"{PREFIX}{name}/{group_id}": value for name, value in configs.items()}
             if changed:
@@ -114,8 +120,11 @@ class GroupConfigs:
             raise _invalid(f"{name} must be less than or equal to {name.replace('consumer', 'group.consumer.max')}")
         return parsed
 
-    def _usable(self, name: str, value: str) -> bool:
+    def _usable_of(self, stored: Configs) -> dict[str, str]:
         """Properties are checked because any Pulsar client with the right may change a topic's properties."""
+        return {name: value for name, value in stored.items() if self._usable(name, value)}
+
+    def _usable(self, name: str, value: str) -> bool:
         try:
             return self._parsed(name, value) == value
         except KafkaError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import structlog
 from prometheus_client.core import GaugeMetricFamily
@@ -127,9 +128,10 @@ class GroupLag(Collector):
         omitted = 0
         for coordinator in self._partitions():
             async for group, offsets in iter_committed(coordinator):
-                if len(committed) + len(offsets) > self._max_series:
-                    omitted += len(offsets)
-                else:
+                room = self._max_series - len(committed)
+                omitted += max(0, len(offsets) - room)
+                if room > 0:
                     coordinators[group] = coordinator
-                    committed |= {(group, partition): offset for partition, offset in offsets.items()}
+                    some = islice(offsets.items(), room)
+                    committed |= {(group, partition): offset for partition, offset in some}
         return committed, omitted

@@ -111,3 +111,13 @@ async def test_before_the_topic_is_there(pulsar: FakePulsar) -> None:
     with pytest.raises(KafkaError) as raised:
         await configs_on(pulsar).all()
     assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_change_removes_properties_that_are_not_usable(pulsar: FakePulsar) -> None:
+    others = {"kafka.topic.id": "something else", f"kafka.group.{SESSION}/h": "1"}
+    unusable = {f"kafka.group.{SESSION}/g": "1", "kafka.group.unknown/g": "x"}
+    pulsar.properties = {**others, **unusable}
+    await put(configs_on(pulsar), "g", {}, validate_only=True)
+    assert pulsar.properties == {**others, **unusable}
+    await put(configs_on(pulsar), "g", {})
+    assert pulsar.properties == others

@@ -85,6 +85,12 @@ async def test_series_are_bounded() -> None:
     assert harness.metrics.registry.get_sample_value("kafka_gateway_group_lag_omitted") == 3
 
 
+async def test_of_a_group_with_too_many_offsets_the_first_ones_are_shown() -> None:
+    harness = Harness({T0: 10, T1: 10}, max_series=3)
+    assert len(await harness.series({f"g{number}": {T0: 1, T1: 1} for number in range(3)})) == 3
+    assert harness.metrics.registry.get_sample_value("kafka_gateway_group_lag_omitted") == 3
+
+
 class FakePulsar:
     """The client, the admin API, the catalog and the open logs at once."""
 
