@@ -49,10 +49,10 @@ async def _local_cluster(admin: AdminClient) -> str:
 
 
 async def _set_policy(admin: AdminClient, topic: str, clusters: list[str]) -> None:
-    """Retries, because the policy service of a new namespace needs a moment."""
+    """Retries, because the policy service of a new namespace needs a moment; until then topics may not be found."""
     await retried(
         lambda: admin.topics.set_policy(topic, TopicPolicy.REPLICATION, clusters),
-        lambda error: isinstance(error, AdminError),
+        lambda error: isinstance(error, AdminError) and (error.retriable or error.not_found),
         Backoff(PAUSE_S),
         within_s=PATIENCE_S,
     )

@@ -108,10 +108,12 @@ class PolicyChanges:
     def __init__(self, admin: AdminClient, defaults: Mapping[str, str]) -> None:
         self._admin = admin
         self._defaults = defaults
-        self._left: dict[str, asyncio.Task[None]] = {}
+        self._left: dict[str, set[str]] = {}
+        """By topic, the keys of changes that are still to be finished."""
+        self._finishing: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        for task in (tasks := tuple(self._left.values())):
+        for task in (tasks := tuple(self._finishing)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -129,21 +131,31 @@ class PolicyChanges:
     def finish_later(self, pulsar_name: str, properties: Mapping[str, str]) -> None:
         """Changes among these properties that still exist after a while are finished, whichever gateway began them."""
         keys = {change.key for change in pending_changes(properties)}
-        if keys and pulsar_name not in self._left:
-            task = self._left[pulsar_name] = run_once("finish policies", self._finish_left(pulsar_name, keys))
-            task.add_done_callback(lambda _: self._left.pop(pulsar_name))
+        if not keys:
+            return
+        if pulsar_name in self._left:
+            self._left[pulsar_name] |= keys
+            return
+        self._left[pulsar_name] = keys
+        task = run_once("finish policies", self._finish_left(pulsar_name, keys))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        task.add_done_callback(lambda _: self._left.pop(pulsar_name))
 
-    async def _finish_left(self, pulsar_name: str, keys: AbstractSet[str]) -> None:
+    async def _finish_left(self, pulsar_name: str, keys: set[str]) -> None:
+        """More keys may be added at any time; each change gets its time to be finished by others."""
         backoff = Backoff(GRACE_S, MAX_PAUSE_S)
-        while True:
+        while keys:
+            asked = set(keys)
             await backoff.pause()
             try:
                 found = await read_topic(self._admin, pulsar_name)
                 for change in pending_changes(found.properties):
-                    if change.key in keys:
+                    if change.key in asked:
                         log.info("finishing a change of policies", topic=pulsar_name, policies=sorted(change.touches))
                         await self._finish(pulsar_name, change)
-                return
+                keys -= asked
+                backoff.reset()
             except KafkaError as error:
                 log.warning("change of policies was rolled back", topic=pulsar_name, error=str(error))
             except PulsarError as error:
