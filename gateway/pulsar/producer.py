@@ -27,7 +27,7 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 )
 
 STALLED_S = 20.0
-"""A send that the broker does not answer within this time is abandoned; Kafka's clients wait for 30 s and more."""
+"""Sends that the broker does not answer within this time are abandoned. Kafka's clients wait for 30 s or more."""
 OPENING_BITS = 32
 """A producer never sends so many entries that it reaches the sequence ids of the next producer with its name."""
 _openings = count(1)

@@ -18,6 +18,7 @@ from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Reader
@@ -122,7 +123,9 @@ async def _first_of_kept(admin: AdminClient, topic: str, end_offset: int | None)
 async def _end_offset(client: PulsarClient, admin: AdminClient, topic: str, last: Position) -> int:
     """The offset after ``last``. Brokers never report undispatched entries that they wrote themselves as the last."""
     found = await read_entry(client, topic, last, admin) or await admin.topics.entry(topic, last)
-    return 0 if found is None or found.index is None else found.index + 1
+    if found is None:
+        raise ServiceNotReadyError(f"the last entry of {topic} was deleted in the meantime")
+    return 0 if found.index is None else found.index + 1
 
 
 async def _is_compacted(admin: AdminClient, topic: str, held: ManagedLedgerInfo) -> bool:

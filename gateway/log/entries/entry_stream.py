@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from gateway.backoff import Backoff
 from gateway.fan_out import Slices
 from gateway.log.entries.undispatched import SILENT_S, undispatched_end
 from gateway.pulsar.admin import AdminClient
@@ -95,9 +96,11 @@ async def read_entry(client: PulsarClient, topic: str, position: Position, admin
 
     try:
         reader.flow(1)
-        return await _next_entry(queue, position._replace(entry_id=position.entry_id - 1), all_came)
+        entry = await _next_entry(queue, position._replace(entry_id=position.entry_id - 1), all_came)
     finally:
         await reader.close()
+    # Brokers send the next entry that they dispatch: it may have been written in the meantime.
+    return entry if entry is not None and entry.position == position else None
 
 
 async def read_on(
@@ -134,14 +137,15 @@ async def _next_entry(queue: EntryQueue, behind: Position, all_came: AllCame) ->
         return None
     entry = queue.entries.popleft()
     if isinstance(entry, PulsarError):
-        raise entry
+        raise entry.with_traceback(None)  # all readers of a connection get the same error
     return entry
 
 
 async def _one_comes(queue: EntryQueue, behind: Position, all_came: AllCame) -> bool:
     """True when an entry has arrived; False if none will arrive. Raises TimeoutError."""
+    pauses = Backoff(SILENT_S, READ_TIMEOUT_S)  # a Pulsar that is slow must not get more and more requests
     async with asyncio.timeout(READ_TIMEOUT_S):
-        while not await queue.wait(SILENT_S):
+        while not await queue.wait(pauses.next_pause_s()):
             if await all_came(behind) and not queue.entries:
                 return False
     return True

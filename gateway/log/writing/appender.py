@@ -68,7 +68,7 @@ class PendingBatch:
 class SentEntry:
     """Batches that were sent as one entry."""
 
-    __slots__ = ("batches", "checkpoint", "count", "data", "is_transactional", "needs_lease", "position", "sent_at")
+    __slots__ = ("batches", "checkpoint", "count", "data", "is_transactional", "needs_lease", "sent_at")
 
     def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
         self.batches = batches
@@ -77,7 +77,6 @@ class SentEntry:
         self.needs_lease = any(batch.leased for batch in batches)
         self.is_transactional = any(batch.is_transactional for batch in batches)
         self.sent_at = time.monotonic()
-        self.position: Position | None = None
         self.checkpoint: Checkpoint | None = None
         """The checkpoint that this entry carries."""
 

@@ -22,12 +22,9 @@ from gateway.log.writing.producer_supply import ProducerSupply
 from gateway.log.writing.writer_names import WriterNames
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
-from gateway.pulsar.producer import Producer
+from gateway.pulsar.producer import STALLED_S, Producer
 from protocol.kafka.batch import BatchHeader
 from protocol.kafka.errors import ErrorCode
-
-STALLED_S = 20.0
-"""A writer is stalled if batches wait and Pulsar wrote none for this time. Clients time out after 30 s or more."""
 
 log = structlog.get_logger()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from gateway.log.entries import entry_stream
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 
@@ -113,3 +114,38 @@ async def test_a_log_may_end_with_what_brokers_keep_to_themselves(
     assert found[:4] == (topic.last, sum(before) + 60, 0, True)
     search = StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic")
     assert await search.run() == (0, True)
+
+
+async def test_an_entry_that_is_written_while_the_last_one_is_read_is_not_taken_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers send no marker, but the entry after it."""
+    topic = written(2)
+    marker = topic.write_marker(3)
+    open_reader = topic.open_reader
+
+    async def others_write(name: str, start: Any, listener: Any, **options: Any) -> Any:
+        if start == marker:
+            topic.write(b"", 10, "other", 0)
+        return await open_reader(name, start, listener, **options)
+
+    monkeypatch.setattr(topic, "open_reader", others_write)
+    found = await bounds(topic)
+    assert found[:2] == (marker, 5)
+
+
+async def test_a_last_entry_that_is_deleted_meanwhile_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = written(2, 3)
+    last = topic.last
+    open_reader = topic.open_reader
+
+    async def retention_deletes(name: str, start: Any, listener: Any, **options: Any) -> Any:
+        if start == last:
+            topic.entries.clear()
+            topic.roll_over()
+            topic.write(b"", 10, "other", 0)
+        return await open_reader(name, start, listener, **options)
+
+    monkeypatch.setattr(topic, "open_reader", retention_deletes)
+    with pytest.raises(ServiceNotReadyError, match="deleted"):
+        await bounds(topic)

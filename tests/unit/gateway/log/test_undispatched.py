@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from gateway.log.entries.undispatched import undispatched_end
 from gateway.log.reading import end_refresh
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.log_scene import Scene, answered, append
@@ -96,3 +98,29 @@ async def test_producers_are_known_of_a_log_that_ends_with_them(scene: Scene) ->
     scene.topic.write_marker()
     assert await scene.log.producers.active() == []
     assert scene.log.end_offset == 2
+
+
+async def test_a_slow_pulsar_is_asked_less_and_less_often() -> None:
+    queue, asked = entry_stream.EntryQueue(), []
+
+    async def entry_is_late(behind: Position) -> bool:
+        asked.append(asyncio.get_running_loop().time())
+        if len(asked) == 4:
+            queue.on_entry(cast(Any, None))
+        return False
+
+    assert await entry_stream._one_comes(queue, Position(-1, -1), entry_is_late)
+    pauses_s = [later - earlier for earlier, later in pairwise(asked)]
+    assert all(later > 1.5 * earlier for earlier, later in pairwise([0.01, *pauses_s]))
+
+
+async def test_an_error_that_many_readers_get_does_not_keep_all_their_frames() -> None:
+    error = ConnectionLostError("lost")
+    depths = []
+    for _ in range(3):
+        queue = entry_stream.EntryQueue()
+        queue.on_reader_closed(error)
+        with pytest.raises(ConnectionLostError) as raised:
+            await entry_stream._next_entry(queue, Position(-1, -1), cast(Any, None))
+        depths.append(len(raised.traceback))
+    assert len(set(depths)) == 1
