@@ -86,9 +86,10 @@ class Gateway:
         self._server: KafkaServer | None = None
         self._logins: LoginService | None = None
         self._not_ready: str | None = "starting"
+        self._accepts_clients = False
         self._health = HealthServer(
             config.http, self.metrics, lambda: self._failures.reason, self._why_not_ready,
-            lambda: self._clusters.failures,
+            lambda: self._clusters.failures, self._why_no_partitions,
         )
 
     @property
@@ -125,6 +126,7 @@ class Gateway:
         self._not_ready = "loading ACLs and quotas"
         await self._until_pulsar_is_there(self._services.load_rights)
         await self._server.start()
+        self._accepts_clients = True
         self._tasks.keep_running("housekeeping", self._keep_house)
         self._clusters.start()
         self._not_ready = "loading consumer groups and transactions"
@@ -134,7 +136,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Clients get the new leaders before their connections are closed."""
-        self._not_ready = "stopping"
+        self._not_ready, self._accepts_clients = "stopping", False
         await self._fleet.hand_over()
         if self._server is not None:
             await self._server.stop()
@@ -151,10 +153,13 @@ class Gateway:
         self._watchdog.stop()
 
     def _why_not_ready(self) -> str | None:
+        return self._not_ready or self._why_no_partitions() or self._services.load_failure
+
+    def _why_no_partitions(self) -> str | None:
         """A gateway that is cut off from Pulsar still answers, so its clients would stay, but it cannot write."""
-        if self._not_ready is None and not self._fleet.state.permissions.is_ready:
-            return "cut off: Pulsar acknowledges no writes"
-        return self._not_ready or self._services.load_failure
+        if not self._accepts_clients:
+            return self._not_ready
+        return None if self._fleet.state.permissions.is_ready else "cut off: Pulsar acknowledges no writes"
 
     async def _wait_for_pulsar(self) -> None:
         self._not_ready = "waiting for Pulsar"

@@ -1,4 +1,8 @@
-"""HTTP for operators: /metrics, /healthz (whether the process works), /readyz (whether clients are served)."""
+"""HTTP for operators: /metrics, /healthz (whether the process works), /readyz (whether clients are served).
+
+/readyz/partitions is for an address that leads to this gateway only. The other gateways name it as a leader when it has
+joined, which is seconds before it has loaded its groups: nobody else can serve its partitions meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +40,11 @@ class HealthServer:
         broken: Callable[[], str | None],
         ready: Callable[[], str | None],
         clusters: Callable[[], Mapping[str, str]] = dict,
+        serves_partitions: Callable[[], str | None] | None = None,
     ) -> None:
         """``broken`` returns why the process has to end, ``ready`` why clients are not served, or None.
 
+        ``serves_partitions`` returns why partitions are not served; if it is not given, ``ready`` does.
         ``clusters`` returns the reason for each other cluster that is not served. These do not change the status.
         """
         self._host = settings.host
@@ -47,6 +53,7 @@ class HealthServer:
         self._metrics = metrics
         self._broken = broken
         self._ready = ready
+        self._serves_partitions = serves_partitions or ready
         self._clusters = clusters
         self._runner: web.AppRunner | None = None
 
@@ -56,6 +63,7 @@ class HealthServer:
         app.router.add_get("/metrics", self._get_metrics)
         app.router.add_get("/healthz", self._get_health)
         app.router.add_get("/readyz", self._get_ready)
+        app.router.add_get("/readyz/partitions", self._get_serves_partitions)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
@@ -82,6 +90,9 @@ class HealthServer:
             lines = "".join(f"{cluster}: {reason}\n" for cluster, reason in sorted(failing.items()))
             state.text = f"{state.text}{lines}"
         return state
+
+    async def _get_serves_partitions(self, request: web.Request) -> web.Response:
+        return _state(self._broken() or self._serves_partitions(), "ready")
 
     async def _may_see_all(self, request: web.Request) -> bool:
         return self._token_file is None or await asyncio.to_thread(_has_token, request, self._token_file)

@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 CHECK_MS = 1_000
-"""Time between two checks of /readyz. Two failed checks take a gateway out of service, one good check puts it back."""
+"""Time between two checks. Two failed checks take a gateway out of service, one good check puts it back."""
+READY = "/readyz"
+"""Answers 200 when the gateway serves everything: until then, others serve clients better."""
+SERVES_PARTITIONS = "/readyz/partitions"
+"""Answers 200 as soon as the gateway serves the partitions that it leads: no other gateway serves them."""
 IDLE_MINUTES = 15
 """Longer than the gateway's [limits] connection_idle_ms, so that the gateway is the one that closes idle connections.
 """
@@ -28,15 +32,16 @@ class Backend(NamedTuple):
 
 def single_address_config(gateways: Sequence[Backend], bind_host: str, port: int) -> str:
     """All gateways behind one port, which all of them advertise. A gateway forwards what another gateway leads."""
-    return "\n".join([_HEAD, _frontend("kafka", bind_host, port), _backend("kafka", gateways)])
+    return "\n".join([_HEAD, _frontend("kafka", bind_host, port), _backend("kafka", gateways, READY)])
 
 
 def haproxy_config(gateways: Sequence[Backend], bind_host: str, bootstrap_port: int) -> str:
     """An address for each gateway: gateway N, from 0, has the port `bootstrap_port` + 1 + N, its advertised_port."""
-    parts = [_HEAD, _frontend("bootstrap", bind_host, bootstrap_port), _backend("bootstrap", gateways)]
+    parts = [_HEAD, _frontend("bootstrap", bind_host, bootstrap_port), _backend("bootstrap", gateways, READY)]
     for number, gateway in enumerate(gateways):
         name = f"gateway-{number}"
-        parts += [_frontend(name, bind_host, bootstrap_port + 1 + number), _backend(name, [gateway], number)]
+        backend = _backend(name, [gateway], SERVES_PARTITIONS, number)
+        parts += [_frontend(name, bind_host, bootstrap_port + 1 + number), backend]
     return "\n".join(parts)
 
 
@@ -54,11 +59,11 @@ def _frontend(name: str, host: str, port: int) -> str:
     return f"frontend {name}\n    bind {host}:{port}\n    default_backend {name}\n"
 
 
-def _backend(name: str, gateways: Sequence[Backend], first: int = 0) -> str:
+def _backend(name: str, gateways: Sequence[Backend], check_path: str, first: int = 0) -> str:
     lines = [
         f"backend {name}",
         "    balance leastconn",
-        "    option httpchk GET /readyz",
+        f"    option httpchk GET {check_path}",
         # When a gateway does not accept a connection, haproxy tries the next gateway, before the health check has
         # noticed.
         "    option redispatch 1",

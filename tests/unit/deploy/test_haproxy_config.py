@@ -21,6 +21,14 @@ def test_each_gateway_has_a_frontend() -> None:
     ]  # fmt: skip
 
 
+def test_the_port_of_one_gateway_is_open_as_soon_as_it_serves_partitions() -> None:
+    text = haproxy_config(GATEWAYS, "127.0.0.1", 19_092)
+    asked = [line.split()[-1] for line in text.splitlines() if "httpchk" in line]
+    assert asked == ["/readyz", "/readyz/partitions", "/readyz/partitions"]
+    [asked_of_all] = [line for line in single_address_config(GATEWAYS, "h", 1).splitlines() if "httpchk" in line]
+    assert asked_of_all.split()[-1] == "/readyz"
+
+
 def test_a_single_address_has_one_frontend() -> None:
     lines = single_address_config(GATEWAYS, "127.0.0.1", 19_092).splitlines()
     assert [line.strip() for line in lines if line.startswith("    bind")] == ["bind 127.0.0.1:19092"]

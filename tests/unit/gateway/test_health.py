@@ -87,3 +87,30 @@ async def test_other_clusters_are_named_and_end_nothing(tmp_path: Path) -> None:
                         assert await response.text() == "ready\n" + (named if sees else "")
         finally:
             await server.stop()
+
+
+async def test_partitions_are_served_before_everything_is() -> None:
+    port = free_port()
+    reasons: dict[str, str | None] = {"broken": None, "ready": "loading consumer groups", "partitions": None}
+    server = HealthServer(
+        HttpSection(host=HOST, port=port), Metrics(), lambda: reasons["broken"], lambda: reasons["ready"],
+        serves_partitions=lambda: reasons["partitions"],
+    )  # fmt: skip
+    await server.start()
+    try:
+        async with aiohttp.ClientSession(f"http://{HOST}:{port}") as session:
+
+            async def answers() -> list[tuple[int, str]]:
+                found = []
+                for path in ("/readyz", "/readyz/partitions"):
+                    async with session.get(path) as response:
+                        found.append((response.status, await response.text()))
+                return found
+
+            assert await answers() == [(503, "loading consumer groups\n"), (200, "ready\n")]
+            reasons["partitions"] = "cut off"
+            assert await answers() == [(503, "loading consumer groups\n"), (503, "cut off\n")]
+            reasons |= {"ready": None, "partitions": None, "broken": "a task keeps failing"}
+            assert await answers() == [(503, "a task keeps failing\n")] * 2
+    finally:
+        await server.stop()
