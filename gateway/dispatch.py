@@ -11,6 +11,7 @@ from gateway.authorization.table import GUARDS
 from gateway.config import FORWARDING_LISTENER
 from gateway.forwarding.forwarder import Forwarder, Forwarding
 from gateway.handlers.cluster.api_versions import UnknownVersion
+from gateway.handlers.records.expected_produces import ExpectedProduces
 from gateway.handlers.records.known_produce import KnownProduces, Place
 from gateway.handlers.table import APIS
 from gateway.metering.meter import Meter
@@ -77,6 +78,9 @@ class RequestHandler(Protocol):
 
     def handle(self, call: Call) -> Reply: ...
 
+    def expect(self, call: Call) -> None:
+        """The call will be handled when an earlier one is. Begin what it will wait for, as far as that is allowed."""
+
     def close(self) -> None:
         """The client has disconnected."""
 
@@ -87,6 +91,7 @@ class LocalHandler:
     def __init__(self) -> None:
         self._produces = KnownProduces()
         self.handle_known = self._produces.handle
+        self._expected = ExpectedProduces()
 
     def handle(self, call: Call) -> Reply:
         reply = call.api.handle(call)
@@ -94,8 +99,12 @@ class LocalHandler:
             self._produces.learn(call)
         return reply
 
+    def expect(self, call: Call) -> None:
+        if asks(call, ProduceRequest):
+            self._expected.expect(call)
+
     def close(self) -> None:
-        """There is nothing to release."""
+        self._expected.close()
 
 
 class GuardedHandler:
@@ -104,7 +113,7 @@ class GuardedHandler:
     def __init__(self, handler: RequestHandler) -> None:
         """`handler` handles the requests that are allowed."""
         self._handler = handler
-        self.handle_known = handler.handle_known
+        self.handle_known, self.expect = handler.handle_known, handler.expect
 
     def handle(self, call: Call) -> Reply:
         return GUARDS[call.api.key](call, self._handler.handle)
@@ -119,6 +128,7 @@ class MeteredHandler:
     def __init__(self, handler: RequestHandler, meter: Meter) -> None:
         self._handler = handler
         self._meter = meter
+        self.expect = handler.expect
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         return not self._meter.is_needed and self._handler.handle_known(frame, context, place)
@@ -212,6 +222,10 @@ class Dispatcher:
     def is_pipelined(self, frame: bytearray, before: Api) -> bool:
         """Whether a request may start although the previous one is not answered."""
         return before.pipelined and frame.startswith(before.first_bytes)
+
+    def may_be_expected(self, frame: bytearray, before: Api) -> bool:
+        """Whether something can be begun for a request while the previous one is being prepared."""
+        return before is PRODUCE and frame.startswith(PRODUCE.first_bytes)
 
     def complete(self, call: Call, response: Response) -> Response:
         """Count the request, and mute a client that is over its quota (KIP-219). May return another response."""

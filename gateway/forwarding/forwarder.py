@@ -121,6 +121,9 @@ class Forwarder:
             return self._produce(call)
         return self._hand_out(call)
 
+    def expect(self, call: Call) -> None:
+        """Nothing to do: requests that are forwarded wait at their leaders, which prepare what they need."""
+
     def close(self) -> None:
         """The client has disconnected."""
         self._closed = True

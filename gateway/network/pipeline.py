@@ -22,7 +22,7 @@ from gateway.network.host import Host
 from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
 from gateway.network.turns import SLICE_S
-from gateway.requests.call import Call, ClosesConnection
+from gateway.requests.call import Api, Call, ClosesConnection
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Listener, Principal, RequestContext
 from gateway.requests.reply import Reply, Response
@@ -30,6 +30,9 @@ from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.value_counts import count_values
+
+MAX_EXPECTED = 256
+"""The number of a connection's waiting requests for which work may begin."""
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -61,6 +64,10 @@ class Pipeline:
         self._answers = Answers(host, self, in_order=answers_in_order)
         self._serial: asyncio.Task[Any] | None = None
         """The work that the next request waits for: a login, an admission, decoding, or a handler's preparation."""
+        self._preparing: Api | None = None
+        """The API of the handler's preparation."""
+        self._expected = 0
+        """So many requests of the backlog are expected: what they will wait for has begun."""
         self._awaited: set[asyncio.Future[Response]] = set()
         self._request_bytes = self._room_bytes = 0
         """Bytes that this connection holds in the budgets of all connections."""
@@ -108,12 +115,16 @@ class Pipeline:
                 self._run_slice()
             else:
                 self._wait_for_turn()
+            if self._preparing is not None:
+                self._look_ahead(self._preparing)
         self._output.progressed()
 
     def _run_slice(self) -> None:
         turns, backlog = self._host.turns, self._backlog
         began_s = turns.now_s()
         while backlog and self._can_run(backlog[0]):
+            if self._expected:
+                self._expected -= 1
             self._run(backlog.popleft())
             if backlog and turns.now_s() - began_s >= SLICE_S:
                 self._wait_for_turn()
@@ -238,12 +249,28 @@ class Pipeline:
 
     def _take_reply(self, place: Place, reply: Reply) -> None:
         if reply.preparation is not None:
+            assert place.call is not None
             self._serially(reply.preparation, lambda prepared: self._take_reply(place, prepared), place)
+            self._preparing = place.call.api
+            self._look_ahead(place.call.api)
         elif reply.future is not None:
             self._awaited.add(reply.future)
             reply.future.add_done_callback(lambda future: self._future_done(place, future))
         else:
             self._answers.take(place, reply.response)
+
+    def _look_ahead(self, preparing: Api) -> None:
+        """Later requests wait for a request of this API: let the handler expect the first ones of them."""
+        dispatcher = self._host.dispatcher
+        while self._expected < min(len(self._backlog), MAX_EXPECTED):
+            frame = self._backlog[self._expected]
+            if not dispatcher.may_be_expected(frame, preparing):
+                break
+            try:
+                self._handler.expect(dispatcher.begin(frame, self._context))
+            except MalformedRequest:  # ends the connection in its turn
+                break
+            self._expected += 1
 
     def _serially(self, work: Coroutine[Any, Any, T], then: Callable[[T], None], place: Place | None = None) -> None:
         """Later requests of the connection wait for this work. Without a place, the request has not begun."""
@@ -251,7 +278,7 @@ class Pipeline:
         self._serial.add_done_callback(lambda task: self._serial_done(task, then, place))
 
     def _serial_done(self, task: asyncio.Task[T], then: Callable[[T], None], place: Place | None) -> None:
-        self._serial = None
+        self._serial = self._preparing = None
         if self._closed:
             _forget(task)
             return
@@ -334,12 +361,14 @@ class Pipeline:
         self.ending = "unsupported request" if isinstance(error, UnsupportedRequest) else "malformed request"
         log.info("connection ends", reason=self.ending, address=self._context.client.address, error=str(error))
         self._backlog.clear()
+        self._expected = 0
         if not self._answers.places:
             self._output.end(self.ending)
 
     def drop_backlog(self) -> None:
         """The connection is being closed."""
         self._backlog.clear()
+        self._expected = 0
 
     def close(self) -> None:
         """The client has disconnected and waits for no answers."""
@@ -348,6 +377,7 @@ class Pipeline:
         self.admission.leave()
         self._answers.close()
         self._backlog.clear()
+        self._expected = 0
         if self._muted is not None:
             self._muted.cancel()
         self.released(self._request_bytes)

@@ -56,6 +56,8 @@ class KnownProducers:
         self._shut_out: tuple[str, ...] = ()
         """The producer names of evicted gateways that are shut out: no entry of theirs can arrive any more."""
         self._shutting_out = SharedRun(self._shut_out_evicted)
+        self._loading_since = -math.inf
+        """When the log's tail began to be read, by the monotonic clock."""
         self._judges_since = math.inf
         """Since then, writes of idempotent producers are known: no other gateway accepts any while this log is open."""
 
@@ -65,7 +67,7 @@ class KnownProducers:
         """Whether all batches that other gateways may have had of the producer are known. ``prepare`` ensures this."""
         if not self.loaded or self._names.evicted() != self._shut_out:
             return False
-        if self._catch_up.covers(arrived_s):
+        if self._catch_up.covers(arrived_s) or arrived_s < self._loading_since:
             return True
         if header.producer_id in self.state:
             return self.state.trusts(header, source, time.monotonic())
@@ -122,6 +124,7 @@ class KnownProducers:
         self._shut_out = names
 
     async def _load(self) -> None:
+        self._loading_since = time.monotonic()
         stats = await self._refresh.read_what_others_sent()
         tail = Tail(self._end.last, self._taken_over)
         client, admin, limits, _, decoding = self._resources

@@ -349,6 +349,15 @@ async def test_one_look_at_the_log_serves_all_batches_that_came_before_it(scene:
     assert not scene.log.ready_for(first_batch(3), 1)
 
 
+async def test_the_first_look_at_the_log_serves_all_batches_that_came_before_it(scene: Scene) -> None:
+    records = [Record(0, 1_000, None, b"value", ())]
+    later = parse_header(encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=5))
+    arrived_s = time.monotonic()
+    await scene.log.prepare(later, 1, arrived_s)
+    assert scene.log.ready_for(later, 1, arrived_s)
+    assert not scene.log.ready_for(later, 1, time.monotonic()), "it may have come from another gateway since"
+
+
 @pytest.mark.parametrize("others", [0, 5])
 async def test_what_brokers_hold_back_is_looked_up(
     scene: Scene, others: int, monkeypatch: pytest.MonkeyPatch

@@ -36,14 +36,15 @@ class FakeDispatcher:
     """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
 
     n now, f later, s behind a preparation, p later and behind a preparation, 0 no answer; m malformed, c closes,
-    d a defect. All but n are pipelined, each behind any other. A frame that ends with L is decoded in a thread, an
-    answer that ends with E is encoded in one.
+    d a defect. All but n are pipelined and may be expected, each behind any other. A frame that ends with L is
+    decoded in a thread, an answer that ends with E is encoded in one.
     """
 
     def __init__(self, entrance: Entrance | None = None) -> None:
         self.own = ServedCluster(cluster())
         self.entrance = entrance
         self.begun: list[str] = []
+        self.expected: list[str] = []
         self.client: Client | None = None
         self.closed = 0
         self.futures: dict[str, asyncio.Future[Any]] = {}
@@ -84,6 +85,12 @@ class FakeDispatcher:
 
     def is_pipelined(self, frame: bytearray, before: object) -> bool:
         return not frame.startswith(b"n")
+
+    def may_be_expected(self, frame: bytearray, before: object) -> bool:
+        return not frame.startswith(b"n")
+
+    def expect(self, call: Call) -> None:
+        self.expected.append(cast(str, call.request)[1:].rstrip())
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: object) -> bool:
         return False
