@@ -18,7 +18,7 @@ IDLE_S = 15.0
 
 
 class HttpError(Exception):
-    """The request failed without an answer."""
+    """The request failed without a response."""
 
 
 class CannotConnect(HttpError):
@@ -57,7 +57,7 @@ class HttpClient:
     async def request(
         self, origin: Origin, method: str, target: str, headers: Mapping[str, str], body: bytes, timeout_s: float
     ) -> HttpResponse:
-        """Send a request once, and return the answer. ``target`` is the path with the query, percent-encoded.
+        """Send a request once, and return the response. ``target`` is the path with the query, percent-encoded.
 
         Raises HttpError, CannotConnect, and TimeoutError after ``timeout_s``.
         """

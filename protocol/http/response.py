@@ -1,4 +1,4 @@
-"""Cuts the answers of an HTTP/1.1 server out of the bytes of a connection (RFC 9112): one answer at a time."""
+"""Cuts the responses of an HTTP/1.1 server out of the bytes of a connection (RFC 9112): one response at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_BODY = frozenset({204, 304})
 
 
 class MalformedResponse(Exception):
-    """The bytes are no answer, or a limit is exceeded: nothing more can be read from the connection."""
+    """The bytes are no response, or a limit is exceeded: nothing more can be read from the connection."""
 
 
 class HttpResponse(NamedTuple):
@@ -35,10 +35,10 @@ class _Head(NamedTuple):
 
 
 class ResponseParser:
-    """Parses one answer. Create another parser for the next one."""
+    """Parses one response. Create another parser for the next one."""
 
     def __init__(self, max_body_bytes: int, *, without_body: bool = False) -> None:
-        """``without_body`` is for the answer to a HEAD request, which has the headers of a body, but no body."""
+        """``without_body`` is for the response to a HEAD request, which has the headers of a body, but no body."""
         self._max_body_bytes = max_body_bytes
         self._without_body = without_body
         self._received = bytearray()
@@ -48,7 +48,7 @@ class ResponseParser:
         self._chunks: _Chunks | None = None
 
     def feed(self, data: bytes) -> HttpResponse | None:
-        """The answer when it is complete. Raises MalformedResponse, also if bytes follow the answer."""
+        """The response when it is complete. Raises MalformedResponse, also if bytes follow the response."""
         self._received += data
         if self._head is None and not self._begin():
             return None
@@ -56,21 +56,21 @@ class ResponseParser:
         if self._chunks is not None:
             return self._end(self._chunks.body) if self._chunks.take(self._received) else None
         if len(self._received) > self._max_body_bytes:
-            raise MalformedResponse(f"answer of more than {self._max_body_bytes} bytes")
+            raise MalformedResponse(f"response of more than {self._max_body_bytes} bytes")
         if self._left is None or len(self._received) < self._left:
             return None
         if len(self._received) > self._left:
-            raise MalformedResponse("bytes after the answer")
+            raise MalformedResponse("bytes after the response")
         return self._end(self._received)
 
     def feed_eof(self) -> HttpResponse | None:
-        """The server has closed the connection: the answer if this completes it."""
+        """The server has closed the connection: the response if this completes it."""
         if self._head is None or self._left is not None or self._chunks is not None:
             return None
         return self._end(self._received)
 
     def _begin(self) -> bool:
-        """Whether the head is complete. Interim answers (1xx) are skipped."""
+        """Whether the head is complete. Interim responses (1xx) are skipped."""
         while True:
             end = self._received.find(_END_OF_HEAD, 0, MAX_HEAD_BYTES)
             if end < 0:
@@ -91,7 +91,7 @@ class ResponseParser:
         elif (length := head.headers.get("content-length")) is not None:
             self._left = _number(length, 10)
             if self._left > self._max_body_bytes:
-                raise MalformedResponse(f"answer of more than {self._max_body_bytes} bytes")
+                raise MalformedResponse(f"response of more than {self._max_body_bytes} bytes")
         return True
 
     def _end(self, body: bytearray) -> HttpResponse:
@@ -131,7 +131,7 @@ class _Chunks:
             del received[: end + len(_END_OF_LINE)]
             if self._take_line(line):
                 if received:
-                    raise MalformedResponse("bytes after the answer")
+                    raise MalformedResponse("bytes after the response")
                 return True
 
     def _take_line(self, line: bytes) -> bool:
@@ -146,7 +146,7 @@ class _Chunks:
         self._left = _number(line.partition(b";")[0].strip().decode("latin-1"), 16)
         self._in_trailers, self._after_data = self._left == 0, self._left > 0
         if len(self.body) + self._left > self._max_bytes:
-            raise MalformedResponse(f"answer of more than {self._max_bytes} bytes")
+            raise MalformedResponse(f"response of more than {self._max_bytes} bytes")
         return False
 
 

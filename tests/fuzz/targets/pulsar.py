@@ -1,4 +1,4 @@
-"""Frames of Pulsar's brokers, answers of their admin API, and entries as native producers may have stored them."""
+"""Frames of Pulsar's brokers, responses of their admin API, and entries as native producers may have stored them."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def check_frames(data: bytes) -> str:
     return " ".join(outcomes[-2:])
 
 
-def _answers(random: Random) -> Sequence[bytes]:
+def _responses(random: Random) -> Sequence[bytes]:
     body = bytes(random.choices(b'{"a":1}', k=random.randrange(1, 40)))
     chunks = b"".join(b"%x;x=y\r\n%b\r\n" % (len(each), each) for each in (body[:1], body[1:]) if each)
     headers = b"Content-Type: application/json\r\nConnection: %b\r\n" % random.choice((b"close", b"keep-alive"))
@@ -192,8 +192,8 @@ def _answers(random: Random) -> Sequence[bytes]:
     ]
 
 
-def check_answer(data: bytes) -> str:
-    """In pieces it is the same answer."""
+def check_response(data: bytes) -> str:
+    """In pieces it is the same response."""
     try:
         whole = _parsed(data, len(data) or 1)
     except MalformedResponse as error:
@@ -213,6 +213,6 @@ def _parsed(data: bytes, step: int) -> HttpResponse | None:
 
 TARGETS = (
     Target("Pulsar frames", _frames, check_frames),
-    Target("HTTP answers", _answers, check_answer),
+    Target("HTTP responses", _responses, check_response),
     Target("stored entries", _stored, check_stored),
 )

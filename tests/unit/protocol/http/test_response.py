@@ -1,4 +1,4 @@
-"""Answers of HTTP servers, whole and in pieces, and bytes that are none."""
+"""Responses of HTTP servers, whole and in pieces, and bytes that are none."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def parse(data: bytes, *, step: int = 1 << 20, without_body: bool = False, eof: 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 1_000])
 @pytest.mark.parametrize(("data", "body"), [(OF_KNOWN_LENGTH, b"hello"), (IN_CHUNKS, b"hello, world!!!")])
-def test_an_answer_may_arrive_in_pieces(data: bytes, body: bytes, step: int) -> None:
+def test_a_response_may_arrive_in_pieces(data: bytes, body: bytes, step: int) -> None:
     response = parse(data, step=step)
     assert response is not None
     assert (response.status, response.reason, response.body, response.keeps_alive) == (200, "OK", body, True)
 
 
 @pytest.mark.parametrize("data", [OF_KNOWN_LENGTH, IN_CHUNKS])
-def test_no_part_of_an_answer_is_an_answer(data: bytes) -> None:
+def test_no_part_of_a_response_is_a_response(data: bytes) -> None:
     assert [parse(data[:end], eof=True) for end in range(1, len(data))] == [None] * (len(data) - 1)
 
 
@@ -41,19 +41,19 @@ def test_names_of_headers_are_in_lower_case() -> None:
     assert response.headers == {"x-pulsar-index": "7", "content-length": "0"}
 
 
-def test_the_answer_to_head_has_no_body() -> None:
+def test_the_response_to_head_has_no_body() -> None:
     response = parse(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n", without_body=True)
     assert response is not None
     assert (response.status, response.reason, response.body, response.keeps_alive) == (404, "Not Found", b"", True)
 
 
-def test_answers_without_content_have_no_body() -> None:
+def test_responses_without_content_have_no_body() -> None:
     response = parse(b"HTTP/1.1 204 No Content\r\n\r\n")
     assert response is not None
     assert (response.body, response.keeps_alive) == (b"", True)
 
 
-def test_interim_answers_are_skipped() -> None:
+def test_interim_responses_are_skipped() -> None:
     response = parse(b"HTTP/1.1 100 Continue\r\n\r\n" + OF_KNOWN_LENGTH, step=1)
     assert response is not None
     assert response.status == 200
@@ -102,6 +102,6 @@ def test_whether_the_connection_stays_open(first_lines: bytes, keeps_alive: bool
         IN_CHUNKS + b"more",
     ],
 )
-def test_what_is_no_answer(data: bytes) -> None:
+def test_what_is_no_response(data: bytes) -> None:
     with pytest.raises(MalformedResponse):
         parse(data)
