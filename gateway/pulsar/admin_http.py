@@ -4,18 +4,19 @@ import json
 import ssl
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+import aiohttp
+from multidict import CIMultiDictProxy
+from yarl import URL
 
 from gateway.backoff import retried
 from gateway.pulsar.errors import PulsarError
-from gateway.pulsar.http_client import CannotConnect, HttpClient, HttpError, Origin
 from gateway.pulsar.settings import PulsarSettings
 from gateway.pulsar.tls import client_ssl_context
-from protocol.http.response import HttpResponse
 
 _JSON = "application/json"
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _UNEXPECTED = 500
 _BUSY = frozenset({429, 502, 503, 504})
@@ -44,8 +45,13 @@ class AdminError(PulsarError):
         return self.status == 409
 
 
+class Response(NamedTuple):
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+
 class AdminHttp:
-    """One HTTP client for all brokers. Paths are relative to /admin/v2 and already percent-encoded."""
+    """One keep-alive session for all brokers. Paths are relative to /admin/v2 and already percent-encoded."""
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._settings = settings
@@ -53,15 +59,15 @@ class AdminHttp:
         tls: ssl.SSLContext | bool = True
         if settings.admin_url.startswith("https"):
             tls = client_ssl_context(settings)
-        self._client = HttpClient(
-            settings.max_admin_connections, settings.connect_timeout_ms / 1000, settings.max_admin_response_bytes, tls
-        )
+        connector = aiohttp.TCPConnector(limit=settings.max_admin_connections, ssl=tls)
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        connect_s = settings.connect_timeout_ms / 1000
         # Reads have a shorter timeout than changes, because they can be retried: a broker can be too ill to answer.
-        self._read_timeout_s = settings.request_timeout_ms / 1000
-        self._change_timeout_s = settings.operation_timeout_ms / 1000
+        self._for_reads = aiohttp.ClientTimeout(settings.request_timeout_ms / 1000, sock_connect=connect_s)
+        self._for_changes = aiohttp.ClientTimeout(settings.operation_timeout_ms / 1000, sock_connect=connect_s)
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._session.close()
 
     async def request(
         self,
@@ -72,7 +78,7 @@ class AdminHttp:
         body: object = None,
         content_type: str = _JSON,
         refusal: str | None = None,
-    ) -> HttpResponse:
+    ) -> Response:
         """Send one request. Reads are retried with backoff while the brokers are unreachable or busy.
 
         Brokers answer some requests with status 500 although nothing is wrong: ``refusal`` is a part of the reason
@@ -103,13 +109,13 @@ class AdminHttp:
     async def _try_brokers(
         self, method: str, path: str, params: Mapping[str, str] | None, body: object, content_type: str,
         refusal: str | None,
-    ) -> HttpResponse:
+    ) -> Response:
         """Try each admin address until one accepts the connection. If that one answers, it is the first next time."""
         failure: Exception | None = None
         for base in list(self._urls):
             try:
                 response = await self._follow(method, f"{base}/admin/v2/{path}", params, body, content_type)
-            except CannotConnect as error:
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 failure = error
                 continue
             except AdminError as error:
@@ -120,7 +126,7 @@ class AdminHttp:
                 failure = error
                 self._ask_last(base)
                 continue
-            except (HttpError, TimeoutError, OSError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._ask_last(base)
                 raise AdminError(0, f"{method} {path}: {str(error) or 'timed out'}") from error
             self._urls.remove(base)
@@ -136,24 +142,36 @@ class AdminHttp:
 
     async def _follow(
         self, method: str, url: str, params: Mapping[str, str] | None, body: object, content_type: str
-    ) -> HttpResponse:
-        content = b"" if body is None else json.dumps(body).encode()
-        timeout_s = self._read_timeout_s if method in _IDEMPOTENT else self._change_timeout_s
-        if params:
-            url = f"{url}?{urlencode(params)}"
+    ) -> Response:
         # Brokers redirect to the broker that serves the topic. Redirects are followed here to send the login again.
         for _ in range(self._settings.max_lookup_redirects + 1):
-            origin, target = _split(url)
-            headers = self._headers(content_type)
-            response = await self._client.request(origin, method, target, headers, content, timeout_s)
-            if response.status in _REDIRECTS and "location" in response.headers:
-                url = urljoin(url, response.headers["location"])
-                continue
-            if response.status >= 400:
-                reason = _reason(response.body) or response.reason  # the response to a HEAD has no body
-                raise AdminError(response.status, f"{method} {target.partition('?')[0]}: {reason}")
-            return response
-        raise AdminError(0, f"{method} {target.partition('?')[0]}: too many redirects")
+            async with self._session.request(
+                method,
+                URL(url, encoded=True),
+                params=params,
+                data=None if body is None else json.dumps(body).encode(),
+                headers=self._headers(content_type),
+                allow_redirects=False,
+                timeout=self._for_reads if method in _IDEMPOTENT else self._for_changes,
+            ) as response:
+                if response.status in _REDIRECTS and "Location" in response.headers:
+                    url, params = urljoin(url, response.headers["Location"]), None
+                    continue
+                content = await self._read(response)
+                if response.status >= 400:
+                    reason = _reason(content) or response.reason  # the response to a HEAD has no body
+                    raise AdminError(response.status, f"{method} {urlsplit(url).path}: {reason}")
+                return Response(response.headers, content)
+        raise AdminError(0, f"{method} {urlsplit(url).path}: too many redirects")
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        limit = self._settings.max_admin_response_bytes
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > limit:
+                raise AdminError(0, f"response of more than {limit} bytes")
+        return bytes(body)
 
     def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Content-Type": content_type, "Accept": _JSON}
@@ -161,25 +179,6 @@ class AdminHttp:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         return headers
-
-
-def _split(url: str) -> tuple[Origin, str]:
-    """The server, and the path with the query. Raises HttpError."""
-    scheme, _, rest = url.partition("://")
-    authority, slash, target = rest.partition("/")
-    return _origin(scheme, authority), slash + target
-
-
-@lru_cache(maxsize=64)
-def _origin(scheme: str, authority: str) -> Origin:
-    try:
-        found = urlsplit(f"{scheme}://{authority}")
-        port = found.port
-    except ValueError as error:
-        raise HttpError(f"no address: {authority[:100]}") from error
-    if scheme not in _DEFAULT_PORTS or not found.hostname:
-        raise HttpError(f"no address: {authority[:100]}")
-    return Origin(found.hostname, port or _DEFAULT_PORTS[scheme], scheme == "https")
 
 
 @lru_cache(maxsize=1024)

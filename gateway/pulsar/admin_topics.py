@@ -229,14 +229,14 @@ class TopicsAdmin:
             if error.not_found or _BEHIND_LAST_ENTRY in error.reason:
                 return None
             raise
-        index = response.headers.get("x-pulsar-broker-entry-metadata-index")
-        published = response.headers.get("x-pulsar-publish-time")
-        marker = response.headers.get("x-pulsar-marker-type")
+        index = response.headers.get("X-Pulsar-Broker-Entry-METADATA-index")
+        published = response.headers.get("X-Pulsar-publish-time")
+        marker = response.headers.get("X-Pulsar-marker-type")
         return StoredEntry(
             position=position,
             index=None if index is None else int(index),
             publish_time_ms=None if published is None else _timestamp_ms(published),
-            num_messages=int(response.headers.get("x-pulsar-num-batch-message", "1")),
+            num_messages=int(response.headers.get("X-Pulsar-num-batch-message", "1")),
             marker_type=None if marker is None else int(marker),
         )
 

@@ -1,4 +1,4 @@
-"""Frames of Pulsar's brokers, responses of their admin API, and entries as native producers may have stored them."""
+"""Frames of Pulsar's brokers, and entries as native producers may have stored them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from gateway.log.entries.log_entry import collect, from_pulsar
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.framing import FrameReceiver
-from protocol.http.response import HttpResponse, MalformedResponse, ResponseParser
 from protocol.kafka.batch import HEADER_BYTES, InvalidBatch, iter_headers
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import EntryError, compress, encode_message, iter_messages
@@ -180,39 +179,7 @@ def check_frames(data: bytes) -> str:
     return " ".join(outcomes[-2:])
 
 
-def _responses(random: Random) -> Sequence[bytes]:
-    body = bytes(random.choices(b'{"a":1}', k=random.randrange(1, 40)))
-    chunks = b"".join(b"%x;x=y\r\n%b\r\n" % (len(each), each) for each in (body[:1], body[1:]) if each)
-    headers = b"Content-Type: application/json\r\nConnection: %b\r\n" % random.choice((b"close", b"keep-alive"))
-    return [
-        b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (headers, len(body), body),
-        b"HTTP/1.1 500 Error\r\n%bTransfer-Encoding: chunked\r\n\r\n%b0\r\nA: b\r\n\r\n" % (headers, chunks),
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 204 No Content\r\n%b\r\n" % headers,
-        b"HTTP/1.1 200 OK\r\n\r\n%b" % body,
-    ]
-
-
-def check_response(data: bytes) -> str:
-    """In pieces it is the same response."""
-    try:
-        whole = _parsed(data, len(data) or 1)
-    except MalformedResponse as error:
-        return str(error).partition(":")[0]
-    assert _parsed(data, 1 + zlib.crc32(data) % 50) == whole
-    return "none" if whole is None else f"{whole.status // 100} {bool(whole.body)} {whole.keeps_alive}"
-
-
-def _parsed(data: bytes, step: int) -> HttpResponse | None:
-    parser = ResponseParser(max_body_bytes=1_000)
-    for start in range(0, len(data), step):
-        response = parser.feed(data[start : start + step])
-        if response is not None:
-            return response
-    return parser.feed_eof()
-
-
 TARGETS = (
     Target("Pulsar frames", _frames, check_frames),
-    Target("HTTP responses", _responses, check_response),
     Target("stored entries", _stored, check_stored),
 )

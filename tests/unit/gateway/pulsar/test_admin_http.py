@@ -87,7 +87,7 @@ async def test_what_no_broker_can_answer_is_told(brokers: list[Broker], http: Ad
     assert [broker.requests for broker in brokers] == [2, 1]
 
 
-async def test_a_refusal_with_status_500_is_an_answer(brokers: list[Broker], http: AdminHttp) -> None:
+async def test_a_refusal_with_status_500_is_a_response(brokers: list[Broker], http: AdminHttp) -> None:
     ill, _ = brokers
     ill.silent, ill.status = False, 500
     for _ in range(2):
