@@ -103,13 +103,14 @@ class Gateway:
         return self._failures.failed
 
     def _peer_security(self) -> PeerSecurity | None:
-        """Raises UnfitCertificate."""
+        """Raises InvalidCertificate."""
         forwarding = self.config.fleet.forwarding
         is_secured = forwarding is not None and forwarding.tls is not None
         return PeerSecurity(forwarding, self.metrics) if forwarding and is_secured else None
 
     async def start(self) -> None:
-        """Raises UnfitCluster, UnfitAuthorizer, UnfitCertificate, UnfitKey, NodeIdInUse, PulsarError or OSError."""
+        """Raises UnsupportedCluster, InvalidAuthorizer, InvalidCertificate, InvalidKey, NodeIdInUse, PulsarError or
+        OSError."""
         self._watchdog.start()
         self._garbage.start()
         await self._health.start()

@@ -21,20 +21,20 @@ from deploy.local.secured import DEVELOPER, GATEWAY, LocalSecurity
 from deploy.local.standalone import PulsarStandalone
 from gateway.app import Gateway
 from gateway.background import BackgroundFailure
-from gateway.client_properties import UnfitProperties, read_client_properties
+from gateway.client_properties import InvalidProperties, read_client_properties
 from gateway.config import Config, ConfigError, load
 from gateway.fleet.fleet import NodeIdInUse
 from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
-from gateway.login.tokens import UnfitKey
-from gateway.namespace import UnfitCluster
+from gateway.login.tokens import InvalidKey
+from gateway.namespace import UnsupportedCluster
 from gateway.observability import logs
 from gateway.pulsar.errors import PulsarError
-from gateway.security.pulsar_authorizer import UnfitAuthorizer
-from gateway.transport.certificates import UnfitCertificate
+from gateway.security.pulsar_authorizer import InvalidAuthorizer
+from gateway.transport.certificates import InvalidCertificate
 from gateway.workers import supervise, worker_config
 
 PIPED_COLUMNS = 200
-UNFIT = (UnfitCluster, UnfitAuthorizer, UnfitCertificate, UnfitKey)
+CONFIGURATION_ERRORS = (UnsupportedCluster, InvalidAuthorizer, InvalidCertificate, InvalidKey)
 """Errors after which the user has to change the configuration, or Pulsar."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kafka protocol gateway in front of Apache Pulsar.")
@@ -155,7 +155,7 @@ def groups(
         rows = read_groups(bootstrap or settings.kafka.advertised, group, client)
         if config is not None:
             rows = asyncio.run(with_backlogs(rows, settings.pulsar))
-    except (ConfigError, KafkaUnreachable, PulsarError, UnfitProperties) as error:
+    except (ConfigError, KafkaUnreachable, PulsarError, InvalidProperties) as error:
         raise typer.Exit(_complain(str(error))) from error
     if group is not None and not rows:
         raise typer.Exit(_complain(f"there is no group {group}"))
@@ -165,7 +165,7 @@ def groups(
 def _run(config: Config, ready: str | None = None) -> None:
     try:
         uvloop.run(_serve_until_signal(config, ready))
-    except (*UNFIT, NodeIdInUse, BackgroundFailure, PulsarError, OSError) as error:
+    except (*CONFIGURATION_ERRORS, NodeIdInUse, BackgroundFailure, PulsarError, OSError) as error:
         raise typer.Exit(_complain(str(error))) from error
 
 

@@ -24,19 +24,19 @@ _JAAS_OPTION = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _PEM = "PEM"
 
 
-class UnfitProperties(Exception):
+class InvalidProperties(Exception):
     """The file cannot be used. The text has the reason, without secrets."""
 
 
 def read_client_properties(path: Path) -> dict[str, Any]:
-    """The arguments of kafka-python's clients. Raises UnfitProperties."""
+    """The arguments of kafka-python's clients. Raises InvalidProperties."""
     try:
         found = _parsed(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise UnfitProperties(f"{path}: {error.strerror if isinstance(error, OSError) else 'not a text'}") from None
+        raise InvalidProperties(f"{path}: {error.strerror if isinstance(error, OSError) else 'not a text'}") from None
     for kind in ("ssl.truststore", "ssl.keystore"):
         if f"{kind}.location" in found and found.get(f"{kind}.type", "JKS").upper() != _PEM:
-            raise UnfitProperties(f"{path}: {kind} must be of type PEM")
+            raise InvalidProperties(f"{path}: {kind} must be of type PEM")
     arguments: dict[str, Any] = {to: found[name] for name, to in _NAMES.items() if name in found}
     if "ssl.keystore.location" in found:
         arguments["ssl_certfile"] = arguments["ssl_keyfile"] = found["ssl.keystore.location"]
@@ -45,7 +45,7 @@ def read_client_properties(path: Path) -> dict[str, Any]:
     if found.get("ssl.endpoint.identification.algorithm", "https").lower() in {"", "none"}:
         arguments["ssl_check_hostname"] = False
     if arguments.get("sasl_mechanism", "PLAIN") not in _MECHANISMS:
-        raise UnfitProperties(f"{path}: sasl.mechanism must be one of {', '.join(sorted(_MECHANISMS))}")
+        raise InvalidProperties(f"{path}: sasl.mechanism must be one of {', '.join(sorted(_MECHANISMS))}")
     return arguments
 
 

@@ -19,7 +19,7 @@ NAME = "[A-Za-z0-9_=:-][A-Za-z0-9_=:.-]*"
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-TELLING_SECRETS = frozenset({plain.NAME, oauth_bearer.NAME})
+SECRETS_IN_CLEAR_TEXT = frozenset({plain.NAME, oauth_bearer.NAME})
 """Mechanisms that are unsafe without encryption: an eavesdropper could log in with what the client sends."""
 
 
@@ -116,7 +116,7 @@ class ListenerSection(AddressSection):
                 raise ValueError(f"client_auth has no effect with {self.protocol}")
             if self.tls is not None and self.tls.authorities is None:
                 raise ValueError("client_auth needs tls.authorities, which sign the certificates of clients")
-        exposed = TELLING_SECRETS & {*self.mechanisms} if self.protocol == "SASL_PLAINTEXT" else frozenset()
+        exposed = SECRETS_IN_CLEAR_TEXT & {*self.mechanisms} if self.protocol == "SASL_PLAINTEXT" else frozenset()
         if exposed and not self.proxy_protocol and not is_loopback(self.host):
             raise ValueError(f"{', '.join(sorted(exposed))} without TLS sends passwords and tokens in clear text")
         return self

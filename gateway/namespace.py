@@ -25,19 +25,19 @@ _COPIED_POLICIES = ("replication_clusters", "persistence")
 log = structlog.get_logger()
 
 
-class UnfitCluster(Exception):
+class UnsupportedCluster(Exception):
     """Pulsar's settings do not allow to keep a Kafka log in it. The text says what to change."""
 
 
 async def prepare_namespaces(admin: AdminClient, settings: PulsarSection, *, create: bool = True) -> None:
     """With `create`, the namespace of the topics is created, too, if it does not exist.
 
-    Raises UnfitCluster, or PulsarError if Pulsar cannot be reached."""
+    Raises UnsupportedCluster, or PulsarError if Pulsar cannot be reached."""
     brokers = await _check_brokers(admin)
     namespace, system = settings.full_namespace, settings.full_system_namespace
     policies = await _policies(admin, namespace)
     if policies is None and not create:
-        raise UnfitCluster(f"namespace {namespace} does not exist")
+        raise UnsupportedCluster(f"namespace {namespace} does not exist")
     if policies is None:
         await _create_tenant(admin, settings.tenant)
         policies = await _create(admin, namespace, settings.retention_minutes)
@@ -84,7 +84,7 @@ async def _create(
     except AdminError as error:
         if error.status not in _FORBIDDEN | {404}:
             raise
-        raise UnfitCluster(
+        raise UnsupportedCluster(
             f"namespace {namespace} is missing, and cannot be created ({error}); create it, or give the gateway's role "
             "the right of a tenant administrator (pulsar-admin tenants update --admin-roles)"
         ) from error
@@ -109,7 +109,7 @@ async def _check_no_offsets(admin: AdminClient, namespace: str, system: str) -> 
             raise
         return
     if found.partitions:
-        raise UnfitCluster(
+        raise UnsupportedCluster(
             f"the offsets of groups are in {namespace}/{CONSUMER_OFFSETS}, and {system} does not exist; to go on with "
             f'them, set system_namespace = "{namespace.rpartition("/")[2]}" in [pulsar]'
         )
@@ -130,20 +130,20 @@ async def _check_brokers(admin: AdminClient) -> Mapping[str, str]:
     if settings.get("exposingBrokerEntryMetadataToClientEnabled") != "true":
         missing.append("exposingBrokerEntryMetadataToClientEnabled=true")
     if missing:
-        raise UnfitCluster("the Pulsar brokers need in broker.conf: " + " and ".join(missing))
+        raise UnsupportedCluster("the Pulsar brokers need in broker.conf: " + " and ".join(missing))
     return settings
 
 
 def _check_policies(namespace: str, policies: Mapping[str, Any]) -> None:
     inactive = policies.get("inactive_topic_policies")
     if not isinstance(inactive, dict) or inactive.get("deleteWhileInactive", True):
-        raise UnfitCluster(
+        raise UnsupportedCluster(
             f"namespace {namespace} lets brokers delete topics without subscriptions, data included; set its inactive "
             "topic policies to deleteWhileInactive=false (pulsar-admin namespaces set-inactive-topic-policies)"
         )
     retention = policies.get("retention_policies")
     if not isinstance(retention, dict) or not retention.get("retentionTimeInMinutes"):
-        raise UnfitCluster(
+        raise UnsupportedCluster(
             f"namespace {namespace} has no retention: data without a subscription would be deleted at once; set it "
             "(pulsar-admin namespaces set-retention)"
         )

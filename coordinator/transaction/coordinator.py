@@ -47,7 +47,7 @@ from coordinator.transaction.messages import (
 from coordinator.transaction.metadata import EPOCH_BUMP_VERSION, TransactionMetadata
 from coordinator.transaction.open_transactions import OnComplete, OpenTransactions
 from coordinator.transaction.ports import CoordinatorEpoch, Markers, NewProducerId, OnSlow, TransactionVersion
-from coordinator.transaction.producers import may_go_on, next_producer
+from coordinator.transaction.producers import may_continue, next_producer
 from coordinator.transaction.records.transaction_log import MAX_ID_BYTES, decode_transaction
 from coordinator.transaction.states import EXPIRABLE, PREPARED, TABLE, Event, TransactionState
 from coordinator.transaction.timer_keys import TimerKey, TimerKind
@@ -180,7 +180,7 @@ class TransactionCoordinator:
         entry = self._ids.get(request.transactional_id) or self._new_id(request, now_ms)
         if entry.is_busy:
             reply(InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
-        elif request.expected is not None and not may_go_on(entry.metadata, request.expected):
+        elif request.expected is not None and not may_continue(entry.metadata, request.expected):
             reply(InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
         elif TABLE[entry.metadata.state][Event.INIT_PRODUCER_ID] is TransactionState.PREPARE_ABORT:
             # The producer retries when the transaction is aborted. It then gets a later epoch, which no other producer
@@ -237,7 +237,7 @@ class TransactionCoordinator:
             metadata = entry.metadata.with_partitions(request.partitions, request.client_version, now_ms)
             self._transitions.append(entry, metadata, lambda error, now_ms: reply(error))
 
-    def tell_when_free(self, transactional_id: str, call: Callable[[], None]) -> None:
+    def notify_when_free(self, transactional_id: str, call: Callable[[], None]) -> None:
         """Call `call` once, when requests for the id no longer get CONCURRENT_TRANSACTIONS; never after `resign`.
 
         Like a reply, it must not call back into the coordinator.
@@ -248,7 +248,7 @@ class TransactionCoordinator:
         else:
             call()
 
-    def tell_no_more(self, transactional_id: str, call: Callable[[], None]) -> None:
+    def stop_notifying(self, transactional_id: str, call: Callable[[], None]) -> None:
         entry = self._ids.get(transactional_id)
         if entry is not None and call in entry.waiting:
             entry.waiting.remove(call)

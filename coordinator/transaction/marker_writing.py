@@ -49,13 +49,13 @@ class MarkerWriters:
 
     def start(self, entry: TransactionalId, now_ms: int) -> None:
         entry.writing = MarkerWriting(set(entry.metadata.partitions), now_ms)
-        self._go_on(entry, entry.writing, entry.metadata.partitions, now_ms)
+        self._continue(entry, entry.writing, entry.metadata.partitions, now_ms)
 
     def on_timer(self, entry: TransactionalId, now_ms: int) -> None:
         if entry.writing is not None:
             failed = frozenset(entry.writing.failed)
             entry.writing.failed.clear()
-            self._go_on(entry, entry.writing, failed, now_ms)
+            self._continue(entry, entry.writing, failed, now_ms)
 
     def retry_later(self, entry: TransactionalId, now_ms: int) -> None:
         if entry.writing is not None:
@@ -63,7 +63,7 @@ class MarkerWriters:
             entry.writing.failures += 1
             self._timers.set(_retry_key(entry), now_ms + delay_ms)
 
-    def _go_on(
+    def _continue(
         self, entry: TransactionalId, writing: MarkerWriting, partitions: Set[TopicPartition], now_ms: int
     ) -> None:
         if not writing.unmarked:

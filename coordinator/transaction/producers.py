@@ -7,7 +7,7 @@ from protocol.kafka.batch import NO_PRODUCER_EPOCH
 from protocol.kafka.errors import ErrorCode
 
 
-def may_go_on(metadata: TransactionMetadata, expected: Producer) -> bool:
+def may_continue(metadata: TransactionMetadata, expected: Producer) -> bool:
     """Whether the producer has, or had just before, this transactional id. Its epoch is checked when no transaction is
     open."""
     rotated = expected.id == metadata.previous_producer_id and expected.epoch >= LAST_CLIENT_EPOCH
@@ -17,7 +17,7 @@ def may_go_on(metadata: TransactionMetadata, expected: Producer) -> bool:
 def next_producer(
     metadata: TransactionMetadata, request: InitProducerIdRequest, now_ms: int, new_id: NewProducerId
 ) -> TransactionMetadata | ErrorCode:
-    """For a producer that `may_go_on`, or whose request has no `expected` id and epoch. No transaction is open."""
+    """For a producer that `may_continue`, or whose request has no `expected` id and epoch. No transaction is open."""
     timeout_ms, expected = request.timeout_ms, request.expected
     if expected is None or metadata.producer_epoch == NO_PRODUCER_EPOCH:
         last_epoch = NO_PRODUCER_EPOCH

@@ -72,7 +72,7 @@ def _tell(places: Places, cluster: str, admin: AdminApi) -> None:
     _create_namespaces(places.topology, cluster, admin)
 
 
-def send_home(places: Places) -> None:
+def move_to_primary_regions(places: Places) -> None:
     """Let the primary regions serve their namespaces again; brokers do not move them back. Raises SetupError.
 
     Each namespace is unloaded and looked up again. Its topics have no leader for a moment.

@@ -33,15 +33,15 @@ from gateway.config import FORWARDING_LISTENER, Config
 from gateway.dispatch import ServedCluster
 from gateway.fleet.cluster_view import ClusterView
 from gateway.fleet.fleet import Fleet
-from gateway.namespace import UnfitCluster, prepare_namespaces
+from gateway.namespace import UnsupportedCluster, prepare_namespaces
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.cluster import Cluster, ClusterRefused, Usage
 from gateway.requests.context import Listener, Principal
-from gateway.security.pulsar_authorizer import UnfitAuthorizer
+from gateway.security.pulsar_authorizer import InvalidAuthorizer
 
 OPEN_S = 20.0
 """A client waits no longer than this; the opening continues."""
-LOOK_S = 5.0
+CHECK_S = 5.0
 """How often the use of clusters is checked."""
 REMINDERS = 3
 """The number of reminders to each gateway within the idle time, for a cluster that is used here."""
@@ -132,7 +132,7 @@ class Clusters:
         try:
             async with asyncio.timeout(OPEN_S):
                 return await asyncio.shield(self._opening.get(name) or self._begin(name))
-        except (UnfitCluster, UnfitAuthorizer, PulsarError, TimeoutError) as error:
+        except (UnsupportedCluster, InvalidAuthorizer, PulsarError, TimeoutError) as error:
             raise ClusterRefused("the cluster cannot be opened") from error
 
     def _begin(self, name: str) -> asyncio.Task[ServedCluster]:
@@ -181,7 +181,7 @@ class Clusters:
         self._tasks.keep_running("clusters elsewhere", self._keep_open_elsewhere)
         self._tasks.keep_running("idle clusters", self._close_idle)
         if self._config.kafka.clusters:
-            self._tasks.keep_running("usage of clusters", self._new_usage_topic().keep_telling)
+            self._tasks.keep_running("usage of clusters", self._new_usage_topic().keep_publishing)
 
     def _new_usage_topic(self) -> UsageTopic:
         parts, namespace = self._parts, self._config.pulsar.full_system_namespace
@@ -221,14 +221,14 @@ class Clusters:
 
     async def _close_idle(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
             for name in [*self._made]:
                 if self._is_used(name):
                     self._asked_s[name] = self._used_s[name] = _now()
                 elif name not in self._opening and _now() - self._asked_s.get(name, 0) > self._idle_s:
-                    self._begin_to_close(name)
+                    self._start_closing(name)
 
-    def _begin_to_close(self, name: str) -> None:
+    def _start_closing(self, name: str) -> None:
         """A later request opens the cluster again, after it is closed."""
         services, view = self._made.pop(name), self._views.pop(name)
         for known in (self._open, self._asked_s, self._used_s):

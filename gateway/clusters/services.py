@@ -119,7 +119,7 @@ class ClusterServices:
     async def load_rights(self) -> None:
         """Await this before clients may send requests: they would take an earlier denial for a final answer.
 
-        Raises UnfitAuthorizer, or PulsarError if Pulsar cannot be queried.
+        Raises InvalidAuthorizer, or PulsarError if Pulsar cannot be queried.
         """
         await self.security.start(with_users=any(each.speaks_sasl for each in self._config.kafka.all_listeners))
 

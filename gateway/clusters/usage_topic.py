@@ -63,12 +63,12 @@ class UsageTopic:
         self._started_ms = _now_ms()
         self._producer: Producer | None = None
 
-    async def keep_telling(self) -> None:
+    async def keep_publishing(self) -> None:
         """Publish until cancelled."""
         try:
             while True:
                 try:
-                    await self._tell()
+                    await self._publish()
                 except PulsarError as error:
                     log.warning("cannot publish the usage of clusters", error=str(error))
                 await asyncio.sleep(PUSH_S)
@@ -76,7 +76,7 @@ class UsageTopic:
             if self._producer is not None:
                 await self._producer.close()
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         if self._producer is None:
             await self._prepare()
         if self._producer is None or self._producer.closed:

@@ -35,14 +35,14 @@ class ClusterView(FleetListener):
         self._members: list[Member] = []
         self._missing: list[int] = []
         """Members that do not serve the cluster."""
-        self._look_at_members()
+        self._update_members()
         fleet.subscribe(self)
 
     def close(self) -> None:
         """Call this when the cluster is closed."""
         self._fleet.unsubscribe(self)
 
-    def _look_at_members(self) -> None:
+    def _update_members(self) -> None:
         missing = [member.node_id for member in self._fleet.members if not member.serves(self._cluster)]
         self._members = [member for member in self._fleet.members if member.serves(self._cluster)]
         if missing and missing != self._missing:
@@ -107,7 +107,7 @@ class ClusterView(FleetListener):
         self._fleet.announce_deletion(topic._replace(name=self._prefix + topic.name))
 
     def leaders_changed(self) -> None:
-        self._look_at_members()
+        self._update_members()
         for listener in self._listeners:
             listener.leaders_changed()
 

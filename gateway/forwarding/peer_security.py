@@ -31,7 +31,7 @@ class PeerSecurity:
     """The TLS of the connections that this gateway opens."""
 
     def __init__(self, section: ForwardingSection, metrics: Metrics) -> None:
-        """Raises UnfitCertificate."""
+        """Raises InvalidCertificate."""
         assert section.tls is not None
         self._certificates = Certificates(FORWARDING_LISTENER, section.tls, None, metrics)
         self._names = PeerNames(section.peer_names)

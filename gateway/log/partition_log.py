@@ -266,7 +266,7 @@ class PartitionLog:
         self._shared.readers.close_all(self.source)
         self._follower.close()
         await self.writer.close()
-        self._target.give_up(ClientClosedError("the log was closed"))
+        self._target.fail(ClientClosedError("the log was closed"))
         self._answer([Resolved(receipt, UNKNOWN_OFFSET) for receipt in self._end.abandon()])
         self.waiters.wake()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from gateway.background import TaskGroup
-from gateway.login.tokens import TokenKey, UnfitKey
+from gateway.login.tokens import InvalidKey, TokenKey
 from gateway.transport.watched_files import WatchedFiles
 
 log = structlog.get_logger()
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 class KeyFile:
     def __init__(self, path: Path, parse: Callable[[bytes], TokenKey]) -> None:
-        """Raises UnfitKey or OSError."""
+        """Raises InvalidKey or OSError."""
         self._path = path
         self._parse = parse
         self._watched = WatchedFiles([path])
@@ -43,7 +43,7 @@ class KeyFile:
         """If the file cannot be used, the old key stays."""
         try:
             self._key = await asyncio.to_thread(self._read)
-        except (OSError, UnfitKey) as error:
+        except (OSError, InvalidKey) as error:
             log.error("cannot use the new token key: keeping the old one", file=str(self._path), error=str(error))
         else:
             log.info("token key reloaded", file=str(self._path))

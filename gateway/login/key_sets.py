@@ -17,7 +17,7 @@ import structlog
 from gateway.background import TaskGroup
 from gateway.config import TokensSection
 from gateway.login.key_file import KeyFile
-from gateway.login.tokens import TokenKey, TokenKeys, UnfitKey, asymmetric_key, public_key, secret_key
+from gateway.login.tokens import InvalidKey, TokenKey, TokenKeys, asymmetric_key, public_key, secret_key
 from gateway.transport.watched_files import WatchedFiles
 
 REFRESH_S = 300.0
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 async def token_keys(settings: TokensSection) -> TokenKeys:
-    """Return the configured keys. Raises UnfitKey or OSError if a file cannot be used."""
+    """Return the configured keys. Raises InvalidKey or OSError if a file cannot be used."""
     if settings.public_key_file is not None:
         return _followed(KeyFile(settings.public_key_file, public_key))
     if settings.secret_key_file is not None:
@@ -72,7 +72,7 @@ class KeySet:
         return self._keys.get(key_id)
 
     async def read(self) -> None:
-        """Raises OSError or UnfitKey."""
+        """Raises OSError or InvalidKey."""
         self._asked_s = time.monotonic()
         keys = parse_key_set(await self._read())
         if keys.keys() != self._keys.keys():
@@ -83,7 +83,7 @@ class KeySet:
         """If the set cannot be read, the old keys stay."""
         try:
             await self.read()
-        except (OSError, UnfitKey, aiohttp.ClientError) as error:
+        except (OSError, InvalidKey, aiohttp.ClientError) as error:
             log.warning("cannot read token keys", source=self._source, error=str(error) or type(error).__name__)
 
     def keep_fresh(self) -> None:
@@ -110,38 +110,38 @@ class KeySet:
 
 
 def parse_key_set(data: bytes) -> dict[str | None, TokenKey]:
-    """The keys by key id. Keys that cannot verify tokens are left out (RFC 7517, 5). Raises UnfitKey."""
+    """The keys by key id. Keys that cannot verify tokens are left out (RFC 7517, 5). Raises InvalidKey."""
     try:
         rows = json.loads(data)["keys"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UnfitKey(f"not a JSON Web Key Set: {type(error).__name__}") from None
+        raise InvalidKey(f"not a JSON Web Key Set: {type(error).__name__}") from None
     found: dict[str | None, TokenKey] = {}
     for row in rows if isinstance(rows, list) else ():
-        with contextlib.suppress(UnfitKey):
+        with contextlib.suppress(InvalidKey):
             key_id, key = _named_key(row)
             found[key_id] = key
     if not found:
-        raise UnfitKey("a JSON Web Key Set without a key to check tokens with")
+        raise InvalidKey("a JSON Web Key Set without a key to check tokens with")
     return found
 
 
 def _named_key(row: Any) -> tuple[str | None, TokenKey]:
-    """Raises UnfitKey."""
+    """Raises InvalidKey."""
     if not isinstance(row, dict) or str(row.get("kty")) not in {"RSA", "EC"} or "d" in row:
-        raise UnfitKey("not a public key")
+        raise InvalidKey("not a public key")
     if row.get("use", "sig") != "sig":
-        raise UnfitKey("a key that is not for signatures")
+        raise InvalidKey("a key that is not for signatures")
     key_id, named = row.get("kid"), row.get("alg")
     if not isinstance(key_id, str | None):
-        raise UnfitKey("a key whose id is not a string")
+        raise InvalidKey("a key whose id is not a string")
     try:
         of_kind = asymmetric_key(jwt.PyJWK.from_dict({name: row[name] for name in row if name != "alg"}).key)
     except (jwt.PyJWTError, ValueError, TypeError) as error:
-        raise UnfitKey(f"not a key: {type(error).__name__}") from None
+        raise InvalidKey(f"not a key: {type(error).__name__}") from None
     if named is None:
         return key_id, of_kind
     if named not in of_kind.algorithms:
-        raise UnfitKey(f"a key whose algorithm is {named}")
+        raise InvalidKey(f"a key whose algorithm is {named}")
     return key_id, TokenKey(of_kind.key, (named,))
 
 
@@ -158,14 +158,14 @@ def _fetcher(url: str) -> Callable[[], Awaitable[bytes]]:
         try:
             async with aiohttp.ClientSession(timeout=timeout) as http, http.get(url, allow_redirects=False) as answer:
                 if answer.status != 200:
-                    raise UnfitKey(f"status {answer.status}")
+                    raise InvalidKey(f"status {answer.status}")
                 data = await answer.content.read(MAX_SET_BYTES + 1)
                 while len(data) <= MAX_SET_BYTES and (more := await answer.content.read(MAX_SET_BYTES)):
                     data += more
         except TimeoutError:
-            raise UnfitKey("no answer in time") from None
+            raise InvalidKey("no answer in time") from None
         if len(data) > MAX_SET_BYTES:
-            raise UnfitKey(f"more than {MAX_SET_BYTES} bytes")
+            raise InvalidKey(f"more than {MAX_SET_BYTES} bytes")
         return data
 
     return fetch

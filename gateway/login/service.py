@@ -26,7 +26,7 @@ class LoginService:
 
     @classmethod
     async def start(cls, config: Config, metrics: Metrics, own: ScramCredentials) -> LoginService:
-        """`own` knows the users of the fleet's own cluster. Raises UnfitKey or OSError."""
+        """`own` knows the users of the fleet's own cluster. Raises InvalidKey or OSError."""
         security = config.security
         keys = None if security.tokens is None else await token_keys(security.tokens)
         configured = await asyncio.to_thread(ConfiguredUsers, security.users)

@@ -112,7 +112,7 @@ class LoginSession:
         self._expires_s = math.inf
         self._begun_again_s = -math.inf
 
-    def comes_by(self, context: RequestContext) -> None:
+    def set_context(self, context: RequestContext) -> None:
         """Set the context: the listener depends on the host name that the client requested."""
         self._context = context
 
@@ -141,19 +141,19 @@ class LoginSession:
             return await self._refused(frame, api_key)
         call = self._dispatcher.begin(frame, self._context)
         if asks(call, SaslHandshakeRequest):
-            return await self._shake_hands(call)
+            return await self._answer_handshake(call)
         if asks(call, SaslAuthenticateRequest):
             return await self._authenticate(call)
-        return self._tell_versions(call)
+        return self._answer_api_versions(call)
 
-    def _tell_versions(self, call: Call) -> LoginAnswer:
+    def _answer_api_versions(self, call: Call) -> LoginAnswer:
         response = call.api.handle(call).response
         assert isinstance(response, ApiVersionsResponse)
         if not isinstance(call.request, UnknownVersion) and response.error_code == ErrorCode.NONE:
             self._state = _State.HANDSHAKE
         return LoginAnswer(self._encode(call, response))
 
-    async def _shake_hands(self, call: Call[SaslHandshakeRequest]) -> LoginAnswer:
+    async def _answer_handshake(self, call: Call[SaslHandshakeRequest]) -> LoginAnswer:
         mechanism, offered = call.request.mechanism, [*self._logins.offered]
         if mechanism not in offered:
             self._logins.audit.failed(self._context, "", "unknown mechanism")

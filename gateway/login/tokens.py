@@ -21,7 +21,7 @@ _OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError, UnsupportedAlgorithm)
 
 
-class UnfitKey(Exception):
+class InvalidKey(Exception):
     """A key that cannot verify tokens."""
 
 
@@ -90,26 +90,26 @@ class TokenVerifier:
 
 
 def public_key(data: bytes) -> TokenKey:
-    """Read a key in PEM or DER. Raises UnfitKey."""
+    """Read a key in PEM or DER. Raises InvalidKey."""
     try:
         key = load_pem_public_key(data) if data.lstrip().startswith(b"-----BEGIN") else load_der_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UnfitKey(f"not a public key: {error}") from None
+        raise InvalidKey(f"not a public key: {error}") from None
     return asymmetric_key(key)
 
 
 def asymmetric_key(key: Any) -> TokenKey:
-    """Raises UnfitKey."""
+    """Raises InvalidKey."""
     if isinstance(key, RSAPublicKey):
         return TokenKey(key, _OF_RSA)
     if isinstance(key, EllipticCurvePublicKey) and key.curve.name in _OF_CURVE:
         return TokenKey(key, (_OF_CURVE[key.curve.name],))
-    raise UnfitKey("neither an RSA key nor one of the curves P-256, P-384 and P-521")
+    raise InvalidKey("neither an RSA key nor one of the curves P-256, P-384 and P-521")
 
 
 def secret_key(data: bytes) -> TokenKey:
-    """Raises UnfitKey."""
+    """Raises InvalidKey."""
     algorithms = tuple(name for name, min_bytes in _OF_SECRET.items() if len(data) >= min_bytes)
     if not algorithms:
-        raise UnfitKey("a secret key of fewer than 32 bytes")
+        raise InvalidKey("a secret key of fewer than 32 bytes")
     return TokenKey(data, algorithms)

@@ -202,7 +202,7 @@ class Pipeline:
         listener = listener or context.listener
         self._context = self._host.dispatcher.context(context.client, listener, principal, served)
         if self._login is not None:
-            self._login.comes_by(self._context)
+            self._login.set_context(self._context)
 
     def _enter(self, served: ServedCluster) -> None:
         if not self.admission.admit(served):

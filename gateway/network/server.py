@@ -80,7 +80,7 @@ class KafkaServer:
     async def bind(self) -> dict[str, int]:
         """Bind the ports and return them by listener. Clients cannot connect before `start`.
 
-        Raises OSError, or UnfitCertificate.
+        Raises OSError, or InvalidCertificate.
         """
         _raise_file_limit()
         ports = {each.name: await self._bind(each, self._entrance(each)) for each in self._kafka.all_listeners}
@@ -89,7 +89,7 @@ class KafkaServer:
         return ports
 
     def _entrance(self, settings: NamedListenerSection) -> Callable[[], asyncio.BufferedProtocol]:
-        """Return the factory of new connections of a listener. Raises UnfitCertificate."""
+        """Return the factory of new connections of a listener. Raises InvalidCertificate."""
         hosts = cluster_hosts(self._kafka.clusters) if settings.may_choose_by_host else {}
         listener = Listener(settings.name, settings.single_address, settings.cluster, settings.protocol, hosts)
         proxies = settings.trusted_proxies if settings.proxy_protocol else None

@@ -29,7 +29,7 @@ _FORBIDDEN = frozenset({401, 403})
 log = structlog.get_logger()
 
 
-class UnfitAuthorizer(Exception):
+class InvalidAuthorizer(Exception):
     """The brokers decide differently from this authorizer; the text says how."""
 
 
@@ -45,12 +45,12 @@ class PulsarAuthorizer:
         self._wildcards = False
         self._read_at_s = 0.0
         self._changes = 0
-        self._tells_administrators = True
+        self._may_read_administrators = True
         self._loop = asyncio.get_running_loop()
         self._tasks = TaskGroup()
 
     async def start(self) -> None:
-        """Return when the grants are known. Raises UnfitAuthorizer, or PulsarError if Pulsar cannot be queried."""
+        """Return when the grants are known. Raises InvalidAuthorizer, or PulsarError if Pulsar cannot be queried."""
         await self._check_brokers()
         self._tasks.keep_running("grants of Pulsar", self._keep_reading)
         await self.read.wait()
@@ -68,7 +68,7 @@ class PulsarAuthorizer:
             return
         provider = settings.get("authorizationProvider") or PROVIDER
         if settings.get("authorizationEnabled") == "true" and provider != PROVIDER:
-            raise UnfitAuthorizer(f"the brokers decide by {provider}; the authorizer `pulsar` knows only {PROVIDER}")
+            raise InvalidAuthorizer(f"the brokers decide by {provider}; the authorizer `pulsar` knows only {PROVIDER}")
         self._wildcards = settings.get("authorizationAllowWildcardsMatching") == "true"
 
     # Reading
@@ -99,8 +99,8 @@ class PulsarAuthorizer:
         except AdminError as error:
             if error.status not in _FORBIDDEN:
                 raise
-            if self._tells_administrators:
-                self._tells_administrators = False
+            if self._may_read_administrators:
+                self._may_read_administrators = False
                 log.warning("administrators of the tenant cannot be read without superuser rights: set super_users")
             return []
         return list(tenant.get("adminRoles") or ())

@@ -43,7 +43,7 @@ class Security:
     async def start(self, *, with_users: bool) -> None:
         """Return when the authorizer, if there is one, has loaded its rights; `with_users`, also all users.
 
-        Raises UnfitAuthorizer, or PulsarError if Pulsar cannot be queried.
+        Raises InvalidAuthorizer, or PulsarError if Pulsar cannot be queried.
         """
         if self._pulsar is not None:
             await self._pulsar.start()

@@ -87,7 +87,7 @@ class SecurityLog:
 
     def start(self) -> None:
         self._tasks.keep_running("security log", self._follow)
-        self._tasks.keep_running("snapshots of the security log", self._keep_short)
+        self._tasks.keep_running("snapshots of the security log", self._keep_taking_snapshots)
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -226,7 +226,7 @@ class SecurityLog:
 
     # Snapshots
 
-    async def _keep_short(self) -> None:
+    async def _keep_taking_snapshots(self) -> None:
         await self.loaded.wait()
         await self._limit_retention()
         while True:

@@ -165,13 +165,13 @@ class PolicyChanges:
 
     async def _finish(self, pulsar_name: str, change: PolicyChange) -> None:
         try:
-            await self._bring_about(pulsar_name, change)
+            await self._write_until_equal(pulsar_name, change)
         except KafkaError:
-            await self._take_back(pulsar_name, change)
+            await self._roll_back(pulsar_name, change)
             raise
         await self._admin.topics.remove_property(pulsar_name, change.key)
 
-    async def _take_back(self, pulsar_name: str, change: PolicyChange) -> None:
+    async def _roll_back(self, pulsar_name: str, change: PolicyChange) -> None:
         """Restore the properties. Values that others have changed since are not touched."""
         present = (await read_topic(self._admin, pulsar_name)).properties
         mine = {name: pair[0] for name, pair in change.changed.items() if present.get(name) == pair[1]}
@@ -181,14 +181,14 @@ class PolicyChanges:
         for name in mine.keys() - again.keys():
             await self._admin.topics.remove_property(pulsar_name, name)
         try:
-            await self._bring_about(pulsar_name, change)
+            await self._write_until_equal(pulsar_name, change)
         except KafkaError as error:  # caused by another client's change, which may have to be undone too
             log.warning("Pulsar refuses the previous policies, too", topic=pulsar_name, error=str(error))
             self.finish_later(pulsar_name, change.properties)
         else:
             await self._admin.topics.remove_property(pulsar_name, change.key)
 
-    async def _bring_about(self, pulsar_name: str, change: PolicyChange) -> None:
+    async def _write_until_equal(self, pulsar_name: str, change: PolicyChange) -> None:
         """Write until nothing differs. Configurations that change in the meantime are included."""
         work = _Comparison(self._admin, pulsar_name)
         for _ in range(MAX_ROUNDS):

@@ -22,7 +22,7 @@ _VERIFY: dict[ClientAuth, ssl.VerifyMode] = {
 log = structlog.get_logger()
 
 
-class UnfitCertificate(Exception):
+class InvalidCertificate(Exception):
     """Files that cannot be used for TLS; the text names them."""
 
 
@@ -42,7 +42,7 @@ class Certificates:
     def __init__(
         self, listener: str, settings: TlsSection, client_auth: ClientAuth | None, metrics: Metrics
     ) -> None:
-        """Without `client_auth`, the files are for connections that the gateway opens. Raises UnfitCertificate."""
+        """Without `client_auth`, the files are for connections that the gateway opens. Raises InvalidCertificate."""
         self._listener = listener
         self._settings = settings
         self._client_auth = client_auth
@@ -65,7 +65,7 @@ class Certificates:
         """Load the files again. A failure is logged and counted; the next attempt is after the next change."""
         try:
             self.current = await asyncio.to_thread(self._load)
-        except UnfitCertificate as error:
+        except InvalidCertificate as error:
             self._metrics.certificate_failures.labels(self._listener).inc()
             log.error("cannot use new certificates: keeping the old ones", listener=self._listener, error=str(error))
         else:
@@ -81,7 +81,7 @@ class Certificates:
                 context.load_verify_locations(settings.authorities)
         except (OSError, ValueError) as error:  # SSLError is an OSError
             names = ", ".join(map(str, self._files.paths))
-            raise UnfitCertificate(f"{names}: {error.strerror if isinstance(error, OSError) else error}") from None
+            raise InvalidCertificate(f"{names}: {error.strerror if isinstance(error, OSError) else error}") from None
         return context
 
 

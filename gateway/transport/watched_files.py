@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-LOOK_S = 2.0
+CHECK_S = 2.0
 """The interval between two checks."""
 
 
@@ -24,7 +24,7 @@ class WatchedFiles:
 
     async def next_change(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
             if await self.have_changed():
                 return
 

@@ -15,7 +15,7 @@ from typing import Any
 from deploy.local.cluster.cluster import LocalCluster
 from deploy.topology.description import Kind, Node, load
 from deploy.topology.places import Place
-from deploy.topology.setup import AdminApi, SetupError, send_home
+from deploy.topology.setup import AdminApi, SetupError, move_to_primary_regions
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from tests.integration.confluent import TIMEOUT_S, Sender, list_topics
 from tests.regions.network import PREFIX, Network
@@ -155,7 +155,7 @@ class Lab:
         only."""
         primary = self.topology.namespaces[self.namespace].primary
         if primary not in (None, self.serving_region(topic)):
-            send_home(self.places)
+            move_to_primary_regions(self.places)
             until(lambda: self.serving_region(topic) == primary, f"the namespace is served from {primary}")
 
     def are_all_registered(self) -> bool:

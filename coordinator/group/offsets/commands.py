@@ -194,7 +194,7 @@ class OffsetCommands(Generic[Owner]):
         belong to a group that can be deleted."""
         appends = _Appends(on_stored)
         try:
-            self._bury(groups, now_ms, appends.one())
+            self._delete_now(groups, now_ms, appends.one())
             yield
             for group in groups:
                 for among in group.offsets.slices():
@@ -204,7 +204,7 @@ class OffsetCommands(Generic[Owner]):
         finally:
             appends.end(ErrorCode.NOT_COORDINATOR)
 
-    def _bury(self, groups: Iterable[Owner], now_ms: int, on_stored: OnStored) -> None:
+    def _delete_now(self, groups: Iterable[Owner], now_ms: int, on_stored: OnStored) -> None:
         records: list[Record] = []
         pending: dict[TransactionalOffsetKey, None] = {}
         for group in groups:

@@ -16,7 +16,7 @@ from deploy.local.cluster.detached import DetachedProcess
 from deploy.local.process import StartError
 from deploy.topology.description import Kind, Node, Topology, TopologyError
 from deploy.topology.places import Places
-from deploy.topology.setup import send_home, set_up
+from deploy.topology.setup import move_to_primary_regions, set_up
 
 READY_TIMEOUT_S = 180.0
 INITIALIZER_TIMEOUT_S = 120.0
@@ -74,7 +74,7 @@ class LocalCluster:
                 report("tenants, namespaces, racks")
                 set_up(self.places)
                 if returns:
-                    send_home(self.places)
+                    move_to_primary_regions(self.places)
 
     def start(self, target: str, report: Report = lambda text: None) -> None:
         """Start the processes of a node or a region that were killed."""

@@ -39,7 +39,7 @@ FIND_TIMEOUT_S = 5.0
 log = structlog.get_logger()
 
 
-class TrimmedMeanwhileError(PulsarError):
+class TrimmedDuringReadError(PulsarError):
     """The log was trimmed while it was read, for a snapshot of an earlier leader: the records read may have a gap."""
 
 
@@ -97,7 +97,7 @@ class LogTrimming:
             self._client, self._topic, start, end, replay, read_compacted=self._last is None
         )
         if self._last is not None and await self._find() != self._last:
-            raise TrimmedMeanwhileError(f"{self._topic} was trimmed while it was read")
+            raise TrimmedDuringReadError(f"{self._topic} was trimmed while it was read")
         return size
 
     async def _find(self) -> TakenSnapshot | None:

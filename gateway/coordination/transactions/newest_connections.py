@@ -19,7 +19,7 @@ class NewestConnections:
     def __init__(self) -> None:
         self._numbers: OrderedDict[Producer, int] = OrderedDict()
 
-    def hear(self, producer: Producer, connection: int) -> bool:
+    def record_use(self, producer: Producer, connection: int) -> bool:
         """`connection` is a number that increases with each connection. False if the producer has used a newer one."""
         newest = self._numbers[producer] = max(connection, self._numbers.get(producer, -1))
         self._numbers.move_to_end(producer)

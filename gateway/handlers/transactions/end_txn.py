@@ -22,7 +22,7 @@ BUMPS_VERSION = 5
 def handle(call: Call[EndTxnRequest]) -> Reply:
     request = call.request
     producer = Producer(request.producer_id, request.producer_epoch)
-    is_newest = call.cluster.producer_connections.hear(producer, call.client.number)
+    is_newest = call.cluster.producer_connections.record_use(producer, call.client.number)
     if not is_newest and call.version < BUMPS_VERSION:
         raise ClosesConnection("the producer uses a newer connection")
     asked = messages.EndTxnRequest(

@@ -29,7 +29,7 @@ class EndTarget:
             if reached is not None and not reached.done():
                 reached.set_result(None)
 
-    def give_up(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """No more entries will be read: the waiting callers get the error."""
         reached, self._reached, self.position = self._reached, None, None
         if reached is not None and not reached.done():

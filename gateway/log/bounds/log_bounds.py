@@ -94,13 +94,13 @@ async def _first(
     """The log's start, from the first entry that has an index; None if no entry has one."""
     kept_end: int | None = None
 
-    async def all_came(behind: Position) -> bool:
+    async def all_read(behind: Position) -> bool:
         nonlocal kept_end
         kept_end = await undispatched_end(admin, topic, behind, last)
         return kept_end is not None
 
     skipped = False
-    async with aclosing(read_on(reader, queue, last, NOTHING, all_came, window)) as entries:
+    async with aclosing(read_on(reader, queue, last, NOTHING, all_read, window)) as entries:
         async for entry in entries:
             if entry.index is not None:
                 start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=not skipped)

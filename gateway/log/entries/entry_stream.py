@@ -22,7 +22,7 @@ PERMITS_GROWTH = 4
 """The first request is for one message: most callers want one entry, but a broker reads a hundred if permitted."""
 READ_TIMEOUT_S = 10.0
 NOTHING = Position(-1, -1)
-AllCame = Callable[[Position], Awaitable[bool]]
+AllRead = Callable[[Position], Awaitable[bool]]
 """Returns whether no entry will arrive after the given one; called when none has arrived for a while."""
 
 
@@ -75,11 +75,11 @@ async def read_entries(
     reader = await client.open_reader(topic, start, queue, read_compacted=read_compacted)
     behind = start._replace(entry_id=start.entry_id - 1) if isinstance(start, Position) else NOTHING
 
-    async def all_came(behind: Position) -> bool:
+    async def all_read(behind: Position) -> bool:
         return admin is not None and await undispatched_end(admin, topic, behind, last) is not None
 
     try:
-        async with aclosing(read_on(reader, queue, last, behind, all_came)) as entries:
+        async with aclosing(read_on(reader, queue, last, behind, all_read)) as entries:
             async for entry in entries:
                 yield entry
     finally:
@@ -91,12 +91,12 @@ async def read_entry(client: PulsarClient, topic: str, position: Position, admin
     queue = EntryQueue()
     reader = await client.open_reader(topic, position, queue)
 
-    async def all_came(behind: Position) -> bool:
+    async def all_read(behind: Position) -> bool:
         return await undispatched_end(admin, topic, behind, position) is not None
 
     try:
         reader.flow(1)
-        entry = await _next_entry(queue, position._replace(entry_id=position.entry_id - 1), all_came)
+        entry = await _next_entry(queue, position._replace(entry_id=position.entry_id - 1), all_read)
     finally:
         await reader.close()
     # Brokers send the next entry that they dispatch: it may have been written in the meantime.
@@ -108,7 +108,7 @@ async def read_on(
     queue: EntryQueue,
     last: Position,
     behind: Position,
-    all_came: AllCame,
+    all_read: AllRead,
     window: FlowWindow | None = None,
 ) -> AsyncGenerator[Entry, None]:
     """The entries after ``behind``, up to ``last``, from a reader that was just opened for ``queue``.
@@ -121,7 +121,7 @@ async def read_on(
         await slices.pause()
         if window.top_up(reader, permits):
             permits = min(MAX_PERMITS, permits * PERMITS_GROWTH)
-        entry = await _next_entry(queue, behind, all_came)
+        entry = await _next_entry(queue, behind, all_read)
         if entry is None:
             return
         window.used(entry)
@@ -131,9 +131,9 @@ async def read_on(
             return
 
 
-async def _next_entry(queue: EntryQueue, behind: Position, all_came: AllCame) -> Entry | None:
+async def _next_entry(queue: EntryQueue, behind: Position, all_read: AllRead) -> Entry | None:
     """The next entry; None if no other will arrive. Raises PulsarError and TimeoutError."""
-    if not queue.entries and not await _one_comes(queue, behind, all_came):
+    if not queue.entries and not await _wait_for_one(queue, behind, all_read):
         return None
     entry = queue.entries.popleft()
     if isinstance(entry, PulsarError):
@@ -141,12 +141,12 @@ async def _next_entry(queue: EntryQueue, behind: Position, all_came: AllCame) ->
     return entry
 
 
-async def _one_comes(queue: EntryQueue, behind: Position, all_came: AllCame) -> bool:
+async def _wait_for_one(queue: EntryQueue, behind: Position, all_read: AllRead) -> bool:
     """True when an entry has arrived; False if none will arrive. Raises TimeoutError."""
     pauses = Backoff(SILENT_S, READ_TIMEOUT_S)  # a Pulsar that is slow must not get more and more requests
     async with asyncio.timeout(READ_TIMEOUT_S):
         while not await queue.wait(pauses.next_pause_s()):
-            if await all_came(behind) and not queue.entries:
+            if await all_read(behind) and not queue.entries:
                 return False
     return True
 

@@ -166,7 +166,7 @@ class TailFollower:
 
     def _failed(self, error: PulsarError) -> None:
         if not error.retriable:
-            self._target.give_up(error)
+            self._target.fail(error)
             self._on_failed()
 
     # The reader

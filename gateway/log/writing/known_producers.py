@@ -21,7 +21,7 @@ from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.log.writing.producer_scan import Tail, read_tail
 from gateway.log.writing.producer_state import ActiveProducer, AllProducers, ProducerState
-from gateway.log.writing.writer_names import WriterNames, shut_out
+from gateway.log.writing.writer_names import WriterNames, fence_writers
 from protocol.kafka.batch import BatchHeader, iter_headers
 
 
@@ -53,9 +53,9 @@ class KnownProducers:
         self._catch_up = SharedRun(refresh.read_what_others_sent)
         self._names = names
         self._own_producer = own_producer
-        self._shut_out: tuple[str, ...] = ()
+        self._fenced: tuple[str, ...] = ()
         """The producer names of evicted gateways that are shut out: no entry of theirs can arrive any more."""
-        self._shutting_out = SharedRun(self._shut_out_evicted)
+        self._fencing = SharedRun(self._fence_evicted)
         self._loading_since = -math.inf
         """When the log's tail began to be read, by the monotonic clock."""
         self._judges_since = math.inf
@@ -65,7 +65,7 @@ class KnownProducers:
 
     def may_judge(self, header: BatchHeader, source: int, arrived_s: float) -> bool:
         """Whether all batches that other gateways may have had of the producer are known. ``prepare`` ensures this."""
-        if not self.loaded or self._names.evicted() != self._shut_out:
+        if not self.loaded or self._names.evicted() != self._fenced:
             return False
         if self._catch_up.covers(arrived_s) or arrived_s < self._loading_since:
             return True
@@ -75,7 +75,7 @@ class KnownProducers:
 
     async def prepare(self, header: BatchHeader, source: int, arrived_s: float) -> None:
         """Make sure that the batch may be checked. Raises PulsarError, KafkaError and TimeoutError."""
-        await self._keep_out_evicted()
+        await self._fence_evicted_gateways()
         if not self.loaded:
             await self.load()
         elif self.may_judge(header, source, arrived_s):
@@ -103,7 +103,7 @@ class KnownProducers:
 
     async def load(self) -> None:
         """Read what other gateways sent, and the log's tail. All callers share one run. Raises as ``active`` does."""
-        await self._keep_out_evicted()
+        await self._fence_evicted_gateways()
         if self.loaded:
             return
         if self._loading is None:
@@ -111,17 +111,17 @@ class KnownProducers:
             self._loading.add_done_callback(self._load_ended)
         await outcome_of(self._loading)
 
-    async def _keep_out_evicted(self) -> None:
-        while self._names.evicted() != self._shut_out:
-            await self._shutting_out.wait()
+    async def _fence_evicted_gateways(self) -> None:
+        while self._names.evicted() != self._fenced:
+            await self._fencing.wait()
 
-    async def _shut_out_evicted(self) -> None:
+    async def _fence_evicted(self) -> None:
         names = self._names.evicted()
-        later = [name for name in names if name not in {*self._shut_out, self._own_producer()}]
+        later = [name for name in names if name not in {*self._fenced, self._own_producer()}]
         if later:
-            await shut_out(self._resources.client, self._topic, later)
+            await fence_writers(self._resources.client, self._topic, later)
             await self._refresh.read_what_others_sent()
-        self._shut_out = names
+        self._fenced = names
 
     async def _load(self) -> None:
         self._loading_since = time.monotonic()
@@ -159,7 +159,7 @@ class KnownProducers:
         if self._loading is not None:
             self._loading.cancel()
         self._catch_up.cancel()
-        self._shutting_out.cancel()
+        self._fencing.cancel()
         self.state.close()
 
 

@@ -10,7 +10,7 @@ import structlog
 
 from gateway.log.patience import Patience
 from gateway.log.writing.appender import Appender
-from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, shut_out
+from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 
@@ -72,7 +72,7 @@ class ProducerSupply:
         appender = self._appender
         lost, own_name = appender.predecessor, self._names.own_name()
         if lost is not None and own_name not in {"", lost.name}:  # this gateway was evicted since
-            await shut_out(self._client, self._topic, [lost.name])
+            await fence_writers(self._client, self._topic, [lost.name])
             lost = None
         producer = await self._client.open_producer(self._topic, appender, predecessor=lost, name=own_name)
         try:

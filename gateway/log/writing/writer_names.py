@@ -40,7 +40,7 @@ class NamedByBroker:
         return ()
 
 
-async def shut_out(client: PulsarClient, topic: str, names: Sequence[str]) -> None:
+async def fence_writers(client: PulsarClient, topic: str, names: Sequence[str]) -> None:
     """Return when no entry of these producers can arrive any more. Raises PulsarError."""
     await asyncio.gather(*(_take(client, topic, name) for name in names))
     await asyncio.sleep(LATE_ARRIVAL_S)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.secured import DEVELOPER, LocalSecurity
-from gateway.client_properties import UnfitProperties, read_client_properties
+from gateway.client_properties import InvalidProperties, read_client_properties
 
 
 @pytest.mark.parametrize("name", ["client.properties", "librdkafka.conf"])
@@ -43,7 +43,7 @@ def test_java_s_forms(tmp_path: Path) -> None:
 def test_what_cannot_be_used(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
-    with pytest.raises(UnfitProperties, match=why) as refused:
+    with pytest.raises(InvalidProperties, match=why) as refused:
         read_client_properties(file)
     assert "canary" not in str(refused.value)
 
@@ -51,5 +51,5 @@ def test_what_cannot_be_used(tmp_path: Path, text: str, why: str) -> None:
 def test_no_file(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     for name in ("missing", "binary"):
-        with pytest.raises(UnfitProperties):
+        with pytest.raises(InvalidProperties):
             read_client_properties(tmp_path / name)

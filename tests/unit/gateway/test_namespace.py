@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.config import PulsarSection
-from gateway.namespace import INTERCEPTOR, UnfitCluster, prepare_namespaces
+from gateway.namespace import INTERCEPTOR, UnsupportedCluster, prepare_namespaces
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import PartitionedTopic
@@ -85,7 +85,7 @@ async def test_state_is_kept_where_and_as_often_as_records() -> None:
 
 
 async def test_a_missing_tenant_is_named() -> None:
-    with pytest.raises(UnfitCluster, match="tenant administrator"):
+    with pytest.raises(UnsupportedCluster, match="tenant administrator"):
         await prepare(FakeAdmin())
 
 
@@ -93,7 +93,7 @@ async def test_offsets_that_are_elsewhere_are_not_hidden() -> None:
     admin = FakeAdmin(tenants={"kafka"})
     admin.known["kafka/default"] = KEPT
     admin.partitions = 4
-    with pytest.raises(UnfitCluster, match='system_namespace = "default"'):
+    with pytest.raises(UnsupportedCluster, match='system_namespace = "default"'):
         await prepare(admin)
     await prepare(admin, system_namespace="default")
     assert set(admin.known) == {"kafka/default"}

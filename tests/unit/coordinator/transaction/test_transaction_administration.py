@@ -87,8 +87,8 @@ def test_who_waits_is_told_when_requests_are_looked_at_again() -> None:
     h = Harness()
     told: list[str] = []
     producer = h.producer()
-    h.coordinator.tell_when_free("t", lambda: told.append("free"))
-    h.coordinator.tell_when_free("unknown", lambda: told.append("unknown"))
+    h.coordinator.notify_when_free("t", lambda: told.append("free"))
+    h.coordinator.notify_when_free("unknown", lambda: told.append("unknown"))
     assert told == ["free", "unknown"]
     h.add(producer)
     h.auto = False
@@ -97,10 +97,10 @@ def test_who_waits_is_told_when_requests_are_looked_at_again() -> None:
     def leaves() -> None:
         told.append("gone")
 
-    h.coordinator.tell_when_free("t", lambda: told.append("complete"))
-    h.coordinator.tell_when_free("t", leaves)
-    h.coordinator.tell_no_more("t", leaves)
-    h.coordinator.tell_no_more("t", leaves)
+    h.coordinator.notify_when_free("t", lambda: told.append("complete"))
+    h.coordinator.notify_when_free("t", leaves)
+    h.coordinator.stop_notifying("t", leaves)
+    h.coordinator.stop_notifying("t", leaves)
     h.finish_append()
     h.finish_marker()
     assert h.add(producer).value is ErrorCode.CONCURRENT_TRANSACTIONS

@@ -423,7 +423,7 @@ def test_a_refused_tombstone() -> None:
     h.advance(2_000)
     assert h.add(producer).value is WAIT
     told: list[str] = []
-    h.coordinator.tell_when_free("t", lambda: told.append("free"))
+    h.coordinator.notify_when_free("t", lambda: told.append("free"))
     h.finish_append(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert told == ["free"]
     h.auto = True
@@ -436,7 +436,7 @@ def test_who_waits_is_told_when_the_id_is_removed() -> None:
     h.auto = False
     h.advance(2_000)
     errors: list[ErrorCode] = []
-    h.coordinator.tell_when_free("t", lambda: errors.append(h.coordinator.describe("t").error))
+    h.coordinator.notify_when_free("t", lambda: errors.append(h.coordinator.describe("t").error))
     assert not errors
     h.finish_append()
     assert errors == [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND]

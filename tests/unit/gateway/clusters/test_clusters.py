@@ -17,11 +17,11 @@ from gateway.clusters.services import ProcessParts
 from gateway.config import FORWARDING_LISTENER, Config
 from gateway.dispatch import ServedCluster
 from gateway.fleet.fleet import Fleet
-from gateway.namespace import UnfitCluster
+from gateway.namespace import UnsupportedCluster
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Cluster, ClusterRefused, Usage
 from gateway.requests.context import ANONYMOUS, Listener, Principal
-from gateway.security.pulsar_authorizer import UnfitAuthorizer
+from gateway.security.pulsar_authorizer import InvalidAuthorizer
 from tests.unit.gateway.fleet.fleet_scene import member_of
 
 CONFIG = Config.model_validate(
@@ -98,7 +98,7 @@ class Scene:
         monkeypatch.setattr(module, "ClusterServices", FakeServices)
         monkeypatch.setattr(module, "ClusterView", FakeView)
         monkeypatch.setattr(module, "prepare_namespaces", self._prepare)
-        monkeypatch.setattr(module, "UsageTopic", lambda *parts: SimpleNamespace(keep_telling=asyncio.Event().wait))
+        monkeypatch.setattr(module, "UsageTopic", lambda *parts: SimpleNamespace(keep_publishing=asyncio.Event().wait))
         self.metrics = Metrics()
         parts = cast(ProcessParts, SimpleNamespace(admin=None, client=None, metrics=self.metrics))
         self.members = [member_of("own", 0)]
@@ -159,7 +159,7 @@ async def test_nobody_is_served_before_the_rights_are_known(scene: Scene) -> Non
 
 
 async def test_what_fails_is_tried_again_later(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene.error = UnfitCluster("there is no such namespace")
+    scene.error = UnsupportedCluster("there is no such namespace")
     asking = [asyncio.ensure_future(scene.clusters.open("acme/x")) for _ in range(3)]
     assert [type(each) for each in await asyncio.gather(*asking, return_exceptions=True)] == [ClusterRefused] * 3
     scene.error = None
@@ -177,7 +177,7 @@ async def test_rights_that_cannot_be_loaded_are_loaded_again(
 ) -> None:
     """By what is there already: it cannot be made twice."""
     monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
-    scene.rights_error = UnfitAuthorizer("custom")
+    scene.rights_error = InvalidAuthorizer("custom")
     with pytest.raises(ClusterRefused):
         await scene.clusters.open("acme/x")
     scene.rights_error = None
@@ -240,7 +240,7 @@ async def test_those_of_listeners_are_opened_without_a_client(monkeypatch: pytes
     kafka = CONFIG.kafka.model_dump() | {"cluster": "acme/x"}
     config = Config.model_validate({"kafka": kafka, "fleet": {"forwarding": {}}})
     scene = Scene(monkeypatch, config)
-    scene.error = UnfitCluster("not yet")
+    scene.error = UnsupportedCluster("not yet")
     scene.clusters.start()
     await settled(lambda: len(scene.prepared) > 2)
     scene.error = None
@@ -277,7 +277,7 @@ class Time:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now_s = 1_000.0
         patch.setattr(module, "_now", lambda: self.now_s)
-        patch.setattr(module, "LOOK_S", 0)
+        patch.setattr(module, "CHECK_S", 0)
         patch.setattr(module, "TRY_AGAIN_S", 0)
 
     async def pass_(self, seconds: float) -> None:
@@ -383,7 +383,7 @@ async def test_the_gateway_stops_while_one_is_closed(scene: Scene, time: Time) -
 
 
 async def test_one_whose_rights_are_never_loaded_is_closed(scene: Scene, time: Time) -> None:
-    scene.rights_error = UnfitAuthorizer("custom")
+    scene.rights_error = InvalidAuthorizer("custom")
     scene.clusters.start()
     with pytest.raises(ClusterRefused):
         await scene.clusters.open("acme/x")

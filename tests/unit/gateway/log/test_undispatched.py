@@ -109,7 +109,7 @@ async def test_a_slow_pulsar_is_asked_less_and_less_often() -> None:
             queue.on_entry(cast(Any, None))
         return False
 
-    assert await entry_stream._one_comes(queue, Position(-1, -1), entry_is_late)
+    assert await entry_stream._wait_for_one(queue, Position(-1, -1), entry_is_late)
     pauses_s = [later - earlier for earlier, later in pairwise(asked)]
     assert all(later > 1.5 * earlier for earlier, later in pairwise([0.01, *pauses_s]))
 

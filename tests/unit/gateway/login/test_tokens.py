@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from gateway.config import TokensSection
 from gateway.login import key_sets
 from gateway.login.key_sets import KeySet, parse_key_set, token_keys
-from gateway.login.tokens import MAX_TOKEN_BYTES, TokenVerifier, UnfitKey, public_key, secret_key
+from gateway.login.tokens import MAX_TOKEN_BYTES, InvalidKey, TokenVerifier, public_key, secret_key
 from gateway.requests.context import Principal
 from gateway.transport import watched_files
 from protocol.sasl.failure import LoginFailed
@@ -126,9 +126,9 @@ async def test_elliptic_curves(curve: ec.EllipticCurve) -> None:
 
 def test_keys_that_check_nothing() -> None:
     for data in (b"", b"-----BEGIN PUBLIC KEY-----\nx\n", b"\x30\x03abc"):
-        with pytest.raises(UnfitKey):
+        with pytest.raises(InvalidKey):
             public_key(data)
-    with pytest.raises(UnfitKey):
+    with pytest.raises(InvalidKey):
         secret_key(SECRET[:31])
     assert "\\x" not in repr(secret_key(SECRET))
 
@@ -188,7 +188,7 @@ async def test_keys_stay_while_they_cannot_be_read(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_files, "LOOK_S", 0.01)
+    monkeypatch.setattr(watched_files, "CHECK_S", 0.01)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -267,9 +267,9 @@ def test_key_sets() -> None:
     assert {key_id: token_key.algorithms[0] for key_id, token_key in found.items()} == {"a": "RS256", "d": "RS384"}
     assert found["d"].algorithms == ("RS384",)
     for data in (b"", b"[]", b"{}", b'{"keys":[]}', b'{"keys":[1]}', b'{"keys":[{"kty":"RSA","n":"x"}]}'):
-        with pytest.raises(UnfitKey):
+        with pytest.raises(InvalidKey):
             parse_key_set(data)
-    with pytest.raises(UnfitKey):
+    with pytest.raises(InvalidKey):
         parse_key_set(json.dumps({"keys": [row(key, "a", alg="HS256")]}).encode())
 
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.pulsar.admin_http import AdminError
 from gateway.security import pulsar_authorizer
 from gateway.security.acls import Requester
-from gateway.security.pulsar_authorizer import PROVIDER, PulsarAuthorizer, UnfitAuthorizer
+from gateway.security.pulsar_authorizer import PROVIDER, InvalidAuthorizer, PulsarAuthorizer
 from gateway.security.pulsar_grants import grants_of
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 
@@ -108,7 +108,7 @@ async def test_who_has_not_logged_in_has_no_role(monkeypatch: pytest.MonkeyPatch
 
 async def test_another_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, authorizationEnabled="true", authorizationProvider="com.example.Own")
-    with pytest.raises(UnfitAuthorizer, match=PROVIDER):
+    with pytest.raises(InvalidAuthorizer, match=PROVIDER):
         await scene.authorizer.start()
 
 

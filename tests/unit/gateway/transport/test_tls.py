@@ -21,7 +21,7 @@ from gateway.network.arrivals import Arrivals
 from gateway.network.connection import WRITE_HIGH_BYTES
 from gateway.observability.metrics import Metrics
 from gateway.requests.context import ANONYMOUS, Principal
-from gateway.transport.certificates import Certificates, UnfitCertificate
+from gateway.transport.certificates import Certificates, InvalidCertificate
 from gateway.transport.proxy import AwaitedProxyHeader
 from gateway.transport.tls import TlsConnection
 
@@ -282,7 +282,7 @@ async def test_files_that_cannot_be_used(lab: Lab, tmp_path: Path) -> None:
         lab.settings.model_copy(update={"certificate": tmp_path / "missing.pem"}),
         lab.settings.model_copy(update={"authorities": lab.issued.key}),
     ):
-        with pytest.raises(UnfitCertificate, match=r"\.(pem|key)"):
+        with pytest.raises(InvalidCertificate, match=r"\.(pem|key)"):
             Certificates("tls", settings, "required", lab.metrics)
 
 

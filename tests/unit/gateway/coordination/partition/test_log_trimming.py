@@ -9,7 +9,7 @@ import pytest
 from gateway.coordination.partition import log_trimming
 from gateway.coordination.partition.internal_log import InternalLog, Record
 from gateway.coordination.partition.log_reading import read_records
-from gateway.coordination.partition.log_trimming import MAX_AGE_MS, LogTrimming, TrimmedMeanwhileError
+from gateway.coordination.partition.log_trimming import MAX_AGE_MS, LogTrimming, TrimmedDuringReadError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position
@@ -169,7 +169,7 @@ async def test_a_log_that_was_trimmed_while_it_was_read_is_read_again(monkeypatc
         topic.cursor_properties = {**topic.cursor_properties, "kafka.snapshot.entry": 1}
         return await read_records(*args, **options)  # type: ignore[arg-type]
 
-    with monkeypatch.context() as patch, pytest.raises(TrimmedMeanwhileError):
+    with monkeypatch.context() as patch, pytest.raises(TrimmedDuringReadError):
         patch.setattr(log_trimming, "read_records", trimmed_meanwhile)
         await Leader(topic).open()
     await Leader(topic).open()

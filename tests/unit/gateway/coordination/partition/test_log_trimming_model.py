@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.coordination.partition import log_reading, log_snapshot, log_trimming
 from gateway.coordination.partition.internal_log import Record
-from gateway.coordination.partition.log_trimming import MAX_AGE_MS, TrimmedMeanwhileError
+from gateway.coordination.partition.log_trimming import MAX_AGE_MS, TrimmedDuringReadError
 from gateway.pulsar.errors import ConnectionLostError
 from tests.unit.gateway.coordination.partition.fake_internal_topic import FakeInternalTopic, FakeProducer, new_trimming
 from tests.unit.gateway.coordination.partition.test_log_trimming import TIMEOUT_S, Leader
@@ -59,7 +59,7 @@ class Life:
         self.leader = Leader(self.topic, new_trimming(self.topic, 0, self.now_ms))
         try:
             await self.leader.open()
-        except TrimmedMeanwhileError:
+        except TrimmedDuringReadError:
             await self.start()
             return
         assert counting(self.leader.replayed) == counting(self._appended_by_clients())

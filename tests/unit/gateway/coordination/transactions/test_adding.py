@@ -29,10 +29,10 @@ class BusyCoordinator:
     def add_partitions(self, request: AddPartitionsRequest, now_ms: int, reply: Callable[[ErrorCode], None]) -> None:
         reply(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
 
-    def tell_when_free(self, name: str, call: Callable[[], None]) -> None:
+    def notify_when_free(self, name: str, call: Callable[[], None]) -> None:
         self.waiting.append(call)
 
-    def tell_no_more(self, name: str, call: Callable[[], None]) -> None:
+    def stop_notifying(self, name: str, call: Callable[[], None]) -> None:
         if call in self.waiting:
             self.waiting.remove(call)
 
