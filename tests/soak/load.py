@@ -30,6 +30,7 @@ PARTITIONS = 2
 PER_SECOND = 20
 FLUSH_S = 240.0
 """Pulsar may be down for more than a minute, if the machine is busy."""
+UNTIL_FLUSHED: dict[str, Any] = {"message_timeout_ms": int(1000 * FLUSH_S)}
 PATIENCE: dict[str, Any] = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 500}
 IN_ORDER: dict[str, Any] = {"max.in.flight.requests.per.connection": 1}
 """Without sequence numbers, a batch that is sent again would be written after its successors."""
@@ -103,7 +104,7 @@ class Round:
     def _write_and_read(self, kind: Kind) -> None:
         topic = group = unique_topic(kind.name)
         until(lambda: self._create(topic, PARTITIONS, kind.topic), f"{topic} is created")
-        writer = Writer(self._bootstrap, topic, PARTITIONS, **{**PATIENCE, **kind.producer})
+        writer = Writer(self._bootstrap, topic, PARTITIONS, **{**PATIENCE, **UNTIL_FLUSHED, **kind.producer})
         options = {**PATIENCE, **kind.consumer}
         with Members(self._bootstrap, group, topic, count=2, **options) as members:
             writer.write(self._seconds / 3, PER_SECOND)
