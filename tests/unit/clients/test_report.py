@@ -1,4 +1,4 @@
-"""The report of the clients says what came out: failures with their cause, and what was not tried."""
+"""The report of the clients shows all results: failures with their cause, and what was not run."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def test_the_report_lists_failures_and_what_does_not_apply() -> None:
 
 
 def test_a_cause_is_told_once_and_no_line_is_long() -> None:
-    """A person has to read it: rows of tables may be long, text may not."""
+    """The report is for people: rows of tables may be long, text may not."""
     failing = [_verdict(Outcome([1]), Outcome(error="Timeout " * 99), title=f"case {n}") for n in range(50)]
     clients = [as_results("Wire", version, "Go", failing) for version in ("1.0", "2.0")]
     lines = report_text(clients, {}).splitlines()

@@ -1,4 +1,4 @@
-"""Processes that outlive who started them."""
+"""Processes that outlive the process that started them."""
 
 import signal
 import sys

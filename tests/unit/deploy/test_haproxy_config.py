@@ -1,4 +1,4 @@
-"""haproxy itself accepts what is generated, and every gateway has its place in it."""
+"""haproxy itself accepts the generated configuration, which has every gateway."""
 
 import subprocess
 from collections.abc import Callable, Sequence

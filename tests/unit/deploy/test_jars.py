@@ -1,4 +1,4 @@
-"""The jar cache, with a script in Maven's place."""
+"""The cache of jars, with a script in place of Maven."""
 
 import threading
 from pathlib import Path

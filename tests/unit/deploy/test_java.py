@@ -10,7 +10,7 @@ from deploy.local.java import MissingToolError, java_executable, maven_executabl
 
 @pytest.fixture(autouse=True)
 def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Only what the test puts into tmp_path/bin is on this machine."""
+    """The machine has only the programs that the test puts into tmp_path/bin."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -1,4 +1,4 @@
-"""What the launchers tell Pulsar and Kafka, without starting either."""
+"""The settings and commands of Pulsar and Kafka, without starting either."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The descriptions of topologies, and what is made of them."""
+"""The descriptions of topologies, and the files that are generated from them."""
 
 import re
 
@@ -80,7 +80,7 @@ def test_regions_have_addresses_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", [*generate.TOPOLOGIES, "grafana"])
 def test_compose_files_are_up_to_date(name: str) -> None:
-    """If not: python -m deploy.compose.generate."""
+    """If not, run: python -m deploy.compose.generate"""
     made = generate.grafana_files() if name == "grafana" else generate.files(name)
     kept = [file for file in (generate.FOLDER / name).rglob("*") if file.is_file()]
     assert {str(file.relative_to(generate.FOLDER)): file.read_text() for file in kept} == made

@@ -1,6 +1,6 @@
-"""docs/guides/configuration-reference.md, made from the settings and the topic configurations in the code.
+"""docs/guides/configuration-reference.md, generated from the settings and the topic configurations in the code.
 
-`.venv/bin/python -m tests.unit.docs.configuration_reference` writes it anew; a test says when it is out of date.
+`.venv/bin/python -m tests.unit.docs.configuration_reference` writes it; a test fails when it is out of date.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Every setting of `gateway.toml`. What to set and why: [configure.md](configure.m
 Units are the last part of a name: `_ms`, `_minutes`, `_bytes`. A key without a default need not be set.
 """
 TABLES = ("listeners", "clusters", "cluster_limits", "forwarding", "tokens")
-"""Keys that are sections of their own."""
+"""Keys that are sections themselves."""
 TOPICS = """\
 ## Configurations of topics
 
@@ -48,7 +48,7 @@ def page() -> str:
 
 
 def sections() -> dict[str, type[BaseModel]]:
-    """By the name of their table in TOML."""
+    """Sections by the name of their table in TOML."""
     found: dict[str, type[BaseModel]] = {}
     for name, field in Config.model_fields.items():
         if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
@@ -71,7 +71,7 @@ def topic_table() -> str:
 
 
 def meaning(field: FieldInfo) -> str:
-    """The docstring behind it; empty without one."""
+    """The docstring after the field; empty without one."""
     return " ".join((field.description or "").split())
 
 
@@ -86,7 +86,7 @@ def _row(model: type[BaseModel], key: str) -> list[str]:
 
 
 def _default(field: FieldInfo) -> str:
-    """As TOML has it."""
+    """The default as TOML writes it."""
     value = field.default
     if value is None or value is PydanticUndefined:
         return ""

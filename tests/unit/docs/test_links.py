@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).parents[3]
 FOLDERS = ("docs", "deploy", "tests", "spark_compat")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(r"\bdocs/[\w./-]+\.md\b")
-"""As README and docstrings name a page."""
+"""The form in which README and docstrings name a page."""
 SOURCES = ("gateway", "coordinator", "protocol", "deploy", "tests", "spark_compat")
 
 
@@ -21,7 +21,7 @@ def _pages() -> list[Path]:
 
 
 def _anchors(page: Path) -> set[str]:
-    """Of its headings, as GitHub makes them."""
+    """The anchors of its headings, as GitHub generates them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -45,5 +45,6 @@ def test_pages_that_are_named_exist() -> None:
     files = [REPOSITORY / "Makefile", *_pages()]
     files += [file for folder in SOURCES for file in (REPOSITORY / folder).rglob("*.py")]
     named = {(file, name) for file in files for name in NAMED.findall(file.read_text())}
-    written = {(file, name) for file, name in named if name.startswith("docs/reports/")}  # perhaps not yet
+    # The report may not be written yet.
+    written = {(file, name) for file, name in named if name.startswith("docs/reports/")}
     assert [f"{file}: {name}" for file, name in named - written if not (REPOSITORY / name).exists()] == []

@@ -1,4 +1,4 @@
-"""A report says what wrote it and when, and a person can read it."""
+"""A report names its command and date, and people can read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each threat of the guide names a test that there is."""
+"""Each threat of the guide names an existing test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet in one thread: a log in memory, gateways that read and write it when they are told, clocks of their own."""
+"""A fleet in one thread: a log in memory, gateways that read and write when the test says so, clocks of their own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FakeLog:
 
 
 class Gateway:
-    """What it sends lies in `outbox` until `deliver`. Its clock runs at `rate` times the world's."""
+    """What it sends stays in `outbox` until `deliver`. Its clock runs at `rate` times the world's clock."""
 
     def __init__(
         self, log: FakeLog, instance: str, now_ms: int, node_id: int | None, rate: float, transaction_version: int = 0
@@ -67,7 +67,7 @@ class Gateway:
         self.membership.drained(self.membership.roster.epoch, self.clock(now_ms))
 
     def step(self, now_ms: int) -> None:
-        """What a healthy gateway does all the time."""
+        """What a healthy gateway does repeatedly."""
         self.tick(now_ms)
         self.deliver()
         self.read(now_ms)
@@ -92,7 +92,7 @@ class World:
         return gateway
 
     def kill(self, gateway: Gateway) -> None:
-        """What it has sent may still arrive: the test delivers it, or not."""
+        """Messages that it has sent may still arrive: the test delivers them, or not."""
         self.gateways.remove(gateway)
 
     def run(self, duration_ms: int, step_ms: int = 100) -> None:

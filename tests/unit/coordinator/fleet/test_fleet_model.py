@@ -1,6 +1,5 @@
-"""Random lives of a fleet: messages late or lost, gateways that stand still, die and come back, clocks that run
-unequally. Nobody ever leads a partition while another does; left in peace, each partition has its one leader.
-"""
+"""Random histories of a fleet: messages late or lost, gateways that hang, die and return, clocks with different speeds.
+No two gateways ever lead a partition at the same time; without further faults, each partition has one leader."""
 
 from collections.abc import Callable
 

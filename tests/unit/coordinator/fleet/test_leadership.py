@@ -1,4 +1,4 @@
-"""What a gateway may do, by its membership, its lease, and how long Pulsar has acknowledged nothing."""
+"""What a gateway may do, depending on its membership, its lease, and the time without an acknowledgement of Pulsar."""
 
 from __future__ import annotations
 

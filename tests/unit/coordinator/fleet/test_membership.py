@@ -1,4 +1,4 @@
-"""Gateways join, leave, die and come back; what each then leads."""
+"""Gateways join, leave, die and return; the partitions that each one leads."""
 
 import pytest
 
@@ -108,7 +108,7 @@ def test_the_dead_are_replaced_after_their_lease() -> None:
 
 
 def test_a_lease_counts_from_the_sending() -> None:
-    """Not from when the heartbeat is read back: others may have heard it long before."""
+    """Not from the time when the heartbeat is read back: others may have read it much earlier."""
     world = World()
     slow, other = world.start("a"), world.start("b")
     world.run(1_000)
@@ -285,7 +285,7 @@ def test_what_no_gateway_wrote(data: bytes) -> None:
 
 @pytest.mark.parametrize("named", ["snapshot", ',"snapshot":{"epoch":'])
 def test_news_are_messages_without_their_snapshots(named: str) -> None:
-    """Whatever a listener and a rack are called."""
+    """Whatever the names of listeners and racks are."""
     address = Address(host=named, port=1)
     member = Member(
         node_id=1, incarnation="a", instance="", addresses={"": address, named: address}, rack=named, lease_ms=1,
@@ -327,7 +327,8 @@ def test_the_log_keeps_the_name_that_older_gateways_read() -> None:
 
 
 def test_what_a_member_serves_is_learnt_from_itself() -> None:
-    """A snapshot by an older gateway has lost it: whoever began with that looks again at the member's heartbeat."""
+    """A snapshot of an older gateway does not have it. A member that began with the snapshot reads it from heartbeats.
+    """
     member = Member(
         node_id=1, incarnation="a", instance="a", addresses={}, clusters=("acme/*",), lease_ms=1_000, started_ms=0
     )

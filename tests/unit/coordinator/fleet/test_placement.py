@@ -1,4 +1,4 @@
-"""Every partition has a leader; they are spread evenly; few move."""
+"""Every partition has a leader; leaders are evenly distributed; few partitions move."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""A coordinator with a log in memory, whose appends succeed or fail when the test says."""
+"""A coordinator with a log in memory, whose appends succeed or fail when the test says so."""
 
 from collections.abc import Mapping, Set
 from typing import Any, Generic, TypeVar, cast
@@ -42,7 +42,7 @@ RANGE = (("range", subscription("t")),)
 
 
 class Parked(Generic[Response]):
-    """The place where one request's answer arrives."""
+    """Receives the response to one request."""
 
     def __init__(self) -> None:
         self.answers: list[Response] = []
@@ -82,7 +82,7 @@ class MemoryTopics:
 
 
 class Harness:
-    """Calls with the harness's own clock. `auto` makes every append durable at once after the call."""
+    """Calls with the harness's own clock. With `auto`, every append is durable immediately after the call."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Harness:
             self.load()
 
     def load(self) -> Set[GroupTopicPartition]:
-        """What `finish_loading` returns, all its steps taken."""
+        """The result of `finish_loading`, after all its steps."""
         steps = self.coordinator.finish_loading(self.now_ms)
         while True:
             try:
@@ -131,7 +131,7 @@ class Harness:
             self.settle()
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass as the caller would: a tick at each deadline."""
+        """Let time pass: a tick at each deadline."""
         end_ms = self.now_ms + duration_ms
         while (deadline_ms := self.coordinator.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
@@ -183,7 +183,7 @@ class Harness:
     def commit_in_transaction(
         self, offset: int = 1, topic: str = "t", partition: int = 0, group: str = "g", **changes: Any
     ) -> Parked[Mapping[TopicPartition, ErrorCode]]:
-        """The coordinator of transactions finds nothing against it."""
+        """The transaction coordinator accepts it."""
         parked = Parked[Mapping[TopicPartition, ErrorCode]]()
         offsets = {TopicPartition(topic, partition): OffsetToCommit(offset)}
         fields: dict[str, Any] = {"offsets": offsets, "version": 5, "producer_id": 7, "producer_epoch": 0}
@@ -236,7 +236,7 @@ class Harness:
 
 
 def reloaded(old: Harness) -> Harness:
-    """A coordinator that has just loaded what the other one had written."""
+    """A coordinator that has just loaded the records of the other one."""
     h = Harness(load=False)
     h.now_ms, h.topics.counts, h._ids = old.now_ms, old.topics.counts, old._ids
     h.log.durable = [*old.log.durable]

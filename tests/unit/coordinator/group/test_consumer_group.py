@@ -247,7 +247,7 @@ def test_the_assignor_that_most_members_want() -> None:
 
 
 def test_what_is_unknown_of_topics_changes_nothing() -> None:
-    """A coordinator that just took over has not looked the topics up yet."""
+    """A coordinator that has just taken over has not looked up the topics yet."""
     h = Harness()
     h.consumer_heartbeat("m1", subscribed_topic_names=["t", "u"])
     h.topics.unknown = {"t", "u"}

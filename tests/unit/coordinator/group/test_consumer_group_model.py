@@ -1,7 +1,6 @@
-"""Random lives of one consumer group (KIP-848): clients that follow the protocol, answers that get lost, a log that is
-slow and fails, coordinators that change and do not know the topics yet. No two clients ever own a partition; left in
-peace, all is assigned.
-"""
+"""Random histories of one consumer group (KIP-848): clients that follow the protocol, lost responses, a log that is
+slow and fails, coordinators that change and do not know the topics yet. No two clients ever own a partition; without
+further faults, all partitions are assigned."""
 
 from typing import Any
 
@@ -29,7 +28,7 @@ SESSION_MS = GroupConfig().consumer_session_timeout_ms
 
 
 class Client:
-    """A consumer that owns what it was assigned, and gives back at once what is not assigned any more."""
+    """A consumer that owns its assignment, and releases partitions immediately when they are no longer assigned."""
 
     def __init__(self, number: int) -> None:
         self.member_id = f"m{number}"
@@ -41,7 +40,7 @@ class Client:
         self.abandon()
 
     def abandon(self) -> None:
-        """Rejoin without partitions; as a new process would, under a new id."""
+        """Rejoin without partitions, like a new process with a new id."""
         self.epoch = 0
         self.owned: Assignment = {}
         self.tell_all = True
@@ -59,7 +58,7 @@ class Client:
             self.tell_all = True
         else:
             self.epoch = answer.member_epoch
-            self.tell_all = answer.assignment is not None  # to say what it owns now
+            self.tell_all = answer.assignment is not None  # to report what it owns now
             if answer.assignment is not None:
                 self.owned = answer.assignment
 
@@ -134,7 +133,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
 
     @rule(duration_ms=st.sampled_from([1_000, SESSION_MS // 2, SESSION_MS]))
     def time_passes(self, duration_ms: int) -> None:
-        """Who has not been heard for a session gives up its partitions, as consumers do (max.poll.interval.ms)."""
+        """A member that is silent for a session releases its partitions, as consumers do (max.poll.interval.ms)."""
         self.h.advance(duration_ms)
         members = {m.member_id for m in self.h.coordinator.describe_consumer_group("g").members}
         for client in self.clients:
@@ -172,7 +171,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
-        """Of those who are members; who is none any more learns it with its next heartbeat."""
+        """Among members. A client that is no longer a member learns it from its next heartbeat."""
         members = {m.member_id for m in self.h.coordinator.describe_consumer_group("g").members}
         owned: list[TopicIdPartition] = []
         for client in self.clients:

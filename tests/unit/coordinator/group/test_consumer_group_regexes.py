@@ -98,7 +98,7 @@ def only_t(name: str) -> bool:
 
 
 def test_what_the_member_may_not_describe_is_not_assigned() -> None:
-    """As in Kafka, where the client whose heartbeat has an expression resolved must have the right."""
+    """As in Kafka, where the client whose heartbeat resolves an expression needs the right."""
     h = Harness()
     assert join(h, may_describe=only_t).assignment == ALL_T
     assert dict(h.log.decoded())[ConsumerGroupRegularExpressionKey("g", "t|u")].topics == ["t"]
@@ -106,7 +106,7 @@ def test_what_the_member_may_not_describe_is_not_assigned() -> None:
 
 
 def test_a_right_is_lost() -> None:
-    """When topics change, the expression is resolved anew."""
+    """When topics change, the expression is resolved again."""
     h = Harness()
     both = {**ALL_T, U: set(range(3))}
     assert join(h).assignment == both
@@ -116,7 +116,7 @@ def test_a_right_is_lost() -> None:
 
 
 def test_a_classic_member_resolves_no_expressions() -> None:
-    """It says nothing of what it may describe."""
+    """A classic member does not name the topics that it may describe."""
     h = Harness()
     join(h, may_describe=only_t)
     h.coordinator.topics_changed(["v"])

@@ -1,4 +1,4 @@
-"""The server-side assignors: nobody is forgotten, nothing is given twice, loads are even, little moves."""
+"""The server-side assignors: every partition is assigned once, loads are even, few partitions move."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ def spec(
 
 @st.composite
 def groups(draw: st.DrawFn, *, equal: bool = False) -> tuple[list[MemberSpec], dict[TopicId, int]]:
-    """Members with subscriptions, and with partitions that they own, some of which are no longer theirs to own."""
+    """Members with subscriptions, and with owned partitions, some of which they must give up."""
     counts = {topic: draw(st.integers(1, 8)) for topic in TOPICS}
     same = draw(st.sets(st.sampled_from(TOPICS), min_size=1))
     free = [(topic, partition) for topic in TOPICS for partition in range(counts[topic] + 2)]

@@ -1,4 +1,4 @@
-"""JoinGroup and LeaveGroup: each kind of arrival in each state."""
+"""JoinGroup and LeaveGroup: each kind of request in each state."""
 
 from typing import Any
 
@@ -135,7 +135,7 @@ def test_a_follower_that_repeats_itself_is_told_the_current_generation() -> None
 
 @pytest.mark.parametrize("who", [0, 1])
 def test_news_rebalance_a_stable_group(who: int) -> None:
-    """A leader always brings news; a follower if its metadata changed."""
+    """A request of the leader always changes something; that of a follower if its metadata changed."""
     h = Harness()
     members = h.stable(2)
     news = h.join(members[who], protocols=[("range", subscription("t", "u"))])
@@ -221,7 +221,7 @@ def test_leaving_reports_each_member() -> None:
 
 
 class TestStaticMembers:
-    """KIP-345 and, where it says so, KIP-814."""
+    """KIP-345, and KIP-814 where it is named."""
 
     def stable(self, h: Harness) -> list[str]:
         joins = [h.join(group_instance_id=f"i{n}") for n in range(2)]

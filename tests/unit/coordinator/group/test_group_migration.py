@@ -19,7 +19,8 @@ PARTITIONS = range(6)
 
 
 class Classic:
-    """A consumer of the classic protocol as Java's: cooperative, or eager, which gives all back before it joins."""
+    """A consumer of the classic protocol like Java's: cooperative, or eager, which releases all partitions before it
+    joins."""
 
     def __init__(self, h: Harness, *, eager: bool = False, instance_id: str | None = None) -> None:
         self.h, self.eager, self.instance_id = h, eager, instance_id
@@ -58,7 +59,7 @@ class Classic:
         self.must_join = answer.error is not ErrorCode.NONE
         if not self.must_join:
             assigned = list(read_assignment(answer.assignment).get("t", []))
-            # What is to be given back is given back at once, and the member joins again.
+            # Revoked partitions are released immediately, and the member joins again.
             self.must_join = not set(self.owned) <= set(assigned)
             self.owned = assigned
 
@@ -96,14 +97,14 @@ class Modern:
 
 
 def classic_group(h: Harness, size: int, *, eager: bool = False) -> list[Classic]:
-    """Stable, with the partitions shared out."""
+    """A stable group with all partitions assigned."""
     members = [Classic(h, eager=eager) for _ in range(size)]
     share_out(h, members)
     return members
 
 
 def share_out(h: Harness, members: list[Classic]) -> None:
-    """A rebalance of the classic protocol, the leader being one of them."""
+    """A rebalance of the classic protocol; one of the members is the leader."""
     joins = [member.send_join() for member in members]
     h.advance(0)
     for member, parked in zip(members, joins, strict=True):
@@ -118,7 +119,7 @@ def share_out(h: Harness, members: list[Classic]) -> None:
 
 
 def settle(*members: Classic | Modern) -> None:
-    """Until all is shared out; meanwhile no partition is read by two."""
+    """Heartbeats until all partitions are assigned. No partition has two readers at any time."""
     for _ in range(20):
         for member in members:
             member.step()

@@ -1,6 +1,7 @@
-"""Random lives of a group whose members are of both protocols, come, leave and die, under coordinators that change.
+"""Random histories of a group with members of both protocols, which join, leave and die, under coordinators that
+change.
 
-No partition is ever read by two members; and when nothing happens any more, all partitions are read.
+No two members ever read a partition; and without further events, all partitions are read.
 """
 
 import random
@@ -18,7 +19,7 @@ LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
 class Eager:
-    """A consumer of the classic protocol that gives all back before it joins."""
+    """A consumer of the classic protocol that releases all partitions before it joins."""
 
     def __init__(self, h: Harness) -> None:
         self.h = h
@@ -123,14 +124,14 @@ class World:
             self.random.choice(self.members).step()
 
     def let_sessions_pass(self) -> None:
-        """Of those that have died; the living send heartbeats."""
+        """Sessions of dead members expire; living members send heartbeats."""
         for _ in range(30):
             for member in self.members:
                 member.step()
             self.h.advance(SESSION_MS // 5)
 
     def take_over(self) -> None:
-        """Another coordinator: who waits for an answer asks again."""
+        """Another coordinator: clients that wait for a response retry."""
         written = self.h.log.durable
         self.h = reloaded(self.h)
         self.h.log.durable[:0] = written

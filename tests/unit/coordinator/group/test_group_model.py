@@ -1,6 +1,6 @@
-"""Random lives of one classic group, with a log that is slow and sometimes fails, and coordinators that change.
+"""Random histories of one classic group, with a log that is slow and sometimes fails, and coordinators that change.
 
-Clients here are correct but unlucky: they act on answers that may be old. What must hold is stated as invariants.
+The clients are correct, but they may act on old responses. The guarantees are invariants.
 """
 
 from typing import Any
@@ -25,14 +25,14 @@ FAILURES = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCod
 
 
 class Client:
-    """One consumer: what it believes, and its request under way."""
+    """One consumer: what it believes, and its request in flight."""
 
     def __init__(self, number: int) -> None:
         self.instance_id = f"i{number}" if number < 2 else None
         self.modern = number % 2 == 0
         self.member_id = ""
         self.generation = -1
-        self.members: list[str] = []  # as the leader is told
+        self.members: list[str] = []  # the members of a leader's JoinGroup response
         self.must_join = True
         self.must_sync = False
         self.join: Parked[JoinResponse] | None = None
@@ -96,7 +96,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule(first=CLIENTS, count=st.integers(1, 3), error=st.sampled_from([ErrorCode.NONE] * 5 + FAILURES))
     def round(self, first: int, count: int, error: ErrorCode) -> None:
-        """Some clients do what a consumer does next, time passes, the log answers."""
+        """Some clients send their next request, time passes, the log answers."""
         for n in range(first, first + count):
             client = self.clients[n % len(self.clients)]
             if client.waits:
@@ -113,7 +113,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule(n=CLIENTS)
     def leave(self, n: int) -> None:
-        """Preferably one whose request is parked, as when an administrator removes it."""
+        """Preferably one whose request waits, as when an administrator removes it."""
         waiting = [client for client in self.clients if client.waits and client.member_id]
         client = (waiting or self.clients)[n % len(waiting or self.clients)]
         self.h.leave(client.member_id, client.instance_id)
@@ -141,7 +141,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule(n=CLIENTS)
     def crash(self, n: int) -> None:
-        """The process is gone, its parked requests with it; a static one comes back under its instance id."""
+        """The process dies with its waiting requests. A static member returns with its instance id."""
         client = self.clients[n]
         client.forget()
         client.join = client.sync = None
@@ -166,7 +166,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @rule()
     def coordinator_moves(self) -> None:
-        """The old one is fenced: what its log has not taken, it never will."""
+        """The old one is fenced: appends that its log has not stored will fail."""
         old = self.h
         old.coordinator.resign(old.now_ms)
         old.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -217,7 +217,7 @@ class GroupLife(RuleBasedStateMachine):
             client.must_join = True
 
     def stored_assignments(self) -> dict[int, list[list[int]]]:
-        """Of each generation in the log: what its members own."""
+        """For each generation in the log, the partitions of its members."""
         return {
             value.generation: [list(member.assignment) for member in value.members]
             for _, value in self.h.log.decoded()
@@ -274,7 +274,7 @@ class GroupLife(RuleBasedStateMachine):
             assert not joining
 
     def teardown(self) -> None:
-        """Left alone for long enough, every request is answered, and the group is empty."""
+        """After a long time without new requests, every request is answered, and the group is empty."""
         if not hasattr(self, "h"):
             return
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""What concerns all groups is done in slices: how much each step does, not how long it takes."""
+"""Work on all groups is done in slices. The test counts the work of a step, not its time."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_groups() -> Harness:
-    """Each with an offset, and one with many."""
+    """Groups with an offset each, and one with many."""
     h = Harness()
     for number in range(GROUPS):
         h.commit(1, group=f"g{number}")

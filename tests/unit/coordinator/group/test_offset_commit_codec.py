@@ -1,4 +1,4 @@
-"""The two formats that are written by hand say what the declared ones say."""
+"""The two handwritten formats are equal to the declared ones."""
 
 import contextlib
 from dataclasses import replace
@@ -89,7 +89,7 @@ def test_broken_values_with_an_id_are_read_as_declared_or_not_here(
 
 
 def test_a_value_with_its_topics_id_is_as_kafka_writes_it() -> None:
-    """The bytes that Apache Kafka 4.2.0's own class (OffsetCommitValue, version 4) gives for the same fields."""
+    """The bytes that Apache Kafka 4.2.0's own class (OffsetCommitValue, version 4) writes for the same fields."""
     kafkas = bytes.fromhex("0004000000000000000700000003026d000000000000000901001000000000000000010000000000000002")
     topic_id = (1).to_bytes(8, "big") + (2).to_bytes(8, "big")
     assert encode_value(OffsetCommitValue(7, "m", 9, 3, topic_id=topic_id)) == kafkas

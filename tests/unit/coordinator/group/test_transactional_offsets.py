@@ -1,4 +1,5 @@
-"""Offsets that are committed in transactions: until they end, when they do, and what else happens meanwhile."""
+"""Offsets that are committed in transactions: while they are pending, when the transaction ends, and other events
+between."""
 
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_a_refused_append_leaves_nothing_open() -> None:
 
 
 def test_an_end_waits_for_what_decides_it() -> None:
-    """The transaction was committed though its client had no answer: the offset may be refused yet."""
+    """The client had no response, but the transaction was committed: the append of the offset may still fail."""
     h = Harness(auto=False)
     h.commit_in_transaction(7)
     assert h.end_transaction(transaction_version=V2, producer_epoch=1).answer is ErrorCode.NOT_LEADER_OR_FOLLOWER

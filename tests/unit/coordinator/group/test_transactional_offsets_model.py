@@ -1,10 +1,10 @@
-"""Random lives of a group's offsets, committed plainly and in transactions, beside a reference that never crashes.
+"""Random histories of a group's offsets, committed plainly and in transactions, compared with a reference model.
 
-The log is slow, refuses some appends, and loses what is under way when the coordinator crashes: an append of many
-records may be torn then. Of what is left, only the last record of each key comes back, in any order.
+The log is slow, refuses some appends, and loses appends in flight when the coordinator crashes: an append of many
+records may then be torn. Of the remaining log, only the last record of each key is loaded, in any order.
 
-In the reference an offset has a place, at which it was stored. Of those that count, the last one is in force: plain
-commits count at once, those of a transaction when it is committed, all until they are deleted.
+In the reference, an offset has the position at which it was stored. The last valid offset wins: plain commits are valid
+immediately, those of a transaction when it is committed, all until they are deleted.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ Where = tuple[str, TopicPartition]
 
 
 class Producer:
-    """One that has its transactions one after the other. Of number 0, each has an epoch of its own (KIP-890)."""
+    """A producer that runs its transactions one after the other. Number 0 has a new epoch for each (KIP-890)."""
 
     def __init__(self, number: int) -> None:
         self.id = 7 + number
@@ -41,11 +41,11 @@ class Producer:
         self.epoch = 0
         self.transaction = 0
         self.committed: bool | None = None
-        """What is decided of its transaction."""
+        """The outcome of its transaction."""
         self.end: Parked[ErrorCode] | None = None
         self.marker: dict[str, Any] = {}
         self.late_marker: dict[str, Any] = {}
-        """That of a coordinator that has gone. Where epochs tell, also one that its coordinator gave up."""
+        """A marker of a former coordinator. Where epochs show it, also one that its coordinator has abandoned."""
 
     @property
     def marker_epoch(self) -> int:
@@ -59,7 +59,7 @@ class Stored(NamedTuple):
 
 
 class TaggedLog(GroupLog):
-    """Knows the appends that delete, and refuses none of them: they do not look like it."""
+    """Recognises appends that delete, and refuses none of them: they look like others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class OffsetsLife(RuleBasedStateMachine):
         self.coordinator_epoch = 1
         self.next_offset = 0
         self.of: dict[int, tuple[Where, tuple[int, int] | None]] = {}
-        """By offset, for each is committed once: where, and in which transaction."""
+        """For each offset, which is committed once: where, and in which transaction."""
         self.stored: dict[Where, list[Stored]] = {}
         self.fates: dict[tuple[int, int], bool] = {}
         self.ever_stored: set[int] = set()
@@ -125,7 +125,7 @@ class OffsetsLife(RuleBasedStateMachine):
 
     @rule(number=PRODUCERS, committed=st.booleans())
     def end(self, number: int, committed: bool) -> None:
-        """A client may commit a transaction before it has all answers."""
+        """A client may commit a transaction before it has all responses."""
         producer = self.producers[number]
         if producer.committed is None:
             producer.committed = self.fates[number, producer.transaction] = committed
@@ -143,7 +143,7 @@ class OffsetsLife(RuleBasedStateMachine):
 
     @rule(number=PRODUCERS)
     def late_marker(self, number: int) -> None:
-        """Of a transaction of the producer that is over, if it is on its way still."""
+        """A marker of a finished transaction of the producer, if it is still in flight."""
         producer = self.producers[number]
         if producer.committed is None and producer.late_marker:
             self.h.end_transaction(**producer.late_marker)
@@ -184,7 +184,7 @@ class OffsetsLife(RuleBasedStateMachine):
         log.finish_one(self.h.now_ms, error)
 
     def store(self, records: Sequence[Record], deleted: list[Where]) -> None:
-        """The reference learns what is durable."""
+        """Add what is durable to the reference."""
         for where in deleted:
             self.stored.pop(where, None)
         log = GroupLog()
@@ -196,7 +196,8 @@ class OffsetsLife(RuleBasedStateMachine):
             if offset is not None and offset >= 0:
                 where, transaction = self.of[offset]
                 is_of_transaction = isinstance(value, TransactionalOffsetValue)
-                if is_of_transaction == (transaction is not None):  # else the end of one, whose place is known
+                # Otherwise the end of a transaction, whose position is known.
+                if is_of_transaction == (transaction is not None):
                     self.stored.setdefault(where, []).append(Stored(offset, transaction))
                     self.ever_stored.add(offset)
 
@@ -217,7 +218,7 @@ class OffsetsLife(RuleBasedStateMachine):
         for producer in self.producers:
             if producer.committed is not None:
                 producer.late_marker = producer.marker
-            producer.end = None  # nobody hears the answer
+            producer.end = None  # the response is lost
 
     @rule(kept=st.integers(0, 5), torn=st.integers(0, 10), seed=st.integers(0, 99))
     def crash(self, kept: int, torn: int, seed: int) -> None:
@@ -279,7 +280,7 @@ class OffsetsLife(RuleBasedStateMachine):
     def was_open(self, where: Where) -> bool:
         """An open transaction was to have an offset there.
 
-        If that was refused or deleted, a commit that was made before this was known may say that it is superseded.
+        If that offset was refused or deleted, a commit that was made before may be stored as superseded.
         """
         return any(at == where and each is not None and each not in self.fates for at, each in self.of.values())
 
@@ -307,7 +308,7 @@ class OffsetsLife(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 99))
     def comes_to_rest(self, seed: int) -> None:
-        """All is answered, and every decided transaction ends; then the coordinator loads it all."""
+        """All is answered, and every decided transaction ends; then a coordinator loads everything."""
         for _ in range(20):
             for number in range(3):
                 self.send_marker(number)

@@ -1,4 +1,4 @@
-"""Which of several transactional commits counts, which marker comes too late, and what is verified before."""
+"""Which of several transactional commits wins, which markers are too late, and what is verified first."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ class TestTheLatestWins:
     def test_an_end_that_is_torn_is_completed_when_the_marker_comes_again(
         self, cut: int, is_committed_between: bool
     ) -> None:
-        """Two transactions have an offset of T0, the later one ends first; all that is known of its end is a part."""
+        """Two transactions have an offset of T0, the later one ends first; only a part of its end is in the log."""
         h = Harness(auto=False)
         h.commit_in_transaction(80, producer_id=8)
         h.commit_in_transaction(offsets={T0: OffsetToCommit(70), T1: OffsetToCommit(71)})
@@ -133,7 +133,7 @@ class TestTheLatestWins:
 
 class TestLateMarkers:
     def test_of_an_earlier_coordinator(self) -> None:
-        """The later one has ended the transaction; the producer's next has the same epoch."""
+        """The later coordinator has ended the transaction; the producer's next transaction has the same epoch."""
         h = Harness()
         h.commit_in_transaction(7)
         h.end_transaction(coordinator_epoch=6)
@@ -158,7 +158,7 @@ class TestLateMarkers:
         assert h.end_transaction(False, producer_epoch=4).answer is ErrorCode.NONE, "the producer was fenced"
 
     def test_of_the_transaction_before_when_each_has_its_epoch(self) -> None:
-        """KAFKA-19999: the marker has the epoch of the transaction that follows; a retry without one is none the less
+        """KAFKA-19999: the marker has the epoch of the next transaction. A retry without a next transaction is still
         answered."""
         h = Harness()
         h.commit_in_transaction(7, producer_epoch=3)
@@ -214,7 +214,7 @@ class TestVerification:
             ({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
             ({"producer_epoch": 1}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
             ({"producer_epoch": 1, "transaction_version": V2}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-            # Of the transaction before, which the verification waited for.
+            # Of the previous transaction, which the verification waited for.
             ({"transaction_version": V2}, ErrorCode.NONE),
             ({"producer_id": 8}, ErrorCode.NONE),
         ],

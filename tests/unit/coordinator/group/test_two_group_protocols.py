@@ -1,4 +1,4 @@
-"""One group id, members of the classic and of the consumer protocol (KIP-848): one after the other, and at once."""
+"""One group id, members of the classic and of the consumer protocol (KIP-848): one after the other, and together."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ def test_a_consumer_member_does_not_speak_the_classic_protocol() -> None:
 
 @pytest.mark.parametrize("fields", [{"protocol_type": "connect"}, {"protocols": [("range", b"?")]}, {}])
 def test_a_live_classic_group_is_not_for_consumer_members(fields: dict[str, Any]) -> None:
-    """If its members are no consumers, or it is not wanted."""
+    """If its members are not consumers, or the configuration forbids it."""
     h = Harness(replace(CONFIG, online_upgrade=bool(fields)))
     h.first_join(**fields)
     assert h.consumer_heartbeat("m1").answer.error is ErrorCode.GROUP_ID_NOT_FOUND

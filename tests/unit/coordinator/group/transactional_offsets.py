@@ -1,4 +1,4 @@
-"""Transactional offsets in tests: names, and what clients ask about them."""
+"""Transactional offsets in tests: names, and requests of clients."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Random lives of producers, with a slow log, slow leaders, and coordinators that crash at every point.
+"""Random histories of producers, with a slow log, slow leaders, and coordinators that crash at every point.
 
-The reference are the clients' transactions: each knows what was asked for, what its client was told, and what the
-partitions' logs say. What must hold is stated there, and below as invariants.
+The reference is the clients' view: each client knows its requests, its responses, and the logs of the partitions. The
+guarantees are in `transaction_world`, and below as invariants.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ class TransactionLife(RuleBasedStateMachine):
         epochs_left=st.sampled_from([0, 1, 3, 1_000]),
     )
     def start(self, version: int, client_versions: tuple[int, ...], epochs_left: int) -> None:
-        """Two producers compete for a transactional id with few epochs left; a third one has another."""
+        """Two producers compete for a transactional id with few epochs left; a third one has another id."""
         self.h = Harness(version=version, auto=False, load=False, config=CONFIG)
         self.leaders = {partition: Leader(partition) for partition in PARTITIONS}
         self.clients = [
@@ -57,7 +57,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(n=CLIENTS, partition=st.sampled_from(PARTITIONS), goes_on=st.sampled_from([False, False, False, True]))
     def add(self, n: int, partition: TopicPartition, goes_on: bool) -> None:
-        """The next thing on the way to a written record; or it says, without need, that it goes on after an error."""
+        """The next step towards a written record; or an InitProducerId as after an error, without one."""
         client = self.clients[n]
         if client.waits() or client.is_dead:
             return
@@ -83,7 +83,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(n=CLIENTS, partition=st.sampled_from(PARTITIONS), committed=st.sampled_from([None, True, True, False]))
     def works(self, n: int, partition: TopicPartition, committed: bool | None) -> None:
-        """Undisturbed up to a written record; then it may ask for an end."""
+        """Without faults up to a written record; then it may send an end."""
         client = self.clients[n]
         if client.is_dead:
             client.restart()
@@ -130,7 +130,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 5), applied=st.booleans(), lost=st.booleans())
     def leader_answers(self, at: int, applied: bool, lost: bool) -> None:
-        """With a lost answer, the marker may be written or not."""
+        """With a lost response, the marker may be written or not."""
         if self.h.markers.waiting:
             marker = self.h.markers.waiting.pop(at % len(self.h.markers.waiting))
             outcome = MarkerOutcome.FAILED
@@ -152,14 +152,14 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(n=CLIENTS, partition=st.sampled_from(PARTITIONS))
     def transaction_times_out(self, n: int, partition: TopicPartition) -> None:
-        """Its client does not know."""
+        """The client does not know it."""
         self.works(n, partition, None)
         self.h.advance(TIMEOUT_MS + 1)
         self.quieten()
 
     @rule(written=st.booleans())
     def log_is_lost(self, written: bool) -> None:
-        """It does not know whether it has the record, and will take no more."""
+        """The log does not know whether it has the record, and accepts no more."""
         if self.h.log.waiting:
             records, on_done = self.h.log.waiting.pop(0)
             self.h.log.durable += records if written else ()
@@ -175,7 +175,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     @rule(written=st.integers(0, 4), resigns=st.booleans())
     def coordinator_crashes(self, written: int, resigns: bool) -> None:
-        """Of what was on its way to the log, a first part is there."""
+        """Of the records in flight to the log, a first part is stored."""
         old = self.h
         old.log.durable += [record for records, _ in old.log.waiting[:written] for record in records]
         if resigns:
@@ -185,7 +185,7 @@ class TransactionLife(RuleBasedStateMachine):
         self.late_markers += old.markers.waiting
         self.clients_believe()
         for client in self.clients:
-            if client.waits():  # the connection is gone
+            if client.waits():  # the connection is lost
                 client.init = client.add = client.end = None
         self.h = old.reloaded(auto=False, config=CONFIG)
 
@@ -226,7 +226,8 @@ class TransactionLife(RuleBasedStateMachine):
             )
 
     def teardown(self) -> None:
-        """Left alone for long enough, every transaction is decided everywhere, as its client was told."""
+        """After a long time without faults, every transaction has the same outcome everywhere, as its client was told.
+        """
         if not hasattr(self, "h"):
             return
         self.reload_if_resigned()

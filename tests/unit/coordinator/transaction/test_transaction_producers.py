@@ -54,7 +54,7 @@ def test_nothing_is_answered_before_the_log_has_it() -> None:
     assert given(first.value) == (101, 0)
 
 
-# A producer that goes on after an error says what it had
+# A producer that continues after an error sends its id and epoch
 
 
 def test_a_producer_goes_on_in_its_next_epoch() -> None:
@@ -86,7 +86,7 @@ def test_a_producer_that_nobody_remembers() -> None:
 
 
 def test_a_retry_across_a_takeover() -> None:
-    """As in Kafka: the log does not keep the last epoch."""
+    """As in Kafka: the log does not have the last epoch."""
     h = Harness()
     had = h.producer()
     h.init(had)

@@ -1,4 +1,4 @@
-"""A transaction coordinator with a log and leaders of partitions in memory, who answer when the test says."""
+"""A transaction coordinator with a log and partition leaders in memory, which answer when the test says so."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -27,7 +27,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Answer(Generic[Response]):
-    """The place where one request's answer arrives."""
+    """Receives the response to one request."""
 
     def __init__(self) -> None:
         self.answers: list[Response] = []
@@ -50,7 +50,7 @@ class TransactionLog(MemoryLog):
 
 
 class Marker(NamedTuple):
-    """One that a leader has been asked for."""
+    """A marker that a leader was asked to write."""
 
     markers: TransactionMarkers
     partition: TopicPartition
@@ -67,7 +67,7 @@ class MemoryMarkers:
 
 
 class Harness:
-    """Calls with the harness's own clock. `auto` has log and leaders do all at once after the call."""
+    """Calls with the harness's own clock. With `auto`, log and leaders answer immediately after the call."""
 
     def __init__(
         self, *, version: int = 2, auto: bool = True, load: bool = True, config: TransactionConfig | None = None
@@ -105,7 +105,7 @@ class Harness:
         self._after()
 
     def reloaded(self, *, auto: bool = True, config: TransactionConfig | None = None) -> "Harness":
-        """The coordinator that comes after this one, and has just loaded what is durable."""
+        """The next coordinator, which has just loaded what is durable."""
         later = Harness(version=self.version, auto=auto, load=False, config=config)
         later.now_ms, later.next_id = self.now_ms, self.next_id
         later.coordinator_epoch = self.coordinator_epoch + 1
@@ -146,7 +146,7 @@ class Harness:
             self._work()
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass as the caller would: a tick at each deadline."""
+        """Let time pass: a tick at each deadline."""
         end_ms = self.now_ms + duration_ms
         while (deadline_ms := self.coordinator.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
@@ -181,7 +181,7 @@ class Harness:
         return answer
 
     def producer(self, name: str = "t") -> Producer:
-        """A fresh one."""
+        """A new producer."""
         response = self.init(name=name).value
         assert response.error is ErrorCode.NONE
         return response.producer
@@ -191,7 +191,7 @@ class Harness:
 
 
 def loaded(metadata: TransactionMetadata, names: Iterable[str] = ("t",), **options: Any) -> Harness:
-    """A coordinator that has found the ids in this state."""
+    """A coordinator that has loaded the ids in this state."""
     harness = Harness(load=False, **options)
     for name in names:
         record = encode_transaction(name, metadata, 1)

@@ -1,4 +1,4 @@
-"""Producers and leaders of partitions around a coordinator, for the model: what they believe, and what must hold."""
+"""Producers and partition leaders around a coordinator, for the model: what they believe, and the guarantees."""
 
 from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import EndTxnResponse, InitProducerIdResponse, Producer
@@ -19,7 +19,7 @@ TRY_AGAIN = {
 
 
 class ClientTransaction:
-    """One transaction as its client sees it. `result` is what the client was told."""
+    """One transaction as its client sees it. `result` is the outcome in the client's response."""
 
     def __init__(self) -> None:
         self.added: set[TopicPartition] = set()
@@ -30,7 +30,7 @@ class ClientTransaction:
         self.decided: dict[TopicPartition, bool] = {}
 
     def decide(self, partition: TopicPartition, committed: bool) -> None:
-        """Its marker is in the partition's log."""
+        """The partition's log has its marker."""
         assert partition not in self.decided, "two results for one transaction"
         self.decided[partition] = committed
         self.check()
@@ -48,7 +48,7 @@ class ClientTransaction:
 
 
 class Leader:
-    """Of one partition. It asks the coordinator about every write, as KIP-890 has it."""
+    """The leader of one partition. It verifies every write with the coordinator, as in KIP-890."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -84,18 +84,18 @@ class Leader:
 
 
 class Client:
-    """It waits for each answer, and repeats what it does not know the outcome of."""
+    """It waits for each response, and retries when the outcome is unknown."""
 
     def __init__(self, name: str, client_version: int) -> None:
         self.name = name
         self.client_version = client_version
         self.producer: Producer | None = None
         self.goes_on = False
-        """Its next InitProducerId says what it had."""
+        """Its next InitProducerId has its id and epoch."""
         self.is_dead = False
         self.is_fenced = False
         self.may_be_unknown = False
-        """Nobody remembered its transactional id when it sent its InitProducerId."""
+        """The coordinator did not know its transactional id when it sent InitProducerId."""
         self.transaction = ClientTransaction()
         self.ending: bool | None = None
         self.adding: TopicPartition | None = None
@@ -108,7 +108,7 @@ class Client:
         return self.producer is None or self.goes_on
 
     def restart(self) -> None:
-        """A new process, which ignores the old one's answers."""
+        """A new process, which ignores the old one's responses."""
         self.__init__(self.name, self.client_version)  # type: ignore[misc]
 
     def waits(self) -> bool:

@@ -1,4 +1,4 @@
-"""Without a right of the cluster nothing of what changes it is handled, and each row of a request hears so."""
+"""Without a right on the cluster, no request that changes it is handled, and each row of the response has the error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def call_of(api_key: int, request: Any, denied: Right) -> Call[Any]:
 
 
 def handled(call: Call[Any]) -> tuple[bool, Any]:
-    """Whether the handler was asked, and what the client hears."""
+    """Whether the handler was called, and the response."""
     asked = []
 
     def handle(call: Call[Any]) -> Reply:
@@ -99,7 +99,7 @@ def test_a_right_of_the_cluster_is_needed(
 
 
 async def test_an_expression_tells_of_no_topic_that_is_hidden() -> None:
-    """KAFKA-18813: who may not describe a topic does not learn by a regular expression that there is one."""
+    """KAFKA-18813: a client that may not describe a topic must not find it with a regular expression."""
     row = ConsumerGroupHeartbeatResponse.Assignment.TopicPartitions
     assigned = [row(topic_id=cast(Any, number), partitions=[0]) for number in (1, 2)]
     answer = ConsumerGroupHeartbeatResponse(

@@ -7,7 +7,7 @@ from gateway.authorization.table import GUARDS
 from gateway.handlers.table import APIS
 
 OPEN = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster", "Fetch"}
-"""What comes before login; DescribeCluster tells only what the client may do; Fetch asks for each partition itself."""
+"""APIs before login; DescribeCluster returns only what the client may do; Fetch is checked for each partition."""
 
 
 def test_every_api_has_a_guard() -> None:

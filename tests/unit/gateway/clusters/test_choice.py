@@ -1,4 +1,4 @@
-"""Which cluster a connection is for, and who may use it."""
+"""The cluster of a connection, and the clients that may use it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_who_may_not(principal: str | None, fixed: str | None, asked: str | None
 
 
 def test_no_cluster_is_where_state_is() -> None:
-    """Clients of such a cluster could write what gateways read."""
+    """Clients of such a cluster could write records that gateways read."""
     own = {"acme/main", "acme/state"}
     everything = config({"namespace": "acme/*"}).kafka.clusters
     for name in ("acme/main", "acme/state", "acme/main-gateway", "acme/x-gateway"):
@@ -134,7 +134,7 @@ def test_whose_own_user_one_may_be(user: str, fixed: str | None, home: str | Non
 
 
 def test_a_user_of_a_cluster_uses_that_one_alone() -> None:
-    """Others of its name have other rights."""
+    """Users of the same name elsewhere have other rights."""
     for user in ("tom", "bob"):
         assert choose(TENANTS, None, Principal(name=user), "closed/all", is_own_user=True) == "closed/all"
     with pytest.raises(ClusterRefused):

@@ -1,4 +1,4 @@
-"""Clusters are opened once for all who ask, also when that fails or the gateway stops meanwhile."""
+"""A cluster is opened once for all waiting connections, also when that fails or the gateway stops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALICE = Principal(name="alice")
 
 
 class FakeServices:
-    """Stands for all that serves a cluster."""
+    """Replaces all services of a cluster."""
 
     made: list[FakeServices]
 
@@ -175,7 +175,7 @@ async def test_what_fails_is_tried_again_later(scene: Scene, monkeypatch: pytest
 async def test_rights_that_cannot_be_loaded_are_loaded_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By what is there already: it cannot be made twice."""
+    """In the existing services: they cannot be created twice."""
     monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
     scene.rights_error = InvalidAuthorizer("custom")
     with pytest.raises(ClusterRefused):
@@ -221,7 +221,7 @@ async def test_a_client_waits_no_longer_than_it_may(scene: Scene, monkeypatch: p
 
 
 async def test_who_enters_what(scene: Scene) -> None:
-    """Another gateway has judged its clients itself; what it names has to be served all the same."""
+    """The other gateway has checked the client, so the cluster that it names is served."""
     outside, peers = Listener("outside"), Listener(FORWARDING_LISTENER)
     assert await scene.clusters.enter(outside, ANONYMOUS, None) is OWN
     assert await scene.clusters.enter(peers, ANONYMOUS, None) is OWN
@@ -249,7 +249,7 @@ async def test_those_of_listeners_are_opened_without_a_client(monkeypatch: pytes
 
 
 async def test_what_is_open_is_opened_by_the_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once at each that serves it, again if it did not answer, and when it has come anew."""
+    """Once for each gateway that serves it, and again if it did not answer or has started again."""
     monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
     served = {"clusters": ("acme/*",)}
     scene.members += [member_of("b", 1).model_copy(update=served), member_of("without", 2)]
@@ -272,7 +272,7 @@ async def test_what_is_open_is_opened_by_the_others(scene: Scene, monkeypatch: p
 
 
 class Time:
-    """Passes as the test says."""
+    """Passes when the test says so."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now_s = 1_000.0
@@ -281,7 +281,7 @@ class Time:
         patch.setattr(module, "TRY_AGAIN_S", 0)
 
     async def pass_(self, seconds: float) -> None:
-        """In steps, between which the clusters look."""
+        """In steps, between which the clusters are checked."""
         for _ in range(20):
             self.now_s += seconds / 20
             await turns()
@@ -336,7 +336,7 @@ async def test_one_that_is_used_stays(scene: Scene, time: Time, by: str) -> None
 
 
 async def test_who_comes_while_it_is_closed_has_it_opened_again(scene: Scene, time: Time) -> None:
-    """When the old one is gone: both would write the same logs. What was counted goes on."""
+    """When the old services are closed: both would write the same logs. Usage is counted on."""
     scene.clusters.start()
     served = await scene.clusters.open("acme/x")
     served.cluster.usage.bytes_in = 7
@@ -393,7 +393,8 @@ async def test_one_whose_rights_are_never_loaded_is_closed(scene: Scene, time: T
 
 
 async def test_others_are_reminded_while_it_is_used_here(scene: Scene, time: Time) -> None:
-    """Often enough that none of them closes it. What only they use is not: both would keep it open for ever."""
+    """Often enough that none of them closes it. A cluster that only others use is not reminded: both would keep it open
+    for ever."""
     scene.members.append(member_of("b", 1).model_copy(update={"clusters": ("acme/*",)}))
     scene.clusters.start()
     await scene.clusters.enter(Listener(FORWARDING_LISTENER), ANONYMOUS, "acme/y")

@@ -1,4 +1,4 @@
-"""A fetch answers once: when there is enough, when max_wait is over, or when something is wrong."""
+"""A fetch is answered once: when there is enough data, at max_wait, or at an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FakeWaiters(set[Any]):
 
 
 class FakeLog:
-    """One-offset batches from ``memory_start`` to the end in memory; those before it come when ``loaded``."""
+    """Batches of one offset from ``memory_start`` to the end in memory; earlier ones arrive when ``loaded``."""
 
     def __init__(self, end_offset: int, memory_start: int = 0) -> None:
         self.start, self.end_offset = SimpleNamespace(offset=0), end_offset
@@ -68,7 +68,7 @@ class FakeLog:
 
 
 Opening = asyncio.Future[FakeLog]
-"""A log that is not open yet; or why it cannot be."""
+"""A log that is not open yet; or the error of opening it."""
 
 
 def fetch(
@@ -138,7 +138,7 @@ async def test_new_records_wake_it_and_nothing_is_left_behind() -> None:
     await settle()
     assert not log.waiters
     assert not other.waiters
-    log.move()  # nobody hears of it
+    log.move()  # the fetch does not notice it
 
 
 async def test_it_waits_for_min_bytes_of_all_partitions_together() -> None:
@@ -186,7 +186,7 @@ async def test_what_is_said_of_an_offset_beyond_the_end_is_the_handlers() -> Non
 
 
 async def test_an_offset_that_is_being_looked_up_is_not_out_of_range() -> None:
-    """Others have enough for an answer, and the consumer would begin anew."""
+    """Other partitions have enough for a response, and the consumer would reset its offset."""
     log, other = FakeLog(3), FakeLog(1)
     assert await answer(started(fetch((log, 5), (other, 0), max_wait_ms=1))) == [(0, 0), (0, BATCH)]
 
@@ -206,7 +206,7 @@ async def test_a_lookup_that_takes_too_long_leaves_the_offset_as_it_is(monkeypat
 
 
 async def test_an_error_found_late_is_told_at_once() -> None:
-    """Though the other partitions would wait for more."""
+    """Although the other partitions would wait for more."""
     quiet, log = FakeLog(3), FakeLog(3)
     outcome = parked(fetch((quiet, 3), (log, 9)))
     await settle()

@@ -29,7 +29,7 @@ def member_of(incarnation: str, node_id: int) -> Member:
 def fleet_of(
     members: Sequence[Member], *, held: bool, silence_s: float = 0.0, leaving: Collection[str] = (), own: str = OWN
 ) -> Fleet:
-    """As the gateway with the incarnation ``own`` knows it. ``held`` is its lease."""
+    """As the gateway with the incarnation ``own`` knows it. ``held`` is whether it has a lease."""
     client = SimpleNamespace(last_receipt_s=asyncio.get_running_loop().time() - silence_s)
     fleet = Fleet(cast(PulsarClient, client), cast(AdminClient, None), "t/ns", CONFIG)
     states = [
@@ -41,7 +41,7 @@ def fleet_of(
     found = next((member for member in members if member.incarnation == own), member_of(own, 0))
     identity = Identity(None, own, found.addresses, found.started_ms, found.rack, clusters=found.clusters)
     membership = Membership(identity, CONFIG.times, lambda: own, now_ms, snapshot)
-    if held:  # until then it ran out when it began
+    if held:  # before that, it expired when it began
         membership.read(LogPosition(1, 1), membership.due(now_ms)[0], now_ms)
     fleet._membership = membership
     return fleet

@@ -1,4 +1,4 @@
-"""The id of a namespace's Kafka cluster: one for all gateways, also of a topic that is older than cluster ids."""
+"""The id of a namespace's Kafka cluster: the same for all gateways, also for a topic that is older than cluster ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC = "persistent://public/kafka/~gateways"
 
 
 class FakeTopics:
-    """Each request takes so many turns of the event loop."""
+    """Each request takes this number of turns of the event loop."""
 
     def __init__(self, stored: dict[str, str], turns: int) -> None:
         self._stored, self._turns = stored, turns
@@ -34,7 +34,7 @@ class FakeTopics:
 
 @pytest.mark.parametrize("turns", [(1, 1), (1, 3), (1, 10), (3, 2)])
 async def test_gateways_that_start_at_the_same_time_have_the_same(turns: tuple[int, int]) -> None:
-    """The worker processes of one machine do, and the first of a new version may all of them be."""
+    """Like the worker processes of one machine, perhaps the first ones of a new version."""
     stored: dict[str, str] = {}
     admins = [cast(AdminClient, SimpleNamespace(topics=FakeTopics(stored, each))) for each in turns]
     first, second = await asyncio.gather(*(read_cluster_id(admin, TOPIC) for admin in admins))

@@ -19,7 +19,7 @@ def serving(incarnation: str, node_id: int, *clusters: str) -> Member:
 
 
 def fleet(*clusters: str) -> Fleet:
-    """Three gateways, the last of which may lack clusters."""
+    """Three gateways; the last one may lack clusters."""
     return fleet_of(
         [serving(OWN, 0, "acme/*", OTHER), serving("b", 1, "acme/*", OTHER), serving("c", 2, *clusters)], held=True
     )
@@ -43,7 +43,7 @@ def placed(view: ClusterView | Fleet) -> list[int]:
 
 
 async def test_each_cluster_is_placed_by_itself() -> None:
-    """Else the first partition of every `__consumer_offsets` would be on one gateway."""
+    """Otherwise the first partition of every `__consumer_offsets` would be on one gateway."""
     all_three = fleet("acme/*", OTHER)
     acme, other = ClusterView(all_three, ACME), ClusterView(all_three, OTHER)
     assert {*placed(acme)} == {*placed(other)} == {0, 1, 2}
@@ -77,7 +77,7 @@ async def test_it_is_looked_again_when_members_change() -> None:
 
 
 async def test_deletions_are_a_clusters_own() -> None:
-    """They carry the cluster's name in the log, where older gateways take them for topics that they do not have."""
+    """In the log they have the cluster's name; older gateways treat them as unknown topics."""
     all_three = fleet("acme/*", OTHER)
     acme, other = ClusterView(all_three, ACME), ClusterView(all_three, OTHER)
     of_acme, of_other, of_fleet = Heard(), Heard(), Heard()

@@ -1,4 +1,4 @@
-"""When a gateway sends its clients away: Pulsar acknowledges nothing that it writes, and there are others to go to."""
+"""A gateway advertises its successors when Pulsar acknowledges none of its writes, and there are other gateways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gateway deletes is told to all gateways, also if the fleet's log cannot be written for a while."""
+"""All gateways learn of deletions, also if the fleet's log cannot be written for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When another gateway may lead what this one did, what only the leader may send is stopped."""
+"""When another gateway may lead a partition, this gateway sends nothing that only the leader may send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.gateway.fleet.fleet_scene import fleet_of, member_of
 CASES = [
     (True, ["own", "other"], False),
     (False, ["own", "other"], True),
-    (False, ["own"], True),  # others may have joined, and evicted it, while this process stood still
+    (False, ["own"], True),  # others may have joined, and evicted it, while this process was suspended
     (False, ["own, restarted"], True),
     (False, ["other"], True),
     (False, [], False),
@@ -57,7 +57,7 @@ async def test_it_is_told_again_and_again(held: bool, members: list[str], expect
 
 
 async def test_what_could_not_be_released_is_released_when_it_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the others wait for ever for what this gateway lost."""
+    """Otherwise the others wait for ever for the partitions that this gateway lost."""
     monkeypatch.setattr(background, "RESTART_PAUSE_S", 0)
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     fleet = fleet_with(True, ["own", "other"])

@@ -1,4 +1,4 @@
-"""The fleet's log is open again as soon as Pulsar lets it be."""
+"""The fleet's log is opened again as soon as Pulsar permits it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSED = TopicClosedError("unloaded")
 
 
 class FakeClient:
-    """Opens what it is asked for; `failures` come first."""
+    """Opens everything; `failures` come first."""
 
     def __init__(self) -> None:
         self.opened: asyncio.Queue[str] = asyncio.Queue()
@@ -70,7 +70,7 @@ async def test_what_is_closed_is_opened_again(failures: int, monkeypatch: pytest
 
 
 async def test_a_reader_that_delivers_nothing_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats go on, so nobody else would take over."""
+    """Heartbeats continue, so no other gateway would take over."""
     monkeypatch.setattr(fleet_log, "PAUSE_S", 0)
     monkeypatch.setattr(fleet_log, "SILENT_S", 0.01)
     client = FakeClient()
@@ -83,7 +83,7 @@ async def test_a_reader_that_delivers_nothing_is_opened_again(monkeypatch: pytes
         assert await client.opened.get() == "reader"
     log.on_entry(cast(Any, SimpleNamespace(position=Position(1, 0), permits=1, is_marker=True)))
     await asyncio.sleep(0.05)
-    while not client.opened.empty():  # one more, if the entry came late
+    while not client.opened.empty():  # one more, if the entry was late
         assert client.opened.get_nowait() == "reader"
     await asyncio.sleep(0.05)
     assert client.opened.empty()
@@ -108,7 +108,7 @@ async def test_what_is_closed_again_and_again_is_not_opened_without_a_pause(monk
     [(CLOSED, True), (ClosedByBrokerError("its process ended"), True), (ConnectionLostError("silent"), False)],
 )
 async def test_who_else_has_lost_it(error: PulsarError, expected: bool) -> None:
-    """Until something is confirmed again: a producer that is opened may be of no use."""
+    """Until a write is acknowledged again: a producer may be opened and still not work."""
     client = FakeClient()
     log = FleetLog(cast(PulsarClient, client), "t", lambda position, message: None)
     await log.open()

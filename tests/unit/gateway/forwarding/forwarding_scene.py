@@ -1,4 +1,4 @@
-"""A client at a single address, with fakes behind it: the fleet, and the links to its other gateways."""
+"""A client at a single address, with a fake fleet, and fake connections to the other gateways."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FakeLink:
         self.room.set()
         self.lost = False
         self.sent: list[bytes] = []
-        """Frames behind their lengths."""
+        """Frames with their lengths."""
         self._on_lost = on_lost
         self._waiting: dict[int, OnAnswer] = {}
 
@@ -71,7 +71,7 @@ class FakeLink:
         return number
 
     def answer(self, position: int, version: int, response: Any) -> bytes:
-        """The answer to the frame sent at `position`, behind its correlation id."""
+        """The response to the frame sent at `position`, after its correlation id."""
         frame = bytearray(self.sent[position])
         api_key, _, number = struct.unpack_from(">hhi", frame)
         answered = bytearray(b"".join(encode_response(APIS[api_key].response, version, number, response))[4:])
@@ -90,7 +90,7 @@ class FakeLink:
 
 
 class FakeFleet:
-    """Node 0 is this gateway. `leaders` says who leads a partition's number; nobody is told of changes."""
+    """Node 0 is this gateway. `leaders` maps partition numbers to leaders; changes are not announced."""
 
     def __init__(self) -> None:
         self.epoch = 1
@@ -109,7 +109,7 @@ class FakeFleet:
 
 
 class FakeRights:
-    """An authorizer that allows all but what is done with some topics."""
+    """An authorizer that allows everything except operations on some topics."""
 
     def __init__(self) -> None:
         self.version = 1
@@ -127,7 +127,7 @@ class FakeRights:
 
 
 class Scene:
-    """`links` are by node id, as they were opened; a lost one is replaced."""
+    """`links` are by node id, in order of opening; a lost one is replaced."""
 
     def __init__(self, rights: FakeRights | None = None) -> None:
         self.fleet = FakeFleet()
@@ -135,10 +135,10 @@ class Scene:
         self.unread = Unread()
         self.names: dict[Any, str] = {}
         self.coordinators: dict[str, int] = {}
-        """Partitions of groups, and of transactional ids."""
+        """Coordinators of groups and of transactional ids."""
         self.closed: list[str] = []
         self.blocked = False
-        """New links are not connected yet."""
+        """New connections are not open yet."""
         topics = SimpleNamespace(cached=_topic, get=_looked_up, cached_name=self.names.get)
         cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
@@ -164,7 +164,7 @@ class Scene:
         return link
 
     def ask(self, api_key: int, version: int, request: Any, correlation_id: int = 7, *, share: bool = False) -> Asked:
-        """As a connection does it; or for a share, which is encoded anew, as is its answer."""
+        """As a connection does; or for a part of a request, which is encoded again, like its response."""
         api = APIS[api_key]
         frame = bytearray(b"".join(encode_request(api.request, version, correlation_id, "c", request))[4:])
         call = self._dispatcher.begin(frame, self._context)
@@ -178,7 +178,7 @@ def _topic(name: str) -> Topic:
 
 
 async def _looked_up(name: str) -> Topic:
-    """Handlers that have taken long over the batches of one request look the topic up when they go on."""
+    """Handlers that needed long for the batches of one request look up the topic when they continue."""
     return _topic(name)
 
 
@@ -193,7 +193,7 @@ def _not_coordinator_of_transactions(_name: str, _call: Any, to_response: Callab
 
 
 class Asked:
-    """One request; it is run at once, up to where it waits."""
+    """One request; it runs immediately, up to its first wait."""
 
     def __init__(self, dispatcher: Dispatcher, forwarder: RequestHandler, call: Call, frame: bytes) -> None:
         self.frame = frame
@@ -214,7 +214,7 @@ class Asked:
             return await reply.result()
 
     async def answer(self) -> bytes:
-        """The frame that the client gets, behind its length."""
+        """The frame that the client gets, with its length."""
         return b"".join(self._dispatcher.encode(self._call, await self.response()))[4:]
 
     async def decoded(self) -> Any:

@@ -1,4 +1,4 @@
-"""Fetches that go to one other gateway as they came, and what becomes of their sessions."""
+"""Fetches that are relayed to one other gateway as bytes, and their sessions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fetched(partition: int, session: int = SESSION) -> Any:
 
 
 async def in_session(scene: Scene, partition: int = 1, version: int = VERSION) -> None:
-    """Begun with the leader of the partition."""
+    """A session with the leader of the partition."""
     asked = fetch(scene, [partition], epoch=0, version=version)
     scene.links[partition].answer(-1, version, fetched(partition))
     await asked.answer()
@@ -88,7 +88,7 @@ async def test_a_session_is_its_leader_s(version: int) -> None:
 
 
 async def test_a_client_that_starts_over_leaves_no_session_at_its_leader() -> None:
-    """As one that is throttled: it did not get the answer that began the session."""
+    """Like a throttled client: it did not get the response that began the session."""
     scene = Scene()
     await in_session(scene)
     fetch(scene, [1], epoch=0)
@@ -198,7 +198,7 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def codes(asked: Asked) -> dict[int, int]:
-    """By partition; none of them has records."""
+    """Error codes by partition; no partition has records."""
     response = await asked.decoded()
     rows = [row for topic in response.responses for row in topic.partitions]
     assert not any(row.records and row.records.size_bytes for row in rows)

@@ -1,4 +1,4 @@
-"""A fetch from several leaders: none holds up the others' data, and none of it is lost."""
+"""A fetch from several leaders: none delays the others' data, and no data is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _Topic = FetchRequest.FetchTopic
 
 @dataclass
 class Asked:
-    """What a leader was asked for, and how it answers."""
+    """A request to a leader, and its response."""
 
     leader: Member | None
     max_wait_ms: int
@@ -47,7 +47,7 @@ class Asked:
     answer: asyncio.Future[Response] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def say(self, rows: dict[int, bytes], error: ErrorCode = ErrorCode.NONE) -> None:
-        """Records by partition; their log ends 10 behind the offset."""
+        """Records by partition; their log ends 10 offsets later."""
         answers = [
             PartitionAnswer(
                 FetchedPartition("t", number, offset, 1, -1, -1), error_code=error,
@@ -104,7 +104,7 @@ class Client:
         return {asked.leader: asked for asked in found}
 
     async def know(self, offsets: dict[int, int]) -> None:
-        """All leaders have told where their logs end."""
+        """All leaders have returned the ends of their logs."""
         fetched = self.fetch(offsets, max_wait_ms=0)
         for asked in (await self.next_asked(len(offsets))).values():
             asked.say({})
@@ -139,7 +139,7 @@ async def test_who_has_not_told_the_end_of_its_logs_is_asked_for_that_first() ->
 
 
 async def test_a_leader_that_waits_is_not_asked_again() -> None:
-    """Its answer goes into the next fetch."""
+    """Its response is used for the next fetch."""
     client = Client()
     await client.know({1: 0, 2: 0})
     fetched = client.fetch({1: 0, 2: 0})
@@ -167,7 +167,7 @@ async def test_records_of_an_offset_that_is_not_wanted_any_more_are_dropped() ->
 
 
 async def test_what_a_session_asked_for_before_is_not_taken_for_what_it_asks_for_now() -> None:
-    """Its client has gone on meanwhile: to another leader and back, or with what it had from elsewhere."""
+    """The client has continued in between: with another leader and back, or with records from elsewhere."""
     client = Client()
     fetched = client.fetch({1: 50, 2: 0}, session_epoch=0)
     for asked in (await client.next_asked(2)).values():
@@ -201,7 +201,7 @@ async def test_one_that_stands_still_holds_nobody_up() -> None:
 
 
 async def test_a_session_is_kept_here() -> None:
-    """The first answer names every partition, the next only what is new."""
+    """The first response has every partition, the next one only changes."""
     client = Client()
     fetched = client.fetch({1: 0, 2: 0}, session_epoch=0)
     for asked in (await client.next_asked(2)).values():
@@ -254,7 +254,7 @@ async def test_what_was_not_handed_out_yet_counts_as_unread() -> None:
     asked[OTHERS[0]].say({1: b"records"})
     assert (await rows(fetched))[1][2] == b"records"
     assert client.unread.size_bytes == 0
-    asked[None].say({0: b"late"})  # the client has its answer
+    asked[None].say({0: b"late"})  # the client has its response
     for _ in range(5):
         await asyncio.sleep(0)
     assert client.unread.size_bytes == 4

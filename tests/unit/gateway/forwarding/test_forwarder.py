@@ -1,4 +1,4 @@
-"""Requests at a single address: what one other gateway leads is passed on as it came, and nothing is lost with it."""
+"""Requests at a single address: requests for one other gateway are forwarded unchanged, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ async def test_an_answer_that_cannot_be_read_is_none() -> None:
 
 @pytest.mark.parametrize("time_is_up", [False, True])
 async def test_the_sequence_behind_a_lost_one_waits_for_it(monkeypatch: pytest.MonkeyPatch, time_is_up: bool) -> None:
-    """Also when the leader is reached again before the client was told, and when the refusal needs another turn."""
+    """Also when the leader is reachable again before the client gets the error, and when the refusal needs another
+    turn."""
     if time_is_up:
         monkeypatch.setattr(produce_api, "CHECK_S", 0.0)
     scene = Scene()
@@ -192,7 +193,7 @@ async def test_a_group_goes_to_its_coordinator() -> None:
 
 @pytest.mark.parametrize("local_first", [True, False])
 async def test_shares_without_answers_have_none_together(local_first: bool) -> None:
-    """The local share of a request with acks=0 is waited for, the others' are not."""
+    """For a request with acks=0, the local part is awaited, the others are not."""
     local = asyncio.get_running_loop().create_future()
     replies = [Reply.later(local), Reply(None)]
     merging = asyncio.ensure_future(merged(api_routes.PRODUCE, replies if local_first else replies[::-1]))
@@ -234,7 +235,7 @@ async def test_what_ends_a_transaction_is_passed_on() -> None:
 async def test_what_a_gateway_has_slept_over_is_not_taken_for_a_part_of_the_next_transaction(
     state: LeadershipState,
 ) -> None:
-    """A producer that got no answer has ended its transaction through another gateway, and goes on in its epoch."""
+    """A producer without a response has ended its transaction through another gateway, and continues with its epoch."""
     scene = Scene()
     scene.coordinators["id"] = 1
     scene.fleet.state = state

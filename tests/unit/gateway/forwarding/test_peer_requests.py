@@ -1,4 +1,4 @@
-"""Requests of a gateway itself to another: one link, by which whoever asks hears an answer, or that there is none."""
+"""Requests of a gateway itself to another one: on one connection, each caller gets a response or an error."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_an_answer_that_is_late_ends_the_link() -> None:
         with pytest.raises(PeerLostError):
             await other
         again = world.ask()
-        await world.next()  # what was late
+        await world.next()  # the late one
         correlation_id, client_id = await world.next()
         assert client_id == "second"
         world.answer(correlation_id)

@@ -1,4 +1,4 @@
-"""Links between gateways by TLS: whose certificates are taken, on both sides."""
+"""Connections between gateways with TLS: the certificates that both sides accept."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(peers, "CONNECT_S", WAIT_S)  # a busy machine takes longer for a handshake, and fails otherwise
+    # A busy machine needs longer for a handshake, which would fail otherwise.
+    monkeypatch.setattr(peers, "CONNECT_S", WAIT_S)
     found = Scene(tmp_path)
     try:
         yield found
@@ -101,7 +102,7 @@ async def test_a_peer_that_takes_none_of_ours(scene: Scene, tmp_path: Path) -> N
 
 
 async def test_a_peer_without_tls(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not answer the handshake: the link waits no longer than CONNECT_S."""
+    """It does not answer the handshake: the connection fails after CONNECT_S."""
     monkeypatch.setattr(peers, "CONNECT_S", 0.2)
     scene.server = await asyncio.start_server(scene.peer.serve, "127.0.0.1", 0)
     async with asyncio.timeout(WAIT_S):

@@ -1,4 +1,4 @@
-"""A client's connection to a leader: who it is, answers in any order, and what becomes of them when it is lost."""
+"""A client's connection to a leader: its identity, responses in any order, and their failure when it is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAIT_S = 10
 
 
 class FakePeer:
-    """Keeps the frames that come, and answers when told to."""
+    """Keeps received frames, and answers when the test says so."""
 
     def __init__(self, *, is_greeted: bool = True) -> None:
         """`is_greeted` by a PROXY header."""
@@ -43,7 +43,7 @@ class FakePeer:
             await writer.wait_closed()
 
     def answer(self, frame: bytes) -> None:
-        """With the request's own bytes, its correlation id first."""
+        """With the bytes of the request, its correlation id first."""
         assert self.writer is not None
         self.writer.write(struct.pack(">i", len(frame)) + frame)
 
@@ -119,7 +119,7 @@ async def test_a_lost_peer_answers_nothing() -> None:
 
 
 async def test_a_lost_peer_that_did_not_read_is_not_waited_for() -> None:
-    """What was still to be written may fill the connection's buffer while it is closed."""
+    """Unsent data may fill the connection's buffer while it is closed."""
     async with linked() as (link, _):
         assert await link.ready()
         link.close()

@@ -1,4 +1,4 @@
-"""What is relayed as bytes is the same as what is decoded and encoded anew, in every version: requests and answers."""
+"""Relayed bytes are the same as decoded and encoded messages, in every version: requests and responses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def topic(api_key: int, version: int) -> dict[str, Any]:
 
 
 async def exchanged(api_key: int, version: int, request: Any, response: Any, *, share: bool) -> tuple[bytes, bytes]:
-    """The request as the leader gets it and the answer as the client gets it, without their correlation ids."""
+    """The request as the leader gets it and the response as the client gets it, without their correlation ids."""
     scene = Scene()
     scene.names[TOPIC_ID] = "t"
     asked = scene.ask(api_key, version, request, share=share)
@@ -48,7 +48,7 @@ async def exchanged(api_key: int, version: int, request: Any, response: Any, *, 
     link = scene.links[1]
     link.answer(0, version, response)
     first = link.sent[0]
-    # The link is open now: the common request takes the shortest way.
+    # The connection is open now: the frequent request takes the shortest path.
     again = scene.ask(api_key, version, request, share=share)
     answering = asyncio.ensure_future(again.answer())
     while len(link.sent) < 2:

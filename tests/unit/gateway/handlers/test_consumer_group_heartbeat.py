@@ -1,4 +1,4 @@
-"""What a heartbeat of KIP-848 says, as the coordinator gets it."""
+"""The request of a KIP-848 heartbeat, as the coordinator gets it."""
 
 import asyncio
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest
 
 
 def heartbeat(request: ConsumerGroupHeartbeatRequest, policy: Policy = ALL_ALLOWED) -> ConsumerHeartbeatRequest:
-    """As the coordinator gets it."""
+    """The request as the coordinator gets it."""
     got: list[ConsumerHeartbeatRequest] = []
     coordinator = SimpleNamespace(consumer_heartbeat=lambda asked, now_ms, reply: got.append(asked))
 

@@ -1,4 +1,4 @@
-"""DeleteTopics deletes the topic that is named, and no other."""
+"""DeleteTopics deletes the named topic, and no other."""
 
 from __future__ import annotations
 

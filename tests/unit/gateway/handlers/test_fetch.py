@@ -1,4 +1,4 @@
-"""Which consumers the leader sends to the gateway of their rack (KIP-392), and which may not read any more."""
+"""Consumers that the leader redirects to the gateway of their rack (KIP-392), and those that may no longer read."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ async def test_others_read_from_the_leader(rack: str) -> None:
 @pytest.mark.parametrize("opened", [True, False])
 @pytest.mark.parametrize("offset", [4, 10])
 async def test_the_leader_itself_says_that_an_offset_is_out_of_range(offset: int, opened: bool) -> None:
-    """A consumer that hears it from another gateway asks the leader again, before it resets its offset."""
+    """A consumer that gets the error from another gateway retries at the leader, before it resets its offset."""
     row, _ = await fetched(offset, opened=opened)
     assert (row.error_code, row.preferred_read_replica) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
 async def test_one_that_may_not_lead_any_more_calls_no_offset_out_of_range() -> None:
-    """It may not know what its successor wrote: the client must not begin anew for that."""
+    """It may not know what its successor wrote: the client must not reset its offset for that."""
     row, _ = await fetched(10, rack="", doubtful=True)
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

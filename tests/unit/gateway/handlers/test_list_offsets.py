@@ -1,4 +1,4 @@
-"""ListOffsets tells what is known without waiting, and waits for Pulsar where it is not."""
+"""ListOffsets returns known offsets immediately, and waits for Pulsar for others."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LATEST, EARLIEST, NOW = -1, -2, 1_700_000_000_000
 
 
 NEW, AGEING, OLD = 0.0, 0.7, 1.1
-"""Of the age at which an end counts no more."""
+"""In units of the age at which an end is no longer valid."""
 
 
 class FakeLog:
-    """Its ends move when they are asked for."""
+    """Its ends move when they are read."""
 
     def __init__(self, age: float) -> None:
         self.asked_ahead: list[str] = []
@@ -62,7 +62,7 @@ def call(
     log: FakeLog, *partitions: tuple[int, int], version: int = 9, leads: bool = True, isolation: int = 0,
     client: Any = None, many: int = 2,
 ) -> Any:  # fmt: skip
-    """Of ``(partition, timestamp)``, for a topic with two partitions, or ``many``."""
+    """Rows of ``(partition, timestamp)``, for a topic with two partitions, or ``many``."""
     topic = SimpleNamespace(name="t", partitions=many)
     cluster = SimpleNamespace(
         topics=SimpleNamespace(cached=lambda name: topic, get=AsyncMock(return_value=topic)),
@@ -138,7 +138,7 @@ async def test_records_that_cannot_be_read_are_one_partitions_error(monkeypatch:
 
 
 async def test_no_answer_is_older_than_the_one_before_it() -> None:
-    """Clients do not wait for one before they send the next."""
+    """Clients send the next request before they have the response."""
     client = SimpleNamespace(listing=None)
     log, slow, fast = FakeLog(OLD), asyncio.Event(), asyncio.Event()
     waits = iter([slow, fast])
@@ -153,7 +153,7 @@ async def test_no_answer_is_older_than_the_one_before_it() -> None:
     fast.set()
     for _ in range(5):
         await asyncio.sleep(0)
-    log.end_offset = 12  # of which the first answer tells
+    log.end_offset = 12  # which the first response has
     slow.set()
     assert await answered(first) == [(0, 12)]
     assert await answered(second) == [(0, 12)]

@@ -1,4 +1,4 @@
-"""Metadata of very many topics: bounded work in slices, and not all of them are created."""
+"""Metadata of very many topics: the work is done in slices, and the number of created topics is bounded."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_many_unknown_names_cost_one_listing() -> None:
 
 
 async def test_a_few_unknown_names_are_looked_up() -> None:
-    """A topic that somebody else has just made is found."""
+    """A topic that another client has just created is found."""
     scene = Scene()
     await scene.catalog.all()
     scene.pulsar.properties[PREFIX + "new"] = {}
@@ -93,7 +93,7 @@ async def test_a_few_unknown_names_are_looked_up() -> None:
 
 @pytest.mark.parametrize("everything", [True, False])
 async def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch, everything: bool) -> None:
-    """Rows of known topics need no waiting: each look at the clock takes a part of a slice here."""
+    """Rows of known topics need no waiting: here, each look at the clock uses a part of a slice."""
     scene = Scene()
     scene.pulsar.partitions = 10
     for number in range(100):
@@ -122,7 +122,7 @@ async def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch, everythin
 
 @pytest.mark.parametrize("version", [9, 13])
 async def test_nothing_was_ever_listed(version: int) -> None:
-    """The answer has no broker, as Kafka's has when all of it fails: clients try again."""
+    """The response has no broker, as Kafka's when all of it fails: clients retry."""
     scene = Scene()
 
     async def fail(method: str, topic: str) -> None:
@@ -156,7 +156,7 @@ async def test_partitions_are_placed_once_for_all_clients_until_the_fleet_change
 
 
 async def test_rows_of_a_moment_without_acknowledged_writes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meanwhile the gateway advertises its successors as leaders, of which there are none here."""
+    """At that time the gateway advertises its successors as leaders, and there are none here."""
     scene = Scene()
     scene.pulsar.partitions = 150
     scene.pulsar.properties[PREFIX + "t"] = {}

@@ -1,4 +1,4 @@
-"""The end of a log is told when nobody else writes it as its leader any more."""
+"""The end of a log is returned when no former leader writes to it any more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.kafka.errors import ErrorCode
 
 
 async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
-    """Of a log that ends at 7; the gateway may lead it as the list says, and then as its last entry does."""
+    """For a log that ends at 7; the gateway may lead it as the list says, and later as its last item."""
     monkeypatch.setattr(offset_for_leader_epoch, "TAKEN_OVER_CHECK_S", 0)
 
     def role(_topic: str, _partition: int) -> PartitionRole:

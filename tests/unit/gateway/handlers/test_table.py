@@ -1,4 +1,4 @@
-"""What the rows of the handler table say of themselves."""
+"""What the rows of the handler table say."""
 
 from __future__ import annotations
 

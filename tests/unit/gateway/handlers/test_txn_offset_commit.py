@@ -1,4 +1,4 @@
-"""Offsets of a transaction that come over an old connection may be of the transaction before (KAFKA-17754)."""
+"""Offsets of a transaction on an old connection may belong to the previous transaction (KAFKA-17754)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEEPS_ITS_EPOCH, HAS_ANOTHER = 4, 5
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken: list[int] = []
-        """Connections of the commits that were taken."""
+        """Connections of the accepted commits."""
         self._cluster = SimpleNamespace(offset_connections=NewestConnections())
         monkeypatch.setattr(
             txn_offset_commit, "with_counts", lambda call, *_: self.taken.append(call.client.number)

@@ -1,4 +1,4 @@
-"""A transaction's first batch in a partition is verified, and again if a marker comes while the coordinator answers."""
+"""A transaction's first batch in a partition is verified, and again if a marker is written during the verification."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scene:
         )
 
     async def verify(self, version: int) -> ErrorCode:
-        """NONE if it counts as verified."""
+        """NONE if it is verified."""
         call: Any = SimpleNamespace(
             request=SimpleNamespace(transactional_id="id"),
             version=version,

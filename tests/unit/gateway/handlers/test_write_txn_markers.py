@@ -1,4 +1,4 @@
-"""Markers of transactions, as a partition's leader takes them from coordinators."""
+"""Markers of transactions, as a partition's leader accepts them from coordinators."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def codes(reply: Reply) -> list[ErrorCode]:
 
 
 async def test_later_requests_of_a_link_do_not_wait_for_a_partition() -> None:
-    """Otherwise one that Pulsar does not serve would keep the transactions of all others from being completed."""
+    """Otherwise a partition that Pulsar does not serve would block the end of all other transactions."""
     scene = Scene()
     slow, other = scene.ask(SLOW), scene.ask(GONE)
     assert slow.preparation is None
@@ -71,7 +71,7 @@ async def test_other_partitions_of_a_request_do_not_wait_for_long(monkeypatch: p
 
 
 async def test_however_many_partitions_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the coordinator would give up the link, and all that was written in time."""
+    """Otherwise the coordinator would close the connection, with all results that were in time."""
     monkeypatch.setattr(write_txn_markers, "PARTITION_S", 0.2)
     monkeypatch.setattr(write_txn_markers, "REQUEST_S", 0.0)
     many = [SLOW] * 1_000

@@ -1,4 +1,4 @@
-"""A gateway's groups without a gateway: internal topics in memory, a fleet and a catalog that do as the test says."""
+"""A gateway's groups without a gateway: internal topics in memory, a fleet and a catalog under the test's control."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FakeFleet:
 
 
 class FakeCatalog:
-    """`known` is what was looked up before, `present` what Pulsar has; both hold what the test puts there."""
+    """`known` is the result of earlier lookups, `present` the state of Pulsar; the test fills both."""
 
     max_age_s = 3_600.0
 
@@ -63,7 +63,7 @@ class FakeCatalog:
         self.failures: list[PulsarError] = []
         self.lookups = 0
         self.asked: list[str] = []
-        """What was to be as new as the catalog has it."""
+        """The names that were requested with fresh=True."""
 
     def add(self, name: str, partitions: int = 1) -> Topic:
         topic = Topic(name, f"persistent://t/n/{name}", uuid.uuid4(), partitions, True, {}, 0.0)

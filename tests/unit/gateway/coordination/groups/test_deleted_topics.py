@@ -1,4 +1,4 @@
-"""Committed offsets go with their topic, whoever leaves, fails or is loading meanwhile."""
+"""Committed offsets are deleted with their topic, also when a client leaves, a request fails or a group is loading."""
 
 import asyncio
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ class FakeLogs:
 
 
 class FakeTopics:
-    """Deletes when the test says."""
+    """Deletes when the test says so."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

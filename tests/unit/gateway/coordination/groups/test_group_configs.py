@@ -1,4 +1,4 @@
-"""Configurations of single groups: checked as Kafka does, kept in a topic's properties, known to the coordinators."""
+"""Configurations of single groups: checked as in Kafka, stored in a topic's properties, read by the coordinators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.kafka.errors import ErrorCode
 
 
 class FakePulsar:
-    """The properties of the groups' topic; a catalog and an admin client that know no other."""
+    """The properties of the groups' topic; a catalog and an admin client with this topic only."""
 
     def __init__(self) -> None:
         self.properties = {"kafka.topic.id": "something else"}

@@ -1,4 +1,4 @@
-"""Lag gauges: what is exported, that it goes with the group, and its bounds."""
+"""Lag gauges: which ones are exported, that they disappear with the group, and their bounds."""
 
 from collections import Counter
 from collections.abc import Mapping

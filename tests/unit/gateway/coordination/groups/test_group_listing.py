@@ -1,4 +1,4 @@
-"""Which groups a gateway lists, and whether it says that there may be more."""
+"""The groups that a gateway lists, and whether the response says that the list may be incomplete."""
 
 import pytest
 
@@ -42,7 +42,7 @@ async def test_a_partition_that_fails_to_load_is_told_until_it_is_loaded(monkeyp
     async with group_scene(monkeypatch, start=False) as scene:
         failing = scene.client.topics[scene.offsets_topic.pulsar_topic(1)]
         failing.open_failures = [ServiceNotReadyError("no bookies")]
-        failing.holds = True  # the second attempt, too, for a while
+        failing.holds = True  # the second attempt fails for a while, too
         await scene.service.start()
         assert scene.service.coordinators.load_failure == "partition 1 of __consumer_offsets fails to load: no bookies"
         await scene.until(lambda: bool(failing.producers))

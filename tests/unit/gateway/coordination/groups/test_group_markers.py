@@ -1,4 +1,4 @@
-"""Markers in partitions of `__consumer_offsets`: who answers them, and that they are stored when they are answered."""
+"""Markers in partitions of `__consumer_offsets`: which gateway answers, and that they are stored before the answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = group_in(1)
 
 
 async def commit(scene: Scene) -> ErrorCode:
-    """An offset of a transaction."""
+    """Commit an offset in a transaction."""
     partition = TopicPartition("t", 0)
     request = TransactionalCommitRequest(
         GROUP, {partition: OffsetToCommit(5)}, producer_id=COMMIT.producer_id, producer_epoch=COMMIT.producer_epoch

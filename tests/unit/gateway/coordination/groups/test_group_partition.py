@@ -1,4 +1,4 @@
-"""Groups find their partition; a partition's coordinator loads, is lost, and comes back with what was durable."""
+"""Groups find their partition. A partition's coordinator loads, is lost, and returns with all that was durable."""
 
 import asyncio
 import uuid
@@ -56,7 +56,7 @@ def test_partition_is_that_of_java(group_id: str, java_hash: int) -> None:
 
 
 class FakeClock(WallClock):
-    """Goes on by itself, and by `skipped_ms`."""
+    """Advances by itself, and by `skipped_ms`."""
 
     skipped_ms = 0
 
@@ -107,7 +107,7 @@ class Harness:
         return (await asyncio.wait_for(self.send_commit(offset), TIMEOUT_S))[T0]
 
     async def send_commits(self, count: int) -> list[asyncio.Future[CommitResponse]]:
-        """Each in an entry of its own, as far as entries may be in flight."""
+        """Each commit has an entry of its own, as far as entries may be in flight."""
         answers = []
         for offset in range(count):
             answers.append(self.send_commit(offset))
@@ -115,7 +115,7 @@ class Harness:
         return answers
 
     async def join(self) -> str:
-        """The only member of a group that is stable."""
+        """Join as the only member of a stable group."""
         joined: asyncio.Future[JoinResponse] = asyncio.get_running_loop().create_future()
         request = JoinRequest("g", "", "c", "/h", 10_000, 60_000, "consumer", [("range", b"")])
         self.partition.run(lambda coordinator, now_ms: coordinator.join(request, now_ms, joined.set_result))

@@ -1,4 +1,4 @@
-"""What coordinators know of subscribed topics: only what was looked up, and soon what changed."""
+"""What coordinators know of subscribed topics: only what was looked up, and changes soon."""
 
 import asyncio
 import uuid
@@ -21,7 +21,7 @@ NEVER_S = 3_600.0
 
 
 class FakeCatalog:
-    """Topics by name with their partition counts; `away` is what Pulsar cannot be asked about."""
+    """Topics by name with their partition counts; requests about those in `away` fail."""
 
     def __init__(self, **topics: int) -> None:
         self.topics = topics
@@ -47,7 +47,7 @@ class FakeCatalog:
         return set(self.topics)
 
     def change(self, name: str, partitions: int) -> None:
-        """0 deletes."""
+        """0 deletes the topic."""
         self.topics[name] = partitions
         self.seen.add(name)
         if not partitions:
@@ -65,7 +65,7 @@ def _id(name: str) -> uuid.UUID:
 
 
 class Follower:
-    """Follows one set of subscriptions; `told` are the changes."""
+    """Follows one set of subscriptions, and records the changes."""
 
     def __init__(self, catalog: FakeCatalog, *names: str, regexes: Collection[str] = (), max_age_s: float = NEVER_S):
         self.catalog = catalog

@@ -1,4 +1,4 @@
-"""A topic of Pulsar's with its subscriptions, behind the client's and the admin API's calls that mirroring uses.
+"""A Pulsar topic with its subscriptions, behind the calls of the client and the admin API that mirroring uses.
 
 Cursors behave as measured on 4.0.7: see gateway/coordination/mirror/cursors.py.
 """
@@ -19,7 +19,7 @@ class FakeTopic:
     """`ledgers`: the message counts of each ledger's entries."""
 
     def __init__(self, ledgers: Sequence[Sequence[int]]) -> None:
-        self.topics = self  # it is its own AdminClient
+        self.topics = self  # it is also its own AdminClient
         self.entries: dict[Position, StoredEntry] = {}
         self.ledgers = tuple(Ledger(3 * number, len(counts), 100) for number, counts in enumerate(ledgers, 1))
         index = -1
@@ -31,14 +31,14 @@ class FakeTopic:
         self.end_offset = index + 1
         self.cursors: dict[str, tuple[Position, dict[str, int]]] = {}
         self.dispatched: list[tuple[str, Position]] = []
-        """Subscriptions, and the first entry that each time was behind their cursor."""
+        """Subscriptions, and the first entry after their cursor each time."""
 
     def mark(self, position: Position, marker_type: int) -> None:
-        """The entry is a marker."""
+        """Make the entry a marker."""
         self.entries[position] = replace(self.entries[position], marker_type=marker_type)
 
     def place(self, position: Position) -> int:
-        """How many entries lie at or before a position: positions at two ends of a ledger change may be one place."""
+        """The number of entries up to a position. Positions at two sides of a ledger change may be the same place."""
         return sum(each <= position for each in self.entries)
 
     def backlog(self, name: str) -> int:
@@ -70,7 +70,7 @@ class FakeTopic:
         return {"index": str(self.end_offset - 1)}
 
     async def last_position(self, topic: str) -> Position:
-        return Position(-1, -1)  # asked only where no entry is left
+        return Position(-1, -1)  # requested only where no entry is left
 
     async def open_subscription(
         self, topic: str, name: str, on_closed: Callable[[Any], None], *, replicated: bool

@@ -1,4 +1,4 @@
-"""Cursors go where offsets are, forward and backward, over entries and ledgers of any size; and can be read back."""
+"""Cursors move to offsets, forward and backward, over entries and ledgers of any size, and can be read back."""
 
 import asyncio
 from typing import cast
@@ -60,7 +60,7 @@ def test_any_moves(counts: list[list[int]], moves: list[tuple[int, bool]]) -> No
         (Position(3, 0), None, 10),
         (Position(3, 0), 15, 15),
         (Position(3, -1), None, 0),
-        (Position(3, 1), 5, 20),  # moved on by message TTL, which leaves the offset
+        (Position(3, 1), 5, 20),  # moved on by message TTL, which keeps the offset
         (Position(6, -1), None, 20),
         (Position(6, 0), None, 30),
         (Position(1, 7), None, 0),  # its ledger was deleted
@@ -75,7 +75,7 @@ async def test_start_at_a_cursor(position: Position, offset: int | None, start: 
 
 async def test_nothing_is_done_for_what_stands_right() -> None:
     topic = FakeTopic(TENS)
-    topic.cursors["g"] = (Position(6, 0), {"kafka.offset": 15})  # moved on by message TTL: let it stand there
+    topic.cursors["g"] = (Position(6, 0), {"kafka.offset": 15})  # moved on by message TTL: it stays there
     await move(cursors_of(topic), "g", 15)
     assert topic.cursors["g"][0] == Position(6, 0)
 
@@ -103,7 +103,7 @@ async def test_a_cursor_that_another_gateway_moved_on_is_moved_back() -> None:
 
 
 async def test_names_of_a_partition_that_was_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata store's part of the admin API fails then."""
+    """The part of the admin API that reads the metadata store fails in this case."""
     topic = FakeTopic(TENS)
     answers = {"managed_ledger": AdminError(500, "Request failed."), "internal_stats": AdminError(404, "not created")}
     for method, answer in answers.items():

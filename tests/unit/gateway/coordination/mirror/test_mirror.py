@@ -1,4 +1,5 @@
-"""Updates behind commits: the latest offset wins, failures are tried again, and one partition never holds another."""
+"""Updates of subscriptions after commits: the latest offset wins, failures are retried, partitions do not block each
+other."""
 
 import asyncio
 import time
@@ -32,22 +33,22 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class FakeCursors:
-    """Where subscriptions stand, by (partition's topic, name). `failures` come first, held topics wait."""
+    """Positions of subscriptions, by (partition's topic, name). `failures` come first, topics in `held` wait."""
 
     def __init__(self) -> None:
         self.replicated = False
         self.carried_over = True
         self.offsets: dict[tuple[str, str], int] = {}
         self.bare: set[tuple[str, str]] = set()
-        """Those that carry no offset."""
+        """Subscriptions without an offset."""
         self.bare_offset: int | None = None
-        """Where they stand."""
+        """The offset of their position."""
         self.failures: list[PulsarError] = []
         self.held: dict[str, asyncio.Event] = {}
         self.moves: list[tuple[str, str, int]] = []
         self.forgotten = 0
         self.looks: Counter[str] = Counter()
-        """For the names only."""
+        """The number of requests for names."""
         self.reads: Counter[str] = Counter()
         self.reading = self.most_reading = 0
         self.slow_s = 0.0
@@ -248,7 +249,7 @@ async def test_a_crowd_of_new_groups_is_one_look(harness: Harness) -> None:
 async def test_who_asks_again_after_a_timeout_goes_on_where_it_was(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many partitions, of a Pulsar that is slow: each is looked at once, though it takes longer than looks count."""
+    """Many partitions of a slow Pulsar: each is read once, although this takes longer than a result is valid."""
     monkeypatch.setattr(mirror, "READ_TIMEOUT_S", 0.05)
     monkeypatch.setattr(mirror_reads, "MAX_AGE_S", 0.01)
     harness.cursors.slow_s = 0.01
@@ -336,7 +337,7 @@ async def test_a_failed_look_is_an_error_once(harness: Harness) -> None:
 
 
 async def test_a_group_that_has_read_in_another_cluster_goes_on_behind_it(harness: Harness) -> None:
-    """Replication moves subscriptions, and takes the offset away that they carried."""
+    """Replication moves subscriptions, and removes their offset."""
     harness.cursors.replicated = True
     harness.cursors.bare = {("t-0", "g")}
     harness.cursors.bare_offset = 30
@@ -384,7 +385,7 @@ async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) 
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_deletion_that_was_lost_is_made_up_for(harness: Harness, known: bool) -> None:
-    """Until then nobody starts where the deleted group stood. What Pulsar's tools made since stays."""
+    """Until then no consumer starts at the old position. Subscriptions that Pulsar's tools have created since stay."""
     if not known:
         harness.cursors.failures = [ServiceNotReadyError("not now")]
     else:

@@ -1,4 +1,4 @@
-"""Group names as subscription names: readable, accepted by Pulsar, and never two alike."""
+"""Group names as subscription names: readable, accepted by Pulsar, and all different."""
 
 import re
 

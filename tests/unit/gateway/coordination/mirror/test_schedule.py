@@ -1,4 +1,4 @@
-"""Whose turn it is to be mirrored: coalescing, pauses, turns of one partition, bounds."""
+"""The order of mirroring: coalescing, pauses, turns of one partition, bounds."""
 
 import random
 
@@ -127,7 +127,7 @@ def test_updates_start_at_a_bounded_rate() -> None:
 
 
 def test_partitions_that_never_answer_delay_no_other_for_long() -> None:
-    """40 of them, each update of which ends after ten seconds: in the first round and later."""
+    """40 partitions whose updates end after ten seconds: in the first round and later."""
     schedule = MirrorSchedule()
     stuck = [MirrorKey("g", TopicPartition("stuck", number)) for number in range(40)]
     healthy = [MirrorKey("g", TopicPartition("healthy", number)) for number in range(100)]
@@ -182,7 +182,7 @@ def test_keys_are_bounded() -> None:
 
 
 def test_a_thousand_random_updates_end() -> None:
-    """Nothing is lost between the states: whatever happened, every change is taken after it was made."""
+    """No change is lost: each one is mirrored after it was made."""
     source = random.Random(7)
     schedule = MirrorSchedule(max_running=3)
     keys = [MirrorKey(f"g{number}", TopicPartition("t", number % 4)) for number in range(12)]

@@ -1,4 +1,4 @@
-"""Which snapshot a subscription passes, and how far it has come that stands before markers."""
+"""The snapshot that a subscription passes, and its progress when only markers follow it."""
 
 from typing import cast
 

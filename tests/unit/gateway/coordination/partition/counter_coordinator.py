@@ -1,4 +1,4 @@
-"""A coordinator that has nothing to do with groups: it counts, and its log holds the counts."""
+"""A coordinator without groups: it counts, and its log has the counts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Answer(Enum):
     COUNTED = "counted"
     GONE = "gone"
     IDLE = "idle"
-    """Nobody came for IDLE_MS."""
+    """No request for IDLE_MS."""
 
 
 Reply = Callable[[Answer], None]
 
 
 class CounterCoordinator:
-    """`count` adds one to the number of a name; `wait` is answered when nothing was counted for IDLE_MS."""
+    """`count` adds one to the number of a name; `wait` is answered after IDLE_MS without a count."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -36,7 +36,7 @@ class CounterCoordinator:
         self._idle_ms: int | None = None
         self._to_free: list[str] = []
 
-    # What requests ask
+    # Requests of clients
 
     def count(self, name: str, now_ms: int, reply: Reply) -> None:
         if self._status is not None:
@@ -62,7 +62,7 @@ class CounterCoordinator:
     def look(self, name: str) -> Answer | int:
         return self.counts.get(name, 0) if self._status is None else self._status
 
-    # What its partition asks
+    # Calls of its partition
 
     def replay(self, key: bytes, value: bytes | None) -> None:
         if value is not None and not value.isdigit():

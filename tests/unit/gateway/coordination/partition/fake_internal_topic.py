@@ -1,6 +1,6 @@
 """One partition of an internal topic in memory, behind the ports of the log. A newer producer fences the older one.
 
-Its trimming cursor stands before the first entry, unless a test takes it away.
+Its trimming cursor is before the first entry, unless a test removes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BEFORE_ALL = {
 
 
 class FakeProducer:
-    """What it sends is written and confirmed in the next moment, or when the test says if `topic.holds`."""
+    """Entries are written and acknowledged a moment later, or with `topic.holds` when the test says so."""
 
     max_message_bytes = 5 * 1024 * 1024
 

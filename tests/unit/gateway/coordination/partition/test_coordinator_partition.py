@@ -1,4 +1,4 @@
-"""A partition leads any coordinator: here one that counts. Groups are tried in `test_group_partition`."""
+"""A partition leads any coordinator: here one that counts. `test_group_partition` tests it with groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 10.0
 
 
 class FakeClock(WallClock):
-    """Goes on by itself, and by `skipped_ms`."""
+    """Advances by itself, and by `skipped_ms`."""
 
     skipped_ms = 0
 

@@ -1,4 +1,4 @@
-"""A snapshot copies what counts of a log, and never an older record behind a newer one."""
+"""A snapshot copies the current records of a log, and never an older record after a newer one."""
 
 import asyncio
 from typing import cast
@@ -44,7 +44,7 @@ class Scene:
         await self.may_read.wait()
 
     async def take(self) -> list[Record]:
-        """What is behind the mark in the end."""
+        """The records after the mark at the end."""
         position = await asyncio.wait_for(LogSnapshot(self.log).take(MARK, self.read_to), TIMEOUT_S)
         return self.behind(position)
 

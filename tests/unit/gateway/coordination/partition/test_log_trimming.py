@@ -1,4 +1,4 @@
-"""When a snapshot of an internal log is due, what is replayed then, and what a failure leaves as it was."""
+"""When a snapshot of an internal log is due, what is replayed then, and what stays unchanged after a failure."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Leader:
-    """Who leads the log, and takes its snapshots while `trims`."""
+    """The leader of the log; takes its snapshots while `trims`."""
 
     def __init__(self, topic: FakeInternalTopic, trimming: LogTrimming | None = None) -> None:
         self.topic = topic

@@ -1,7 +1,7 @@
-"""Random lives of a log that is trimmed: whoever replays what is left knows what the clients' records tell.
+"""Random histories of a log that is trimmed: a replay of the rest gives the same state as all records of clients.
 
-Snapshots are cut short anywhere: by a crash, by another leader, by a log that refuses a record, by an admin API that is
-gone. What each new leader replays is compared with all that clients ever appended.
+Snapshots are interrupted anywhere: by a crash, by another leader, by a log that refuses a record, by a failing admin
+API. The replay of each new leader is compared with all that clients ever appended.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def counting(records: Sequence[tuple[bytes | None, bytes | None]]) -> dict[bytes
 
 
 class Life:
-    """Its methods are the steps. Every leader's first snapshot is due at once, more when something is written."""
+    """Its methods are the steps. A leader's first snapshot is due immediately, others when something is written."""
 
     def __init__(self) -> None:
         self.topic = FakeInternalTopic()
@@ -54,7 +54,7 @@ class Life:
         self.trimming: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Again, as a coordinator does, when the leader before has just trimmed the log."""
+        """Retried, as a coordinator does, when the previous leader has just trimmed the log."""
         self.now_ms += MAX_AGE_MS
         self.leader = Leader(self.topic, new_trimming(self.topic, 0, self.now_ms))
         try:
@@ -65,7 +65,7 @@ class Life:
         assert counting(self.leader.replayed) == counting(self._appended_by_clients())
 
     def _appended_by_clients(self) -> list[tuple[bytes | None, bytes | None]]:
-        """Each value is a client's once; after that, it is a copy. Tombstones are never copied."""
+        """A value is written by a client once; later occurrences are copies. Tombstones are never copied."""
         whole = FakeInternalTopic()
         whole.entries = self.topic.history
         seen = set()
@@ -117,7 +117,7 @@ class Life:
         await self.superseded(0)
 
     async def superseded(self, _: int) -> None:
-        """The leader before goes on as long as it can."""
+        """The previous leader continues as long as it can."""
         self.topic.holds = False
         self.topic.admin_failures.clear()
         await self.start()
@@ -129,7 +129,7 @@ class Life:
         self.topic.admin_failures.append(ConnectionLostError("no admin API"))
 
     async def end(self) -> None:
-        """Snapshots that nothing disturbs; all before them goes."""
+        """Snapshots without faults; everything before them is deleted."""
         await self.superseded(0)
         before = dict(self.topic.cursor_properties)
         await self.snapshots(0)

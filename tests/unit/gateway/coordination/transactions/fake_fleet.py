@@ -1,4 +1,4 @@
-"""A fleet of three gateways, of which number 0 is this one, and what its links carry."""
+"""A fleet of three gateways, number 0 of which is this one, and the requests between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def member(node_id: int) -> Member:
 
 
 class FakeFleet:
-    """A partition's number says who leads it; nobody leads those below 0."""
+    """A partition's number chooses its leader; partitions below 0 have none."""
 
     node_id = 0
     cluster_id = "c"
@@ -50,7 +50,7 @@ class FakeFleet:
 
 @dataclass
 class Asked:
-    """A request on its way."""
+    """A request in flight."""
 
     member: Member
     version: int
@@ -62,7 +62,7 @@ class Asked:
 
 
 class FakePeers:
-    """Keeps what is asked until the test answers."""
+    """Keeps requests until the test answers."""
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[Asked] = asyncio.Queue()

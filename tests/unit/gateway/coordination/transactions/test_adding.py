@@ -1,4 +1,4 @@
-"""Partitions are added as soon as the transaction before is complete, or not at all after a while."""
+"""Partitions are added when the previous transaction is complete, or fail after a timeout."""
 
 from __future__ import annotations
 

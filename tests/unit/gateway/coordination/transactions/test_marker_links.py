@@ -1,4 +1,4 @@
-"""Of each gateway, only the newest link may have markers written."""
+"""Markers are written only for the newest connection of each gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markers go to the leaders of their partitions, and each has exactly one outcome, whatever happens on the way."""
+"""Markers go to the leaders of their partitions, and each has exactly one outcome, whatever happens."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Scene:
         self.writing = False
 
     async def outcome(self, name: str, partition: TopicPartition) -> MarkerOutcome:
-        """The one that there is."""
+        """The only outcome."""
         await until(lambda: (name, partition) in self.outcomes)
         await asyncio.sleep(0.01)
         [found] = self.outcomes[name, partition]
@@ -133,7 +133,7 @@ def each_topic(name: str, *numbers: int) -> WriteTxnMarkersRequest.WritableTxnMa
 
 
 async def test_a_gateway_that_has_slept_sends_nothing() -> None:
-    """Another one has the transactions by then, and their producers may have begun the next ones."""
+    """Another gateway has the transactions by then, and their producers may have begun the next ones."""
     scene = Scene()
     scene.write("1", [HERE, THERE])
     scene.serves = False

@@ -1,4 +1,4 @@
-"""A producer's newest connection is known, for as many producers as there is room."""
+"""The newest connection of a producer is known, for a bounded number of producers."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ T = TypeVar("T")
 MAX_TIMEOUT_MS = 900_000
 LONG_S = MAX_TIMEOUT_MS / 1000 + GRACE_S + 1
 PARTITION = TopicPartition("t", 0)
-"""Led here."""
+"""A partition that this gateway leads."""
 ID, EPOCH = 7, 2
 
 
 class OpenLog:
-    """Of one partition, as far as reconciliation knows it."""
+    """The log of one partition, as far as reconciliation knows it."""
 
     def __init__(self) -> None:
         self.loaded = True
@@ -145,7 +145,7 @@ async def test_what_nobody_knows_twice_is_aborted() -> None:
 
 
 class OpenOffsets(OpenLog):
-    """Of one partition of groups."""
+    """The offsets of one partition of groups."""
 
     def opened(self) -> list[tuple[int, int, int]]:
         return [(ID, EPOCH, 1)]

@@ -1,4 +1,4 @@
-"""A partition's leader asks the coordinator of a transactional id: here at once, elsewhere by one request a moment."""
+"""A partition's leader verifies with the coordinator of a transactional id: directly, or with one request at a time."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_another_gateway_gets_one_request_for_all() -> None:
 
 
 async def test_a_request_names_a_transactional_id_once() -> None:
-    """Of two producers with one id, at most one is not fenced: each is told for itself."""
+    """Of two producers with one id, at most one is not fenced: each gets its own result."""
     scene = Scene()
     other = Producer(5, 2)
     answers = [scene.ask("a1", FIRST), scene.ask("a1", FIRST, producer=other), scene.ask("a1", FIRST, add=True)]
@@ -153,7 +153,7 @@ async def test_a_refusal_of_the_whole_request() -> None:
     for code, told in (
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR),
-        (ErrorCode.NONE, ErrorCode.NETWORK_EXCEPTION),  # nothing is said of the transaction
+        (ErrorCode.NONE, ErrorCode.NETWORK_EXCEPTION),  # the response lacks the transaction
     ):
         scene = Scene()
         answer = scene.ask("a1", FIRST)
